@@ -19,3 +19,17 @@ pub mod nfs3;
 pub mod nfs3d;
 #[cfg(unix)]
 pub mod nfscp;
+
+/// Pages of the guide whose code needs features. `rpcrdma-tests` has all pages, without these features.
+#[cfg(doctest)]
+mod guide {
+    #[cfg(feature = "tls")]
+    #[doc = include_str!("../guide/src/callers.md")]
+    pub struct Callers;
+    #[cfg(feature = "gss")]
+    #[doc = include_str!("../guide/src/kerberos.md")]
+    pub struct Kerberos;
+    #[cfg(feature = "tls")]
+    #[doc = include_str!("../guide/src/tls.md")]
+    pub struct Tls;
+}

@@ -20,7 +20,9 @@
 //! | `bindings` | the C declarations of the feature `verbs-dlopen`, compared with headers and built in a clean Debian |
 //! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |
 
-/// The Rust code in the documents, compiled and run as doc tests. `tests/documents.rs` checks that every document is here.
+/// The Rust code in the documents, compiled and run as doc tests. `tests/documents.rs` checks that every document is here. Code
+/// that needs the features `gss` and `tls` is compiled by the doc tests of `rpcrdma-examples`, and code that needs `etcd` and
+/// `kubernetes` by those of `rpcrdma-discover`.
 #[cfg(doctest)]
 mod documents {
     macro_rules! documents {
@@ -49,11 +51,16 @@ mod documents {
         Middleware: "examples/guide/src/middleware.md",
         Several: "examples/guide/src/several.md",
         Testing: "examples/guide/src/testing.md",
+        Discovery: "examples/guide/src/discovery.md",
         Version2: "examples/guide/src/version2.md",
         Extensions: "examples/guide/src/extensions.md",
         Security: "examples/guide/src/security.md",
+        Tls: "examples/guide/src/tls.md",
+        Kerberos: "examples/guide/src/kerberos.md",
+        Callers: "examples/guide/src/callers.md",
         Limits: "examples/guide/src/limits.md",
         Devices: "examples/guide/src/devices.md",
+        Providers: "examples/guide/src/providers.md",
         Tuning: "examples/guide/src/tuning.md",
         Promises: "examples/guide/src/promises.md",
         Observability: "examples/guide/src/observability.md",

@@ -39,6 +39,11 @@ fn documents() -> Vec<PathBuf> {
     let folders = [
         ".",
         "runtime",
+        "runtime/xdr",
+        "runtime/proto",
+        "runtime/iwarp",
+        "runtime/verbs",
+        "runtime/discover",
         "xdrgen",
         "macros",
         "specs",
@@ -46,7 +51,10 @@ fn documents() -> Vec<PathBuf> {
         "examples/guide/src",
         "tests",
         "tests/attacks",
+        "tests/benches",
+        "tests/counts",
         "tests/outages",
+        "tests/simulation",
         "tests/vm",
         "tests/peers",
     ];
@@ -127,6 +135,46 @@ fn the_summary_lists_every_page() {
     assert_eq!(listed, pages);
 }
 
+/// A reader finds every page of the guide from the README, and from the guide's introduction.
+#[test]
+fn readme_and_introduction_link_to_every_page() {
+    for (entrance, folder) in [("README.md", "examples/guide/src/"), ("examples/guide/src/index.md", "")] {
+        let text = read(&root().join(entrance));
+        let prose = split(&text).0;
+        let linked: BTreeSet<&str> = links(&prose).into_iter().filter_map(|link| link.strip_prefix(folder)).collect();
+        for page in pages() {
+            let name = page.file_name().unwrap().to_str().unwrap();
+            assert!(linked.contains(name) || entrance.ends_with(name), "{entrance} has no link to {name}");
+        }
+    }
+}
+
+/// Code is compiled as a doc test. `xdrgen/tests/readme.rs` builds packages of the blocks that need files beside them.
+#[test]
+fn only_the_page_about_generating_code_has_code_that_is_no_doc_test() {
+    for document in documents().into_iter().filter(|path| !path.ends_with("generating.md")) {
+        for (language, text) in split(&read(&document)).1 {
+            assert!(!language.contains("ignore"), "{}: nothing compiles this block:\n{text}", document.display());
+        }
+    }
+}
+
+/// A cell has one fact. What needs two sentences belongs into the text beside the table.
+#[test]
+fn no_cell_of_a_table_has_two_sentences() {
+    let mut found = Vec::new();
+    for document in documents() {
+        for line in split(&read(&document)).0.lines().filter(|line| line.starts_with('|')) {
+            let words: Vec<&str> = line.split('`').step_by(2).flat_map(|text| text.split(' ')).collect();
+            let begins = |word: &str| word.starts_with(char::is_uppercase);
+            if words.windows(2).any(|pair| pair[0].ends_with('.') && !pair[0].ends_with("..") && begins(pair[1])) {
+                found.push(format!("{}: {line}", document.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "cells with two sentences:\n{}", found.join("\n"));
+}
+
 #[test]
 fn every_document_with_rust_is_a_doc_test() {
     let tested = read(&root().join("tests/src/lib.rs"));
@@ -178,6 +226,13 @@ fn toml_parses_and_names_features_that_exist() {
         for (_, text) in split(&read(&document)).1.into_iter().filter(|(language, _)| language == "toml") {
             let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("{}: {error}", document.display()));
             count += 1;
+            let kinds =
+                ["dependencies", "build-dependencies"].into_iter().filter_map(|kind| table.get(kind)?.as_table());
+            // Nothing is published yet, so a version would not be found.
+            for (name, dependency) in kinds.flatten().filter(|(name, _)| name.starts_with("rpcrdma")) {
+                let is_here = dependency.get("path").is_some() && dependency.get("version").is_none();
+                assert!(is_here, "{}: {name} is not a path in a checkout", document.display());
+            }
             let wanted = table.get("dependencies").and_then(|it| it.get("rpcrdma")).and_then(|it| it.get("features"));
             for feature in wanted.and_then(|it| it.as_array()).into_iter().flatten() {
                 assert!(features.contains_key(feature.as_str().unwrap()), "{}: {feature}", document.display());
@@ -185,6 +240,38 @@ fn toml_parses_and_names_features_that_exist() {
         }
     }
     assert!(count >= 4, "only {count} blocks of TOML were found");
+}
+
+/// The workflows and CONTRIBUTING name steps of `.ci/run` that exist, and the workflow for long steps has all that need no argument.
+#[test]
+fn workflows_run_steps_that_exist() {
+    let script = read(&root().join(".ci/run"));
+    let named = |command: &str| -> BTreeSet<&str> {
+        let lines = script.lines().filter_map(|line| line.strip_prefix(command)?.strip_prefix(' '));
+        lines.map(|line| line.split(' ').next().unwrap()).collect()
+    };
+    let (steps, mut long_steps) = (named("step"), named("long_step"));
+
+    let contributing = read(&root().join("CONTRIBUTING.md"));
+    let lines = contributing.lines().filter_map(|line| line.strip_prefix(".ci/run "));
+    for step in lines.flat_map(str::split_whitespace) {
+        assert!(steps.contains(step) || long_steps.contains(step), "CONTRIBUTING.md: .ci/run has no step {step}");
+    }
+
+    let workflow = read(&root().join(".github/workflows/long.yml"));
+    let (_, list) = workflow.split_once("step: [").unwrap();
+    let in_workflow: BTreeSet<&str> = list.split_once(']').unwrap().0.split(", ").collect();
+    // `mutants` compares with a revision, and `perf` gives no verdict.
+    assert!(long_steps.remove("mutants") && long_steps.remove("perf"));
+    assert_eq!(in_workflow, long_steps);
+
+    // Instructions depend on the compiler.
+    let budget = read(&root().join("tests/counts/budget.tsv"));
+    let compiler = budget.split(' ').nth(2).unwrap();
+    for workflow in ["ci.yml", "long.yml"] {
+        let text = read(&root().join(".github/workflows").join(workflow));
+        assert!(text.contains(&format!("RUST: {compiler}\n")), "{workflow} has another compiler than {compiler}");
+    }
 }
 
 fn sources_in(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -22,3 +22,8 @@ pub use self::dns::{DnsError, DnsService};
 pub use self::etcd::{EtcdError, EtcdRegistration, EtcdService};
 #[cfg(feature = "kubernetes")]
 pub use self::kubernetes::{KubernetesError, KubernetesService};
+
+/// The guide's page about these services.
+#[cfg(doctest)]
+#[doc = include_str!("../../../examples/guide/src/discovery.md")]
+pub struct Guide;
