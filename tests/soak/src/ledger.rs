@@ -28,7 +28,7 @@ impl From<&CallError> for Trouble {
         let text = chain(error);
         match error {
             // A reply of the server says that it cannot execute the call now.
-            CallError::Rpc { source: RpcError::SystemError, .. } => Self::Failed(text),
+            CallError::Rpc { source: RpcError::SystemError | RpcError::Unavailable, .. } => Self::Failed(text),
             CallError::Transport { failure: CallFailure::BadReply(_), .. } => Self::Wrong(text),
             CallError::Transport { .. } | CallError::Connect { .. } => Self::Failed(text),
             _ => Self::Wrong(text),

@@ -187,7 +187,7 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String) -> anyhow::Result<
     faults.extend(workers.verify(2).await);
     for server in &servers {
         if let Err(error) = server.process().await.check() {
-            faults.push(format!("{}: {error:#}", server.name));
+            server.ledger.fault(format!("{}: {error:#}", server.name));
         }
     }
     drop(workers);
