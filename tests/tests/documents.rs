@@ -47,6 +47,7 @@ fn documents() -> Vec<PathBuf> {
         "tests",
         "tests/attacks",
         "tests/outages",
+        "tests/soak",
         "tests/vm",
         "tests/peers",
     ];

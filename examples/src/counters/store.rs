@@ -447,7 +447,7 @@ mod tests {
         drop(store);
     }
 
-    /// Whether a disk is full.
+    /// The state of a disk.
     #[derive(Debug, Default)]
     struct Fullness {
         is_full: AtomicBool,

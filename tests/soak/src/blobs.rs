@@ -291,7 +291,7 @@ fn wire_name(name: &str) -> BlobName {
 
 /// Returns the trouble of a status other than success.
 fn refused(procedure: &str, status: BlobStatus) -> Trouble {
-    let text = format!("{procedure}: {}", RefusedStatus(status.clone()));
+    let text = format!("{procedure}: {}", RefusedStatus(status));
     match status {
         BlobStatus::BlobBusy | BlobStatus::BlobNoSpace | BlobStatus::BlobIoError | BlobStatus::BlobNoSuchUpload => {
             Trouble::Failed(text)

@@ -31,7 +31,7 @@ const MAX_COPY: Duration = Duration::from_secs(100);
 const CALL_SECONDS: &str = "5";
 const RETRY_SECONDS: &str = "20";
 
-/// What a disturbance asks the worker to do with its running nfscp. The sender is told when it was done.
+/// An order of a disturbance, which a worker obeys with its running nfscp. The sender is told when it was done.
 #[derive(Debug)]
 pub(crate) enum Order {
     Kill(oneshot::Sender<()>),

@@ -17,7 +17,6 @@ pub(crate) struct Inspected {
 
 impl Inspected {
     /// Prepares questions to a server that is not restarted.
-    #[cfg_attr(not(feature = "introspection"), expect(clippy::unused_async, reason = "connects only with the feature"))]
     pub(crate) async fn new(server: &Arc<Server>) -> Self {
         #[cfg(feature = "introspection")]
         {

@@ -55,7 +55,7 @@ pub(crate) struct Totals {
     pub(crate) verified: u64,
     /// Numbers of errors by their texts, without numbers in them.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// What must not have happened.
+    /// Descriptions of what must not have happened.
     pub(crate) faults: Vec<String>,
 }
 

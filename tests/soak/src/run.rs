@@ -9,12 +9,15 @@ use std::{
 };
 
 use anyhow::Context as _;
-use rpcrdma_examples::{command::raise_descriptor_limit, say};
+use rpcrdma_examples::{
+    command::{human_bytes, raise_descriptor_limit},
+    say,
+};
 use rpcrdma_trials::process::programs;
 use tokio::{
     sync::{Mutex, mpsc, watch},
     task::JoinSet,
-    time::{Instant, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
 use crate::{
@@ -23,7 +26,7 @@ use crate::{
     copies::{CopyWork, Order, Orders},
     disturb::{Kind, Lane, Tally},
     files::FileWork,
-    ledger::Ledger,
+    ledger::{Ledger, Totals},
     report::{print_disturbances, print_services, print_slopes},
     samples::Sampler,
     server::{Scheme, Server, Service},
@@ -168,6 +171,7 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String) -> anyhow::Result<
         let lane = Lane { kinds, servers, orders, tally, random: fastrand::Rng::with_seed(seed) };
         lanes.spawn(lane.play_until(end));
     }
+    lanes.spawn(show_progress(ledgers.clone(), begun, end));
     let sampler = Sampler { servers: servers.clone(), regions: workers.regions.clone(), begun };
     let series = tokio::spawn(sampler.sample_until(end)).await.context("the samples are lost")?;
     let mut faults = Vec::new();
@@ -205,6 +209,22 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String) -> anyhow::Result<
         if count == 0 { "passed".to_owned() } else { format!("{count} faults") }
     );
     Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a line each minute. Faults are printed in full at the end.
+async fn show_progress(ledgers: BTreeMap<Service, Arc<Ledger>>, begun: Instant, end: Instant) {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let mut next = begun + MINUTE;
+    while next < end {
+        sleep_until(next).await;
+        next += MINUTE;
+        let totals: Vec<Totals> = ledgers.values().map(|ledger| ledger.read()).collect();
+        let sum = |of: fn(&Totals) -> u64| totals.iter().map(of).sum::<u64>();
+        let (calls, bytes) = (sum(|totals| totals.calls), human_bytes(sum(|totals| totals.bytes)));
+        let (acknowledged, faults) = (sum(|totals| totals.acknowledged), sum(|totals| totals.faults.len() as u64));
+        let minutes = begun.elapsed().as_secs() / 60;
+        say!("{minutes} min: {calls} calls, {bytes} compared, {acknowledged} effects acknowledged, {faults} faults");
+    }
 }
 
 fn start_workers(

@@ -130,6 +130,7 @@ pub(crate) fn in_report(line: &str) -> Vec<(Resource, f64)> {
         "tasks" => Some(Resource::Tasks),
         "regions" => Some(Resource::Regions),
         "connections" => Some(Resource::Connections),
+        "buffers" => Some(Resource::Buffers),
         _ => None,
     };
     parts.filter_map(|(count, name)| Some((resource(name)?, count.parse().ok()?))).collect()

@@ -1,4 +1,4 @@
-//! What all workers do: make calls until they are told to verify all acknowledged effects.
+//! The course of all workers: they make calls until they are told to verify all acknowledged effects.
 
 use std::{
     sync::{

@@ -2,7 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use rpcrdma::server::{DuplicateRequests, Server, ServerBuilder};
+use rpcrdma::{
+    config::ConnectionConfig,
+    memory::BufferPool,
+    server::{DuplicateRequests, Server, ServerBuilder},
+};
 use rpcrdma_examples::{
     counters::{
         Counters,
@@ -30,7 +34,7 @@ pub struct ServeArgs {
     /// URL to listen on. May be repeated
     #[arg(long, default_value = "tcp://127.0.0.1:0")]
     listen: Vec<String>,
-    /// Print the numbers of tasks, memory regions and connections each second
+    /// Print the numbers of tasks, memory regions, connections and buffers each second
     #[arg(long)]
     report: bool,
 }
@@ -43,7 +47,9 @@ pub async fn serve(arguments: ServeArgs) -> anyhow::Result<()> {
     end_with_parent()?;
     let ServeArgs { store, create, listen, report } = arguments;
     let store = if create { CounterStore::create(store) } else { CounterStore::open(store) }?;
+    let pool = BufferPool::default();
     let builder = Server::builder()
+        .connection(ConnectionConfig::new().pool(pool.clone()))
         .service(CountersV1Server::new(Counters::new(store.clone())))
         .duplicate_requests(PROGRAM, DuplicateRequests::new().store(store))
         .max_memory(MAX_MEMORY);
@@ -56,8 +62,8 @@ pub async fn serve(arguments: ServeArgs) -> anyhow::Result<()> {
         tokio::spawn(async move {
             loop {
                 let (tasks, stats) = (Handle::current().metrics().num_alive_tasks(), handle.stats());
-                let (regions, open) = (stats.counters.exposed_regions, handle.connections().len());
-                say!("held: {tasks} tasks, {regions} regions, {open} connections");
+                let (regions, open, buffers) = (stats.counters.exposed_regions, stats.open, pool.stats().outstanding);
+                say!("held: {tasks} tasks, {regions} regions, {open} connections, {buffers} buffers");
                 sleep(Duration::from_secs(1)).await;
             }
         });
