@@ -30,6 +30,9 @@ const MAX_COPY: Duration = Duration::from_secs(100);
 /// Time limit of each call of nfscp, and the time for which it repeats them, in seconds.
 const CALL_SECONDS: &str = "5";
 const RETRY_SECONDS: &str = "20";
+/// Number of calls in flight, and their size. Larger ones let the server's pool of buffers grow for an hour.
+const JOBS: &str = "8";
+const CHUNK: &str = "256KiB";
 
 /// An order of a disturbance, which a worker obeys with its running nfscp. The sender is told when it was done.
 #[derive(Debug)]
@@ -77,6 +80,7 @@ impl CopyWork {
         let failed = |error: String| Trouble::Wrong(format!("nfscp cannot be run: {error}"));
         let mut command = wrapped(&self.program).map_err(|error| failed(format!("{error:#}")))?;
         command.args(["-r", "--quiet", "--timeout", CALL_SECONDS, "--retry", RETRY_SECONDS]);
+        command.args(["--jobs", JOBS, "--chunk-size", CHUNK]);
         command.args(["--mount-port", &mount_port.to_string(), source, target]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;

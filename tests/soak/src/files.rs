@@ -30,6 +30,9 @@ const RETRY_FOR: Duration = Duration::from_secs(10);
 /// Number of times that data is written again because a restarted server may have lost it.
 const ROUNDS: usize = 5;
 
+/// Numbers of bytes in a READ or WRITE. Few sizes let the server's pool of buffers reach its size soon.
+const RANGES: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
+
 /// A file that the server has committed.
 #[derive(Debug, Clone)]
 struct StoredFile {
@@ -130,7 +133,7 @@ impl FileWork {
     async fn store(&mut self) -> Result<(), Trouble> {
         let random = &mut self.surroundings.random;
         let len = if random.u8(..4) == 0 { random.usize(..2 << 20) } else { random.usize(..100 << 10) };
-        let range = random.usize(16 << 10..300 << 10);
+        let range = RANGES[random.usize(..RANGES.len())];
         let key = (self.surroundings.id << 32) | self.next;
         self.next += 1;
         let (name, content) = (format!("file-{key}"), Content { key, version: 0, len });
@@ -246,7 +249,7 @@ impl Work for FileWork {
             0 => self.list().await,
             1..20 if stored > 0 => {
                 let file = self.stored[self.surroundings.random.usize(..stored)].clone();
-                let range = self.surroundings.random.usize(8 << 10..500 << 10);
+                let range = RANGES[self.surroundings.random.usize(..RANGES.len())];
                 self.read(&file, range).await
             }
             20..30 if !self.doomed.is_empty() => self.remove().await,

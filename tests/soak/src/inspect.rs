@@ -53,6 +53,7 @@ impl Inspected {
                 (Resource::Regions, f64::from(now.counters.exposed_regions)),
                 (Resource::Connections, now.open as f64),
                 (Resource::Buffers, now.pool_buffers as f64),
+                (Resource::Kept, now.pool_kept as f64 / crate::samples::MIB),
             ];
         }
         Vec::new()

@@ -15,6 +15,9 @@ use tokio::{
 
 use crate::{descriptors::open_descriptors, fit::Sample, inspect::Inspected, server::Server};
 
+/// Number of bytes of a MiB.
+pub(crate) const MIB: f64 = 1_048_576.0;
+
 /// A resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resource {
@@ -27,13 +30,15 @@ pub(crate) enum Resource {
     Connections,
     /// Buffers for the data of calls.
     Buffers,
+    /// Memory that is kept for further buffers, in MiB.
+    Kept,
 }
 
 impl Resource {
     /// Returns the growth per hour that is allowed. [`README.md`](../README.md) has the reasons.
     pub(crate) fn bound(self) -> f64 {
         match self {
-            Self::Memory => 32.0,
+            Self::Memory | Self::Kept => 32.0,
             Self::Descriptors | Self::Tasks | Self::Connections | Self::Buffers => 12.0,
             Self::Threads | Self::Regions => 6.0,
         }
@@ -50,6 +55,7 @@ impl fmt::Display for Resource {
             Self::Regions => "regions",
             Self::Connections => "connections",
             Self::Buffers => "buffers",
+            Self::Kept => "kept (MiB)",
         })
     }
 }
@@ -131,9 +137,14 @@ pub(crate) fn in_report(line: &str) -> Vec<(Resource, f64)> {
         "regions" => Some(Resource::Regions),
         "connections" => Some(Resource::Connections),
         "buffers" => Some(Resource::Buffers),
+        "bytes kept" => Some(Resource::Kept),
         _ => None,
     };
-    parts.filter_map(|(count, name)| Some((resource(name)?, count.parse().ok()?))).collect()
+    let value = |(count, name): (&str, &str)| {
+        let (resource, count) = (resource(name)?, count.parse::<f64>().ok()?);
+        Some((resource, if resource == Resource::Kept { count / MIB } else { count }))
+    };
+    parts.filter_map(value).collect()
 }
 
 #[cfg(test)]
@@ -145,7 +156,9 @@ mod tests {
         let status = "Name:\tnfs3d\nVmRSS:\t    2048 kB\nThreads:\t7\n";
         let values: Vec<_> = in_status(status).collect();
         assert_eq!(values, [(Resource::Memory, 2.0), (Resource::Threads, 7.0)]);
-        let values = in_report("12 tasks, 3 regions, 4 connections, 5 others");
-        assert_eq!(values, [(Resource::Tasks, 12.0), (Resource::Regions, 3.0), (Resource::Connections, 4.0)]);
+        let values = in_report("12 tasks, 3 regions, 4 connections, 5 others, 1048576 bytes kept");
+        let expected =
+            [(Resource::Tasks, 12.0), (Resource::Regions, 3.0), (Resource::Connections, 4.0), (Resource::Kept, 1.0)];
+        assert_eq!(values, expected);
     }
 }

@@ -62,8 +62,11 @@ pub async fn serve(arguments: ServeArgs) -> anyhow::Result<()> {
         tokio::spawn(async move {
             loop {
                 let (tasks, stats) = (Handle::current().metrics().num_alive_tasks(), handle.stats());
-                let (regions, open, buffers) = (stats.counters.exposed_regions, stats.open, pool.stats().outstanding);
-                say!("held: {tasks} tasks, {regions} regions, {open} connections, {buffers} buffers");
+                let (regions, open, pool) = (stats.counters.exposed_regions, stats.open, pool.stats());
+                let (buffers, kept) = (pool.outstanding, pool.kept);
+                say!(
+                    "held: {tasks} tasks, {regions} regions, {open} connections, {buffers} buffers, {kept} bytes kept"
+                );
                 sleep(Duration::from_secs(1)).await;
             }
         });
