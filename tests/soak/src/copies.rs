@@ -145,7 +145,7 @@ impl CopyWork {
         let random = &mut self.surroundings.random;
         let files: Vec<(String, Content)> = (0..random.u64(1..6))
             .map(|file| {
-                let len = if random.u8(..3) == 0 { random.usize(..3 << 20) } else { random.usize(..64 << 10) };
+                let len = if random.u8(..3) == 0 { random.usize(..1 << 20) } else { random.usize(..64 << 10) };
                 (format!("file-{file}"), Content { key: (id << 32) | number, version: file, len })
             })
             .collect();
@@ -171,7 +171,8 @@ impl CopyWork {
         copied
     }
 
-    /// Removes a directory at the server, without nfscp, which cannot do that. The server may still be creating files in it.
+    /// Removes a directory at the server, without nfscp, which cannot do that. The server may still be creating files in it. If it does not
+    /// run as root, it keeps up to 256 removed files open, which take room on its disk.
     fn remove(&self, name: &str) {
         let _ = fs::remove_dir_all(self.surroundings.server.export().join(name));
     }

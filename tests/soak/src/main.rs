@@ -64,7 +64,14 @@ fn main() -> ExitCode {
         None => {
             // Does not return if it succeeds.
             let reason = if cli.soak.isolated { String::new() } else { isolate("--mount") };
-            command::run(NAME, unless_stopped(run::soak(cli.soak, reason)))
+            // Removed when all tasks have ended, because their servers have disks in it.
+            match tempfile::tempdir() {
+                Ok(folder) => command::run(NAME, unless_stopped(run::soak(cli.soak, reason, folder.path()))),
+                Err(error) => {
+                    command::print_error(NAME, format_args!("cannot create a directory for servers: {error}"));
+                    ExitCode::FAILURE
+                }
+            }
         }
     }
 }

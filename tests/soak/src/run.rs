@@ -129,8 +129,8 @@ impl Workers {
     }
 }
 
-/// Runs everything, and prints the report. `reason` says why there is no mount namespace.
-pub(crate) async fn soak(arguments: SoakArgs, reason: String) -> anyhow::Result<ExitCode> {
+/// Runs everything in a directory, and prints the report. `reason` says why there is no mount namespace.
+pub(crate) async fn soak(arguments: SoakArgs, reason: String, folder: &Path) -> anyhow::Result<ExitCode> {
     let descriptors = raise_descriptor_limit(DESCRIPTORS);
     anyhow::ensure!(
         descriptors >= DESCRIPTORS,
@@ -139,7 +139,6 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String) -> anyhow::Result<
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
     let duration = Duration::from_secs_f64(arguments.minutes * 60.0);
     let programs = programs(arguments.programs.clone())?;
-    let folder = tempfile::tempdir().context("cannot create a directory for servers")?;
     say!("soak of {} minutes, --seed {seed}", arguments.minutes);
 
     let ledgers: BTreeMap<Service, Arc<Ledger>> = Service::ALL
@@ -152,7 +151,7 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String) -> anyhow::Result<
         // nfs3d may run for nfscp only.
         let ledger = ledgers.get(&service).or_else(|| ledgers.get(&Service::Nfscp)).context("there is no service")?;
         for (number, is_killed) in [(1, false), (2, true)] {
-            let place = folder.path().join(format!("{}-{number}", service.name()));
+            let place = folder.join(format!("{}-{number}", service.name()));
             let started =
                 Server::start((service, number), is_killed, &programs, place, arguments.isolated, Arc::clone(ledger));
             servers.push(Arc::new(started.await?));
@@ -160,7 +159,7 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String) -> anyhow::Result<
     }
     let (orders, next_order) = mpsc::channel(1);
     let mut workers = Workers::new();
-    start_workers(&arguments, &servers, &ledgers, (&programs, folder.path(), next_order), seed, &mut workers)?;
+    start_workers(&arguments, &servers, &ledgers, (&programs, folder, next_order), seed, &mut workers)?;
 
     let tally = Arc::new(tally(&arguments, reason));
     let begun = Instant::now();
