@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -34,6 +35,8 @@ pub struct ChildProcess {
     /// File with what the process prints to standard error.
     errors: Option<PathBuf>,
     printed: Arc<Mutex<Printed>>,
+    /// The task that reads the lines of the process, which ends with them.
+    reading: Option<JoinHandle<()>>,
 }
 
 /// Lines that a process has printed to standard output after its URLs.
@@ -68,7 +71,7 @@ impl ChildProcess {
         let mut child = command.spawn().with_context(|| format!("cannot start {name}, build it or use --programs"))?;
         let stdout = child.stdout.take().context("the process has no standard output")?;
         let mut lines = BufReader::new(stdout).lines();
-        let mut this = Self { child, name, urls: Vec::new(), errors, printed: Arc::default() };
+        let mut this = Self { child, name, urls: Vec::new(), errors, printed: Arc::default(), reading: None };
         let read = async {
             while this.urls.len() < count {
                 let Some(line) = lines.next_line().await? else { bail!("it ended") };
@@ -84,7 +87,7 @@ impl ChildProcess {
             return Err(error.context(format!("{} does not serve: {}", this.name, this.last_error())));
         }
         let printed = Arc::clone(&this.printed);
-        tokio::spawn(async move {
+        this.reading = Some(tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
                 printed.count += 1;
@@ -93,7 +96,7 @@ impl ChildProcess {
                     printed.last.pop_front();
                 }
             }
-        });
+        }));
         Ok(this)
     }
 
@@ -174,7 +177,7 @@ impl ChildProcess {
         self.child.kill().await.context("cannot kill a process")
     }
 
-    /// Sends SIGTERM, and waits for the end of the process.
+    /// Sends SIGTERM, and waits for the end of the process and of what it prints.
     ///
     /// # Errors
     /// Fails if the process does not end in time, or not with success.
@@ -184,6 +187,9 @@ impl ChildProcess {
             bail!("{} goes on {} s after SIGTERM", self.name, limit.as_secs());
         };
         let status = ended?;
+        if let Some(reading) = self.reading.take() {
+            timeout(limit, reading).await.with_context(|| format!("the output of {} does not end", self.name))??;
+        }
         anyhow::ensure!(status.success(), "{} ended with {status} after SIGTERM: {}", self.name, self.last_error());
         Ok(())
     }
@@ -307,5 +313,18 @@ mod tests {
         process.kill().await.unwrap();
         assert!(process.pid().is_err());
         fs::remove_file(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn last_words_are_known_after_the_end() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap 'seq 9999; echo held: 7; exit' TERM; echo on tcp://[::]:1; while :; do :; done"]);
+        let mut process = ChildProcess::start(command, 0, None).await.unwrap();
+        // The shell has installed its handler when it prints.
+        while process.printed() == 0 {
+            tokio::task::yield_now().await;
+        }
+        process.terminate(Duration::from_secs(60)).await.unwrap();
+        assert_eq!(process.last_line("held: ").as_deref(), Some("7"));
     }
 }
