@@ -39,8 +39,8 @@ impl Resource {
     pub(crate) fn bound(self) -> f64 {
         match self {
             Self::Memory | Self::Kept => 32.0,
-            Self::Descriptors | Self::Tasks | Self::Connections | Self::Buffers => 12.0,
-            Self::Threads | Self::Regions => 6.0,
+            Self::Descriptors | Self::Threads | Self::Tasks | Self::Connections | Self::Buffers => 12.0,
+            Self::Regions => 6.0,
         }
     }
 }
