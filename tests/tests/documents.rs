@@ -55,6 +55,7 @@ fn documents() -> Vec<PathBuf> {
         "tests/counts",
         "tests/outages",
         "tests/simulation",
+        "tests/soak",
         "tests/vm",
         "tests/peers",
     ];

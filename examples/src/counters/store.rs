@@ -5,7 +5,7 @@ use std::{
     fmt, fs, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, SystemTime},
 };
 
@@ -99,6 +99,8 @@ type OpenDatabase = Box<dyn Fn() -> Result<Database, CounterError> + Send + Sync
 struct SharedDatabase {
     open: OpenDatabase,
     state: RwLock<DatabaseState>,
+    /// Held by the addition that is in progress.
+    adding: Mutex<()>,
 }
 
 /// The database, which is closed after an error of the disk.
@@ -149,13 +151,13 @@ impl CounterStore {
 
     fn opened_by(open: OpenDatabase) -> Result<Self, CounterError> {
         let state = RwLock::new(DatabaseState { database: Some(open()?), closed: 0 });
-        Ok(Self(Arc::new(SharedDatabase { open, state })))
+        Ok(Self(Arc::new(SharedDatabase { open, state, adding: Mutex::new(()) })))
     }
 
     /// Works with the database, which is opened first if it is closed. Closes it after an error of the disk: redb refuses all further
     /// work on it.
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, CounterError>) -> Result<T, CounterError> {
-        let SharedDatabase { open, state } = &*self.0;
+        let SharedDatabase { open, state, .. } = &*self.0;
         let read = || state.read().unwrap_or_else(PoisonError::into_inner);
         let write = || state.write().unwrap_or_else(PoisonError::into_inner);
         if read().database.is_none() {
@@ -192,7 +194,12 @@ impl CounterStore {
     /// Returns [`CounterError::Overflow`] if the sum is too large, [`CounterError::NotAdded`] if the database failed and nothing was added,
     /// and [`CounterError::Database`] if it failed and may have added.
     pub fn add(&self, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
-        let added = self.with(|database| add_in(database, key, args));
+        let added = {
+            // redb lets additions wait for each other, too. After an error of the disk, it panics in those that wait. Here, the database
+            // is closed before the next one begins.
+            let _turn = self.0.adding.lock().unwrap_or_else(PoisonError::into_inner);
+            self.with(|database| add_in(database, key, args))
+        };
         // The transaction may be complete nevertheless. Then it has recorded the reply.
         match (added, key) {
             (Err(CounterError::Database(error)), Some(key)) => {
@@ -354,7 +361,10 @@ fn now() -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::{
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+        thread,
+    };
 
     use redb::{StorageBackend, backends::FileBackend};
     use rpcrdma::{
@@ -437,16 +447,30 @@ mod tests {
         drop(store);
     }
 
+    /// The state of a disk.
+    #[derive(Debug, Default)]
+    struct Fullness {
+        is_full: AtomicBool,
+        /// Number of calls that have not begun. The full disk fails when it is 0.
+        awaited: AtomicUsize,
+    }
+
     /// A disk that can be full.
     #[derive(Debug)]
     struct Disk {
         file: FileBackend,
-        is_full: Arc<AtomicBool>,
+        fullness: Arc<Fullness>,
     }
 
     impl Disk {
         fn check(&self) -> io::Result<()> {
-            if self.is_full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+            if !self.fullness.is_full.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            while self.fullness.awaited.load(Ordering::SeqCst) > 0 {
+                thread::yield_now();
+            }
+            Err(io::ErrorKind::StorageFull.into())
         }
     }
 
@@ -479,24 +503,54 @@ mod tests {
         }
     }
 
+    /// Creates a database on a disk that can be full.
+    fn on_a_disk(folder: &Path) -> (CounterStore, Arc<Fullness>) {
+        let path = folder.join("counters");
+        drop(CounterStore::create(&path).unwrap());
+        let shared = Arc::<Fullness>::default();
+        let fullness = Arc::clone(&shared);
+        let store = CounterStore::opened_by(Box::new(move || {
+            let failed = |source| CounterError::File { path: path.clone(), source };
+            let file = fs::OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+            let file = FileBackend::new(file).map_err(DatabaseError)?;
+            let disk = Disk { file, fullness: Arc::clone(&fullness) };
+            Ok(Database::builder().create_with_backend(disk).map_err(DatabaseError)?)
+        }));
+        (store.unwrap(), shared)
+    }
+
+    /// Additions wait for each other. Those that wait while the disk fails must not go on with the same database: redb would panic.
+    #[test]
+    fn additions_that_wait_while_the_disk_fails_do_not_panic() {
+        const ADDITIONS: usize = 8;
+        let folder = tempfile::tempdir().unwrap();
+        let (store, disk) = on_a_disk(folder.path());
+        let mut acknowledged = 0;
+        for _ in 0..20 {
+            acknowledged += store.add(None, &addition("a")).iter().count();
+            disk.awaited.store(ADDITIONS, Ordering::SeqCst);
+            disk.is_full.store(true, Ordering::SeqCst);
+            let add = || {
+                disk.awaited.fetch_sub(1, Ordering::SeqCst);
+                store.add(None, &addition("a"))
+            };
+            thread::scope(|scope| {
+                let adding: Vec<_> = (0..ADDITIONS).map(|_| scope.spawn(add)).collect();
+                for addition in adding {
+                    assert!(addition.join().unwrap().is_err(), "the disk is full");
+                }
+            });
+            disk.is_full.store(false, Ordering::SeqCst);
+        }
+        assert_eq!(acknowledged, 20);
+        assert_eq!(store.value(&"a".into()).unwrap(), 20);
+    }
+
     /// Calls fail while the disk is full, and succeed again when it is not. No addition is lost or made twice.
     #[tokio::test]
     async fn a_full_disk_fails_calls_only_while_it_is_full() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("counters");
-        drop(CounterStore::create(&path).unwrap());
-        let is_full = Arc::new(AtomicBool::new(false));
-        let store = CounterStore::opened_by({
-            let (path, is_full) = (path.clone(), Arc::clone(&is_full));
-            Box::new(move || {
-                let failed = |source| CounterError::File { path: path.clone(), source };
-                let file = fs::OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
-                let file = FileBackend::new(file).map_err(DatabaseError)?;
-                let disk = Disk { file, is_full: Arc::clone(&is_full) };
-                Ok(Database::builder().create_with_backend(disk).map_err(DatabaseError)?)
-            })
-        })
-        .unwrap();
+        let (store, disk) = on_a_disk(folder.path());
         let server = Server::builder()
             .service(CountersV1Server::new(Counters::new(store.clone())))
             .duplicate_requests(PROGRAM, DuplicateRequests::new().store(store.clone()))
@@ -515,13 +569,13 @@ mod tests {
                 acknowledged += 1;
                 assert_eq!(client.add(&addition("a")).await.unwrap(), acknowledged);
             }
-            is_full.store(true, Ordering::SeqCst);
+            disk.is_full.store(true, Ordering::SeqCst);
             for _ in 0..5 {
                 let error = client.add(&addition("a")).await.unwrap_err();
                 let CallError::Rpc { source, .. } = &error else { panic!("{error}") };
                 assert!(matches!(source, RpcError::Unavailable | RpcError::SystemError), "round {round}: {error}");
             }
-            is_full.store(false, Ordering::SeqCst);
+            disk.is_full.store(false, Ordering::SeqCst);
         }
         assert_eq!(client.value(&"a".into()).await.unwrap(), acknowledged);
         drop(client);

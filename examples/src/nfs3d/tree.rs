@@ -13,7 +13,7 @@
 
 use std::{
     ffi::{CStr, CString},
-    num::NonZeroUsize,
+    hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError},
 };
 
@@ -35,11 +35,11 @@ use super::{
 };
 
 /// Maximum number of files whose places are recorded, at about 100 bytes each. The least recently used are dropped.
-const MAX_NOTES: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
+const MAX_NOTES: usize = 1 << 20;
 /// Maximum number of places recorded for one file (hard links).
 const MAX_PLACES: usize = 8;
 /// Maximum number of removed files remembered, which are not searched for.
-const MAX_REMOVED: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
+const MAX_REMOVED: usize = 1 << 16;
 /// Maximum length of a path passed to the system at a time, in bytes; less than PATH_MAX.
 const PATH_PIECE: usize = 4000;
 /// Maximum depth of a directory.
@@ -85,8 +85,8 @@ impl Tree {
             root: Object { id, fd: Arc::new(root), stat },
             births,
             speed: speed(file_system),
-            places: Mutex::new(LruCache::new(MAX_NOTES)),
-            removed: Mutex::new(LruCache::new(MAX_REMOVED)),
+            places: Mutex::new(LruCache::unbounded()),
+            removed: Mutex::new(LruCache::unbounded()),
             names: RwLock::default(),
             search: Search::default(),
         };
@@ -195,7 +195,7 @@ impl Tree {
                 }
             }
         } else {
-            notes.put(ino, vec![DirectoryPlace { directory, name: name.into() }]);
+            put_bounded(&mut notes, MAX_NOTES, ino, vec![DirectoryPlace { directory, name: name.into() }]);
         }
     }
 
@@ -213,7 +213,7 @@ impl Tree {
     /// Records that the last link of a file was removed.
     pub(super) fn removed(&self, id: FileId) {
         lock(&self.places).pop(&id.ino);
-        lock(&self.removed).put(id, ());
+        put_bounded(&mut lock(&self.removed), MAX_REMOVED, id, ());
     }
 
     /// Locks the names for a change. Hold the guard from before the change until the new place is recorded.
@@ -339,4 +339,34 @@ fn speed(file_system: u64) -> FileSystemSpeed {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds to a cache without a bound of its own, and drops the least recently used entry if there are more than `max`.
+///
+/// A cache with a bound allocates its whole table when it is created, with entries at random places. Each of the first entries then
+/// takes a page of memory.
+fn put_bounded<K: Hash + Eq, V>(cache: &mut LruCache<K, V>, max: usize, key: K, value: V) {
+    cache.put(key, value);
+    if cache.len() > max {
+        cache.pop_lru();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_entry_is_dropped_beyond_the_bound() {
+        let mut cache = LruCache::unbounded();
+        for key in 0..3 {
+            put_bounded(&mut cache, 3, key, ());
+        }
+        assert_eq!(cache.get(&0), Some(&()));
+        put_bounded(&mut cache, 3, 2, ());
+        put_bounded(&mut cache, 3, 3, ());
+        let mut kept: Vec<i32> = cache.iter().map(|(key, ())| *key).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, [0, 2, 3]);
+    }
 }

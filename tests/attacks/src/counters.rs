@@ -13,22 +13,12 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use futures_util::future::join_all;
-use rpcrdma::{
-    client::Channel,
-    rpc::Credential,
-    server::{DuplicateRequests, Server},
+use rpcrdma::{client::Channel, rpc::Credential};
+use rpcrdma_examples::counters::protocol::{
+    Addition,
+    counters_v1::{Add, CountersV1Client, PROGRAM},
 };
-use rpcrdma_examples::{
-    counters::{
-        Counters,
-        protocol::{
-            Addition,
-            counters_v1::{Add, CountersV1Client, CountersV1Server, PROGRAM},
-        },
-        store::CounterStore,
-    },
-    say,
-};
+use rpcrdma_trials::counters::MAX_MEMORY;
 use tempfile::TempDir;
 use tokio::{net::TcpStream, process::Command};
 
@@ -40,38 +30,8 @@ use crate::{
     victim::{self, VICTIM},
 };
 
-const MAX_MEMORY: u64 = 256 << 20;
 /// The XID of the call that is repeated.
 const XID: u32 = 0x5eed_0002;
-
-/// Options of the server.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ServeArgs {
-    /// File of the database
-    #[arg(long)]
-    store: PathBuf,
-    /// Create the database
-    #[arg(long)]
-    create: bool,
-}
-
-/// Serves until the process is killed.
-pub(crate) async fn serve(arguments: ServeArgs) -> anyhow::Result<()> {
-    let ServeArgs { store, create } = arguments;
-    let store = if create { CounterStore::create(store) } else { CounterStore::open(store) }?;
-    let server = Server::builder()
-        .service(CountersV1Server::new(Counters::new(store.clone())))
-        .duplicate_requests(PROGRAM, DuplicateRequests::new().store(store))
-        .max_memory(MAX_MEMORY)
-        .listen("tcp://127.0.0.1:0")
-        .bind()
-        .await?;
-    for url in server.urls() {
-        say!("listening on {url}");
-    }
-    server.serve().await;
-    Ok(())
-}
 
 fn store_in(folder: &Path) -> PathBuf {
     folder.join("counters.redb")

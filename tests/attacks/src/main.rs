@@ -19,10 +19,9 @@ mod victim;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use rpcrdma_examples::command::{self, Logging, unless_stopped};
-use rpcrdma_trials::{Choice, Trial, trials};
+use rpcrdma_trials::{Choice, Trial, process::programs, trials};
 
 use self::{
     report::{Measured, print_head, print_row},
@@ -64,7 +63,7 @@ struct PlayArgs {
 enum Command {
     /// Internal: the counters server that attacks are played against
     #[command(hide = true)]
-    ServeCounters(counters::ServeArgs),
+    ServeCounters(rpcrdma_trials::counters::ServeArgs),
 }
 
 /// All attacks, in the order in which they are played.
@@ -100,7 +99,9 @@ fn main() -> ExitCode {
     let cli: Cli = command::parse();
     cli.logging.start();
     match cli.command {
-        Some(Command::ServeCounters(arguments)) => command::run("rpcrdma-attacks", counters::serve(arguments)),
+        Some(Command::ServeCounters(arguments)) => {
+            command::run("rpcrdma-attacks", rpcrdma_trials::counters::serve(arguments))
+        }
         None => command::run("rpcrdma-attacks", unless_stopped(play(cli.play))),
     }
 }
@@ -113,13 +114,7 @@ async fn play(arguments: PlayArgs) -> anyhow::Result<ExitCode> {
         descriptors >= DESCRIPTORS,
         "the attacks need {DESCRIPTORS} open files, and the limit is {descriptors}: raise it (ulimit -Hn)"
     );
-    let programs = match arguments.programs {
-        Some(programs) => programs,
-        None => {
-            let own = std::env::current_exe().context("cannot find this program, use --programs")?;
-            own.parent().context("this program has no directory, use --programs")?.to_owned()
-        }
-    };
+    let programs = programs(arguments.programs)?;
     let (form, limit) = if arguments.short { (Form::Short, MAX_SHORT_DURATION) } else { (Form::Full, MAX_DURATION) };
     let plan = Plan { programs, form };
     print_head();

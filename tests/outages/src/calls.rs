@@ -11,6 +11,7 @@ use std::{
 
 use rpcrdma::{CallOptions, client::Invoke};
 use rpcrdma_examples::command::chain;
+use rpcrdma_trials::without_numbers;
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -239,19 +240,6 @@ impl Calls {
         let missing = succeeded.filter(|call| !counts.contains_key(&call.id)).count();
         (missing > 0).then(|| format!("{missing} calls succeeded and were not executed"))
     }
-}
-
-/// Replaces the digits of an error by `#`, so that errors which differ only in times and ports are counted together.
-fn without_numbers(error: &str) -> String {
-    let mut text = String::with_capacity(error.len());
-    for char in error.chars() {
-        match char {
-            '0'..='9' if text.ends_with('#') => {}
-            '0'..='9' => text.push('#'),
-            other => text.push(other),
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use rpcrdma_examples::command::{self, Logging, unless_stopped};
-use rpcrdma_trials::{Choice, Trial, trials};
+use rpcrdma_trials::{Choice, Trial, namespace::isolate, trials};
 
 use self::{
     holes::Dropped,
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         Some(Command::Proxy(arguments)) => command::run("rpcrdma-outages", service::proxy(arguments)),
         None => {
             // Does not return if it succeeds.
-            let reason = if cli.play.isolated || cli.play.choice.list { String::new() } else { network::isolate() };
+            let reason = if cli.play.isolated || cli.play.choice.list { String::new() } else { isolate("--net") };
             command::run("rpcrdma-outages", unless_stopped(play(cli.play, reason)))
         }
     }

@@ -1,24 +1,10 @@
 //! The network of all scenarios: a namespace of its own with nothing but a loopback interface, where packets are dropped and connects
 //! are counted. The kernel removes it with its last process.
 
-use std::{
-    env, fs,
-    os::unix::process::CommandExt as _,
-    process::{Command, Stdio},
-};
+use std::fs;
 
-use anyhow::{Context as _, bail, ensure};
-
-/// Runs a tool, and returns its error message if it fails.
-fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let command = || format!("{program} {}", arguments.join(" "));
-    let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
-    let output = Command::new(program).args(arguments).env("PATH", path).stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot run `{}`, install it", command()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{}` failed: {}", command(), said.lines().next().unwrap_or_default().trim());
-    Ok(())
-}
+use anyhow::bail;
+use rpcrdma_trials::namespace::run_tool;
 
 /// The network of the scenarios.
 #[derive(Debug)]
@@ -29,31 +15,13 @@ pub(crate) enum Network {
     Shared(String),
 }
 
-/// Starts this program again in a network namespace of its own. Returns the reason if that is not possible.
-pub(crate) fn isolate() -> String {
-    let forms: &[&[&str]] = &[&["--net"], &["--user", "--map-root-user", "--net"]];
-    let mut reason = String::new();
-    for form in forms {
-        match run("unshare", &[form, &["true"][..]].concat()) {
-            Ok(()) => {
-                let Ok(program) = env::current_exe() else { return "this program has no path".to_owned() };
-                let mut command = Command::new("unshare");
-                command.args(*form).arg("--").arg(program).args(env::args_os().skip(1)).arg("--isolated");
-                return format!("cannot run unshare: {}", command.exec());
-            }
-            Err(error) => reason = format!("{error:#}"),
-        }
-    }
-    reason
-}
-
 impl Network {
-    /// Returns the network of this process, which [`isolate`] has started, or has not been able to.
+    /// Returns the network of this process, which [`isolate`](rpcrdma_trials::namespace::isolate) has started, or has not been able to.
     pub(crate) fn new(is_isolated: bool, reason: String) -> anyhow::Result<Self> {
         if !is_isolated {
             return Ok(Self::Shared(reason));
         }
-        run("ip", &["link", "set", "lo", "up"])?;
+        run_tool("ip", &["link", "set", "lo", "up"])?;
         Ok(Self::Own)
     }
 
@@ -71,10 +39,10 @@ impl Network {
             bail!("no network namespace: {reason}");
         }
         // Removes what an earlier scenario has left.
-        run("nft", &["add", "table", "inet", "outages"])?;
-        run("nft", &["delete", "table", "inet", "outages"])?;
-        run("nft", &["add", "table", "inet", "outages"])?;
-        run("nft", &["add", "chain", "inet", "outages", "input", "{ type filter hook input priority 0; }"])?;
+        run_tool("nft", &["add", "table", "inet", "outages"])?;
+        run_tool("nft", &["delete", "table", "inet", "outages"])?;
+        run_tool("nft", &["add", "table", "inet", "outages"])?;
+        run_tool("nft", &["add", "chain", "inet", "outages", "input", "{ type filter hook input priority 0; }"])?;
         Ok(Filter(()))
     }
 
@@ -83,7 +51,7 @@ impl Network {
         if let Self::Shared(reason) = self {
             bail!("no network namespace: {reason}");
         }
-        run("tc", &["qdisc", "add", "dev", "lo", "root", "netem", "delay", delay])?;
+        run_tool("tc", &["qdisc", "add", "dev", "lo", "root", "netem", "delay", delay])?;
         Ok(Delay(()))
     }
 }
@@ -104,18 +72,18 @@ impl Filter {
     }
 
     fn add(&self, rule: &str) -> anyhow::Result<()> {
-        run("nft", &["add", "rule", "inet", "outages", "input", rule])
+        run_tool("nft", &["add", "rule", "inet", "outages", "input", rule])
     }
 
     /// Lets all packets through again.
     pub(crate) fn heal(&self) -> anyhow::Result<()> {
-        run("nft", &["flush", "chain", "inet", "outages", "input"])
+        run_tool("nft", &["flush", "chain", "inet", "outages", "input"])
     }
 }
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        let _ = run("nft", &["delete", "table", "inet", "outages"]);
+        let _ = run_tool("nft", &["delete", "table", "inet", "outages"]);
     }
 }
 
@@ -125,7 +93,7 @@ pub(crate) struct Delay(());
 
 impl Drop for Delay {
     fn drop(&mut self) {
-        let _ = run("tc", &["qdisc", "del", "dev", "lo", "root"]);
+        let _ = run_tool("tc", &["qdisc", "del", "dev", "lo", "root"]);
     }
 }
 
@@ -146,13 +114,5 @@ mod tests {
         let text = "Ip: Forwarding\nIp: 1\nTcp: RtoMin MaxConn ActiveOpens PassiveOpens\nTcp: 200 -1 42 7\n";
         assert_eq!(active_opens(text), Some(42));
         assert_eq!(active_opens("Tcp: RtoMin\n"), None);
-    }
-
-    #[test]
-    fn errors_of_tools_say_what_failed() {
-        let said = format!("{:#}", run("ls", &["/nonexistent"]).unwrap_err());
-        assert!(said.starts_with("`ls /nonexistent` failed: "), "{said}");
-        let said = format!("{:#}", run("no-such-tool", &[]).unwrap_err());
-        assert!(said.starts_with("cannot run `no-such-tool"), "{said}");
     }
 }

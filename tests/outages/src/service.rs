@@ -15,12 +15,11 @@ use rpcrdma::{
     server::{Context, HandlerError},
 };
 use rpcrdma_examples::say;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpSocket, TcpStream},
-    sync::mpsc,
-    time::{Instant, sleep, sleep_until},
+use rpcrdma_trials::{
+    process::end_with_parent,
+    proxy::{Link, Proxy},
 };
+use tokio::time::sleep;
 
 use self::protocol::{
     AnsweredBy,
@@ -52,10 +51,6 @@ pub(crate) mod protocol {
 
 /// The duration of a call at the server. Long enough for calls of many callers to be in flight at once.
 const WORK: Duration = Duration::from_millis(5);
-/// Length of the backlog of a proxy.
-const BACKLOG: u32 = 1024;
-/// Number of pieces of data that a proxy holds for each direction of a connection.
-const PIECES: usize = 1024;
 
 /// Options of the server.
 #[derive(Debug, clap::Args)]
@@ -120,12 +115,6 @@ pub(crate) fn recorded(path: &Path) -> anyhow::Result<Vec<u64>> {
     }
 }
 
-/// Ends this process when its parent ends, also if the parent is killed.
-fn end_with_parent() -> anyhow::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-        .context("cannot tie this process to its parent")
-}
-
 /// Serves until the process is killed.
 pub(crate) async fn serve(arguments: ServeArgs) -> anyhow::Result<()> {
     end_with_parent()?;
@@ -148,85 +137,23 @@ pub(crate) async fn serve(arguments: ServeArgs) -> anyhow::Result<()> {
 /// Forwards connections until the process is killed. Prints a line for each.
 pub(crate) async fn proxy(arguments: ProxyArgs) -> anyhow::Result<()> {
     end_with_parent()?;
-    let socket = TcpSocket::new_v4()?;
-    socket.bind("127.0.0.1:0".parse()?)?;
-    let listener = socket.listen(BACKLOG)?;
-    say!("listening on tcp://{}", listener.local_addr()?);
-    let arguments = Arc::new(arguments);
-    loop {
-        let (client, _) = listener.accept().await?;
-        say!("accepted");
-        let arguments = Arc::clone(&arguments);
-        tokio::spawn(async move {
-            // A client whose server cannot be reached sees a connection that is accepted and then closed.
-            let _ = forward(client, &arguments).await;
-        });
-    }
-}
-
-async fn forward(client: TcpStream, arguments: &ProxyArgs) -> io::Result<()> {
-    let socket = TcpSocket::new_v4()?;
-    socket.bind((arguments.local, 0).into())?;
-    let server = socket.connect(arguments.to).await?;
-    let delay = Duration::from_millis(arguments.delay);
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    // A connection that one end has closed is closed at the other end too, and not half-closed.
-    tokio::select! {
-        ended = copy(from_client, to_server, delay) => ended,
-        ended = copy(from_server, to_client, delay) => ended,
-    }
-}
-
-/// Copies data in one direction, each piece `delay` after it arrived.
-async fn copy(
-    mut from: impl tokio::io::AsyncRead + Unpin,
-    mut to: impl tokio::io::AsyncWrite + Unpin,
-    delay: Duration,
-) -> io::Result<()> {
-    let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES);
-    let read = async move {
-        loop {
-            let mut piece = Vec::with_capacity(16 << 10);
-            if from.read_buf(&mut piece).await? == 0 || sender.send((Instant::now() + delay, piece)).await.is_err() {
-                return Ok(());
-            }
-        }
-    };
-    let write = async move {
-        while let Some((due, piece)) = pieces.recv().await {
-            sleep_until(due).await;
-            to.write_all(&piece).await?;
-        }
-        Ok(())
-    };
-    tokio::try_join!(read, write).map(|_| ())
+    let link = Link::new().with_local(arguments.local);
+    link.lead_to(Some(arguments.to));
+    link.set_delay(Duration::from_millis(arguments.delay));
+    let proxy = Proxy::bind(Arc::new(link))?;
+    say!("listening on tcp://{}", proxy.address()?);
+    Ok(proxy.serve(|| say!("accepted")).await?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn data_is_copied_after_the_delay() {
-        let (mut client, proxy) = tokio::io::duplex(64);
-        let (other, mut server) = tokio::io::duplex(64);
-        let copying = tokio::spawn(copy(proxy, other, Duration::from_millis(50)));
-        let begun = Instant::now();
-        client.write_all(b"hello").await.unwrap();
-        drop(client);
-        let mut text = String::new();
-        server.read_to_string(&mut text).await.unwrap();
-        assert_eq!(text, "hello");
-        assert!(begun.elapsed() >= Duration::from_millis(50));
-        copying.await.unwrap().unwrap();
-    }
-
     #[test]
     fn records_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("record");
-        assert_eq!(recorded(&path).unwrap(), []);
+        assert!(recorded(&path).unwrap().is_empty());
         std::fs::write(&path, [7_u64.to_be_bytes(), 8_u64.to_be_bytes()].concat()).unwrap();
         assert_eq!(recorded(&path).unwrap(), [7, 8]);
     }

@@ -1,5 +1,11 @@
-//! Named trials that a program plays one after the other, with a verdict on each.
+//! Common parts of the programs that play faults over processes: named trials with a verdict on each, child processes, proxies, and a
+//! counters server.
 #![forbid(unsafe_code)]
+
+pub mod counters;
+pub mod namespace;
+pub mod process;
+pub mod proxy;
 
 use std::{
     collections::BTreeSet,
@@ -148,6 +154,20 @@ pub async fn play<P, M: Default>(
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Replaces the digits of an error by `#`, so that errors which differ only in times and ports are counted together.
+#[must_use]
+pub fn without_numbers(error: &str) -> String {
+    let mut text = String::with_capacity(error.len());
+    for char in error.chars() {
+        match char {
+            '0'..='9' if text.ends_with('#') => {}
+            '0'..='9' => text.push('#'),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
 /// Checks that the names are unique and fit into a column.
 ///
 /// # Panics
@@ -172,5 +192,11 @@ mod tests {
         findings.faults.push("second".to_owned());
         assert_eq!(findings.verdict(), Verdict::Failed("first; second".to_owned()));
         assert_eq!(findings.verdict().to_string(), "FAIL: first; second");
+    }
+
+    #[test]
+    fn errors_that_differ_in_numbers_are_the_same() {
+        assert_eq!(without_numbers("port 4711: after 12 s"), without_numbers("port 1: after 3 s"));
+        assert_eq!(without_numbers("port 4711"), "port #");
     }
 }

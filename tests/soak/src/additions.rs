@@ -1,0 +1,154 @@
+//! The work at counters: each worker adds to counters of its own, and knows from the replies how large they may be.
+
+use std::time::Duration;
+
+use rpcrdma::{CallOptions, Channel, client::Reconnect};
+use rpcrdma_examples::counters::protocol::{
+    Addition, CounterName,
+    counters_v1::{CountersV1Client, PROGRAM},
+};
+
+use crate::{
+    ledger::Trouble,
+    server::Scheme,
+    work::{CALL_TIMEOUT, Surroundings, Work},
+};
+
+/// Number of counters of a worker.
+const COUNTERS: usize = 3;
+/// Deadline of calls that do not wait for the server.
+const HASTY: Duration = Duration::from_millis(15);
+
+/// A counter of which one worker knows all additions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counter {
+    /// Additions that were certainly executed.
+    low: u64,
+    /// Additions that may have been executed.
+    high: u64,
+}
+
+impl Counter {
+    /// Records an acknowledged addition of 1.
+    fn acknowledged(&mut self, sum: u64) -> Result<(), String> {
+        let Self { low, high } = *self;
+        self.high = high + 1;
+        if sum <= low {
+            return Err(format!("an addition returned {sum}, but there were {low} additions before it"));
+        }
+        self.low = sum;
+        self.check(sum)
+    }
+
+    /// Records an addition of 1 of which nothing is known.
+    fn uncertain(&mut self) {
+        self.high += 1;
+    }
+
+    /// Checks a value that was read.
+    fn check(&self, value: u64) -> Result<(), String> {
+        let Self { low, high } = *self;
+        if value < low {
+            return Err(format!("{} acknowledged additions are lost: {value} of {low}", low - value));
+        }
+        if value > high {
+            return Err(format!("{} additions happened twice: {value} of {high}", value - high));
+        }
+        Ok(())
+    }
+}
+
+/// A worker.
+#[derive(Debug)]
+pub(crate) struct CounterWork {
+    surroundings: Surroundings,
+    channel: Channel,
+    client: CountersV1Client,
+    counters: [Counter; COUNTERS],
+}
+
+impl CounterWork {
+    pub(crate) fn new(surroundings: Surroundings) -> anyhow::Result<Self> {
+        let pause = Duration::from_millis(20);
+        let reconnect = Reconnect::OnDemand { min_backoff: pause, max_backoff: 25 * pause, retries: 1000 };
+        let builder = surroundings.builder()?.deduplicated([PROGRAM]).reconnect(reconnect);
+        let channel = builder.connect_lazy(&surroundings.server.url(surroundings.scheme))?;
+        let client = CountersV1Client::new(channel.clone());
+        Ok(Self { surroundings, channel, client, counters: Default::default() })
+    }
+
+    fn name(&self, counter: usize) -> String {
+        format!("soak-{}-{counter}", self.surroundings.id)
+    }
+
+    fn wrong(&self, counter: usize, what: String) -> Trouble {
+        Trouble::Wrong(format!("counter {} at {}: {what}", self.name(counter), self.surroundings.server.name))
+    }
+
+    async fn add(&mut self, counter: usize) -> Result<(), Trouble> {
+        let timeout = if self.surroundings.random.u8(..16) == 0 { HASTY } else { CALL_TIMEOUT };
+        let addition = Addition { name: self.name(counter).as_str().into(), amount: 1 };
+        self.surroundings.ledger.called();
+        match self.client.add_with(&addition, CallOptions::new().timeout(timeout)).await {
+            Ok(sum) => {
+                let acknowledged = self.counters[counter].acknowledged(sum);
+                self.surroundings.ledger.acknowledged();
+                acknowledged.map_err(|what| self.wrong(counter, what))
+            }
+            Err(error) => {
+                if !error.is_retry_safe() {
+                    self.counters[counter].uncertain();
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Work for CounterWork {
+    fn surroundings(&mut self) -> &mut Surroundings {
+        &mut self.surroundings
+    }
+
+    async fn step(&mut self) -> Result<(), Trouble> {
+        let counter = self.surroundings.random.usize(..COUNTERS);
+        if self.surroundings.random.u8(..4) == 0 { self.check(counter).await } else { self.add(counter).await }
+    }
+
+    fn effects(&self) -> usize {
+        COUNTERS
+    }
+
+    async fn check(&mut self, counter: usize) -> Result<(), Trouble> {
+        self.surroundings.ledger.called();
+        let name: CounterName = self.name(counter).as_str().into();
+        let value = self.client.value(&name).await?;
+        self.counters[counter].check(value).map_err(|what| self.wrong(counter, what))?;
+        self.surroundings.ledger.compared(8);
+        Ok(())
+    }
+
+    fn regions(&self) -> u32 {
+        if self.surroundings.scheme == Scheme::Iwarp { self.channel.counters().exposed_regions } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_and_repeated_additions_are_noticed() {
+        let mut counter = Counter::default();
+        assert_eq!(counter.acknowledged(1), Ok(()));
+        counter.uncertain();
+        assert_eq!(counter, Counter { low: 1, high: 2 });
+        assert!(counter.check(1).is_ok() && counter.check(2).is_ok());
+        assert!(counter.check(0).unwrap_err().contains("lost"));
+        assert!(counter.check(3).unwrap_err().contains("twice"));
+        // The uncertain addition came first.
+        assert_eq!(counter.acknowledged(3), Ok(()));
+        assert!(counter.acknowledged(3).unwrap_err().contains("returned 3"));
+        assert!(counter.acknowledged(9).unwrap_err().contains("twice"));
+    }
+}

@@ -1,0 +1,48 @@
+//! A server that has no descriptors left: its limit is lowered to those that it has, and connections take the rest.
+
+use std::{fs, net::SocketAddr};
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use tokio::net::TcpStream;
+
+/// Number of connections. Each that the server accepts takes a descriptor.
+const CONNECTIONS: usize = 32;
+/// Number of descriptors that the limit leaves.
+const LEFT: u64 = 2;
+
+/// Returns the number of open descriptors of a process.
+pub(crate) fn open_descriptors(process: Pid) -> Option<u64> {
+    Some(fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).ok()?.count() as u64)
+}
+
+/// A server whose descriptors are exhausted, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Exhausted {
+    process: Pid,
+    before: Rlimit,
+    connections: Vec<TcpStream>,
+}
+
+/// Exhausts the descriptors of a server.
+pub(crate) async fn exhaust(process: Pid, server: SocketAddr) -> anyhow::Result<Exhausted> {
+    let open = open_descriptors(process).context("the server has ended")?;
+    // The limit is that of the next descriptor's number. There may be lower numbers that are free, which the connections take.
+    // The hard limit is inherited from this program.
+    let lowered = Rlimit { current: Some(open + LEFT), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(Some(process), Resource::Nofile, lowered);
+    let before = before.context("cannot change the limit of a server's open files")?;
+    let mut exhausted = Exhausted { process, before, connections: Vec::new() };
+    for _ in 0..CONNECTIONS {
+        // The kernel completes connections that the server does not accept.
+        exhausted.connections.push(TcpStream::connect(server).await.context("cannot connect to a server")?);
+    }
+    Ok(exhausted)
+}
+
+impl Drop for Exhausted {
+    fn drop(&mut self) {
+        // The server may have ended meanwhile.
+        let _ = prlimit(Some(self.process), Resource::Nofile, self.before);
+    }
+}

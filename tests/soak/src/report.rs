@@ -1,0 +1,143 @@
+//! The report at the end of a run.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use rpcrdma_examples::{command::human_bytes, say};
+
+use crate::{
+    disturb::{Kind, Tally},
+    fit::fit,
+    ledger::Ledger,
+    samples::Series,
+    server::Service,
+};
+
+/// Number of kinds of errors that are printed for each service.
+const MAX_ERRORS: usize = 8;
+/// Part of a run in which caches and pools grow, and its maximum.
+const WARM_UP: f64 = 0.4;
+const MAX_WARM_UP: f64 = 600.0;
+/// Shortest run whose slopes are checked.
+const MIN_CHECKED: Duration = Duration::from_secs(300);
+/// Shortest run in which each kind of disturbances must happen.
+const MIN_COMPLETE: Duration = Duration::from_secs(60);
+
+/// Prints a line for each service, followed by its errors. Returns what must not have happened.
+pub(crate) fn print_services(ledgers: &BTreeMap<Service, Arc<Ledger>>) -> Vec<String> {
+    let mut faults = Vec::new();
+    say!(
+        "{:12} {:>10} {:>14} {:>13} {:>10} {:>8}",
+        "service",
+        "calls",
+        "bytes compared",
+        "acknowledged",
+        "verified",
+        "errors"
+    );
+    for (service, ledger) in ledgers {
+        let totals = ledger.read();
+        let errors: u64 = totals.errors.values().sum();
+        let (name, bytes) = (service.name(), human_bytes(totals.bytes));
+        let (calls, acknowledged, verified) = (totals.calls, totals.acknowledged, totals.verified);
+        say!("{name:12} {calls:>10} {bytes:>14} {acknowledged:>13} {verified:>10} {errors:>8}");
+        let mut errors: Vec<_> = totals.errors.into_iter().collect();
+        errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let others: u64 = errors.iter().skip(MAX_ERRORS).map(|(_, count)| count).sum();
+        for (error, count) in errors.iter().take(MAX_ERRORS) {
+            say!("    {count} x {error}");
+        }
+        if others > 0 {
+            say!("    {others} x other errors");
+        }
+        if acknowledged == 0 || verified == 0 || totals.bytes == 0 {
+            faults.push(format!("{name}: nothing was acknowledged, or nothing verified"));
+        }
+        faults.extend(totals.faults.into_iter().map(|fault| format!("{name}: {fault}")));
+    }
+    faults
+}
+
+/// Prints a line for each kind of disturbances. Returns those that never happened in a run that is long enough.
+pub(crate) fn print_disturbances(tally: &Tally, duration: Duration) -> Vec<String> {
+    say!("");
+    say!("{:34} {:>6} {:>16}", "disturbance", "count", "longest resume");
+    for kind in Kind::OF_PROCESSES.into_iter().chain(Kind::OF_NETWORKS) {
+        let (name, happened) = (kind.name(), tally.read(kind));
+        match tally.not_run.get(&kind) {
+            Some(reason) => say!("{name:34} NOT RUN: {reason}"),
+            None => say!("{name:34} {:>6} {:>14.2} s", happened.count, happened.resumed.as_secs_f64()),
+        }
+    }
+    let missing = if duration < MIN_COMPLETE { Vec::new() } else { tally.missing() };
+    missing.into_iter().map(|kind| format!("never happened: {}", kind.name())).collect()
+}
+
+/// Prints a line for each resource of each process. Returns those that grow, if the run is long enough.
+pub(crate) fn print_slopes(series: &Series, duration: Duration) -> Vec<String> {
+    let warm_up = (duration.as_secs_f64() * WARM_UP).min(MAX_WARM_UP);
+    let is_checked = duration >= MIN_CHECKED;
+    let how = if is_checked { "checked" } else { "printed only, the run is short" };
+    say!("");
+    say!("slopes after {warm_up:.0} s, {how}");
+    say!(
+        "{:14} {:14} {:>8} {:>10} {:>10} {:>12} {:>12} {:>8}",
+        "process",
+        "resource",
+        "points",
+        "first",
+        "last",
+        "slope/h",
+        "std. error",
+        "bound/h"
+    );
+    let mut faults = Vec::new();
+    for ((name, resource), samples) in series {
+        let warm = samples.partition_point(|(time, _)| *time < warm_up);
+        let bound = resource.bound();
+        let Some(fit) = fit(&samples[warm..]) else {
+            say!("{name:14} {resource:14} {:>8}", "too few");
+            continue;
+        };
+        let (first, last) = fit.ends;
+        let is_growing = is_checked && fit.exceeds(bound);
+        say!(
+            "{name:14} {resource:14} {:>8} {first:>10.1} {last:>10.1} {:>12.2} {:>12.2} {bound:>8.0}{}",
+            fit.points,
+            fit.slope,
+            fit.error,
+            if is_growing { "  GROWS" } else { "" }
+        );
+        if is_growing {
+            faults.push(format!("{name}: {resource} grows by {:.1} per hour, more than {bound}", fit.slope));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::Resource;
+
+    #[test]
+    fn growth_fails_long_runs_only() {
+        let samples = (0..600).map(|second| (f64::from(second), f64::from(second) / 10.0)).collect();
+        let series = Series::from([(("nfs3d 1".to_owned(), Resource::Descriptors), samples)]);
+        assert_eq!(print_slopes(&series, Duration::from_secs(60)), Vec::<String>::new());
+        let faults = print_slopes(&series, Duration::from_secs(600));
+        assert_eq!(faults, ["nfs3d 1: descriptors grows by 360.0 per hour, more than 12"]);
+    }
+
+    #[test]
+    fn services_without_effects_and_kinds_that_never_happened_fail() {
+        let ledgers = BTreeMap::from([(Service::Counters, Arc::new(Ledger::default()))]);
+        assert_eq!(print_services(&ledgers).len(), 1);
+        let ledger = &ledgers[&Service::Counters];
+        ledger.acknowledged();
+        ledger.verified();
+        ledger.compared(8);
+        assert!(print_services(&ledgers).is_empty());
+        assert_eq!(print_disturbances(&Tally::default(), Duration::from_secs(60)).len(), 9);
+        assert!(print_disturbances(&Tally::default(), Duration::from_secs(59)).is_empty());
+    }
+}

@@ -1,0 +1,154 @@
+//! The course of all workers: they make calls until they are told to verify all acknowledged effects.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use rpcrdma::{Channel, client::ChannelBuilder, config::ConnectionConfig, rpc::Credential};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    ledger::{Ledger, Trouble},
+    server::{Scheme, Server},
+};
+
+/// Deadline of each call.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum duration of a step, which is a few calls.
+const MAX_STEP: Duration = Duration::from_secs(120);
+/// Maximum time in which an effect must be found at the end, when nothing disturbs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two attempts to find an effect.
+const RETRY: Duration = Duration::from_millis(200);
+/// Longest pause between two steps, in milliseconds.
+const MAX_PAUSE: u64 = 60;
+
+/// The phase of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Workers make calls.
+    Work,
+    /// Workers verify all effects. The number increases.
+    Verify(u32),
+}
+
+/// The surroundings of a worker.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) server: Arc<Server>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) scheme: Scheme,
+    /// Number of the worker, which is unique.
+    pub(crate) id: u64,
+    pub(crate) random: fastrand::Rng,
+    /// Number of memory regions of the worker's connection that the server can access, between two steps.
+    pub(crate) regions: Arc<AtomicU32>,
+}
+
+impl Surroundings {
+    /// Returns the builder of all channels.
+    pub(crate) fn builder(&self) -> anyhow::Result<ChannelBuilder> {
+        let connection = ConnectionConfig::new()
+            .keepalive_interval(Duration::from_secs(3))
+            .keepalive_timeout(Duration::from_secs(1))
+            .connect_timeout(Duration::from_secs(2));
+        let credential = own_credential(self.id).to_opaque()?;
+        Ok(Channel::builder().connection(connection).credential(credential).call_timeout(CALL_TIMEOUT))
+    }
+}
+
+/// Returns the credential of the user that runs this program, at a host of its own.
+pub(crate) fn own_credential(id: u64) -> Credential {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Credential::sys(format!("soak-{id}"), uid, gid, [])
+}
+
+/// The work at one service.
+pub(crate) trait Work: Send + 'static {
+    fn surroundings(&mut self) -> &mut Surroundings;
+
+    /// Makes a few calls.
+    fn step(&mut self) -> impl Future<Output = Result<(), Trouble>> + Send;
+
+    /// Returns the number of acknowledged effects that can be verified.
+    fn effects(&self) -> usize;
+
+    /// Verifies an effect.
+    fn check(&mut self, effect: usize) -> impl Future<Output = Result<(), Trouble>> + Send;
+
+    /// Returns the number of memory regions that servers can access.
+    fn regions(&self) -> u32;
+}
+
+/// Does the work until the sender of phases is dropped. Sends a message after each verification.
+pub(crate) async fn drive(mut work: impl Work, mut phase: watch::Receiver<Phase>, done: mpsc::Sender<()>) {
+    let mut restarts = 0;
+    let mut verified = Phase::Work;
+    loop {
+        let now = *phase.borrow_and_update();
+        if now == Phase::Work {
+            let server = Arc::clone(&work.surroundings().server);
+            if server.restarts() != restarts {
+                restarts = server.restarts();
+                verify(&mut work, None).await;
+            }
+            step(&mut work).await;
+            let pause = work.surroundings().random.u64(MAX_PAUSE / 4..MAX_PAUSE);
+            sleep(Duration::from_millis(pause)).await;
+        } else if now != verified {
+            verified = now;
+            verify(&mut work, Some(Instant::now() + PATIENCE)).await;
+            if done.send(()).await.is_err() {
+                return;
+            }
+        } else if phase.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn step(work: &mut impl Work) {
+    let done = timeout(MAX_STEP, work.step()).await;
+    let regions = work.regions();
+    let Surroundings { server, ledger, regions: shown, .. } = work.surroundings();
+    shown.store(regions, Ordering::Relaxed);
+    match done {
+        Ok(Ok(())) => server.succeeded(),
+        Ok(Err(trouble)) => ledger.failed(&trouble),
+        Err(_) => ledger.fault(format!("calls to {} go on after {} s", server.name, MAX_STEP.as_secs())),
+    }
+}
+
+/// Verifies all effects. Until `deadline`, each is tried again after a failed call. Without a deadline, failed calls are no faults.
+async fn verify(work: &mut impl Work, deadline: Option<Instant>) {
+    for effect in 0..work.effects() {
+        loop {
+            let checked = timeout(MAX_STEP, work.check(effect)).await;
+            let checked = checked.unwrap_or_else(|_| Err(Trouble::Failed("the check did not end".to_owned())));
+            let Surroundings { server, ledger, .. } = work.surroundings();
+            match (checked, deadline) {
+                (Ok(()), _) => {
+                    ledger.verified();
+                    break;
+                }
+                (Err(trouble @ Trouble::Wrong(_)), _) | (Err(trouble), None) => {
+                    ledger.failed(&trouble);
+                    break;
+                }
+                (Err(Trouble::Failed(error)), Some(deadline)) if Instant::now() > deadline => {
+                    ledger.fault(format!("an effect at {} cannot be verified: {error}", server.name));
+                    break;
+                }
+                (Err(trouble), Some(_)) => ledger.failed(&trouble),
+            }
+            sleep(RETRY).await;
+        }
+    }
+}
