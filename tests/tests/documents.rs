@@ -46,6 +46,7 @@ fn documents() -> Vec<PathBuf> {
         "examples/guide/src",
         "tests",
         "tests/attacks",
+        "tests/hostile",
         "tests/outages",
         "tests/vm",
         "tests/peers",
