@@ -51,7 +51,11 @@ impl IwarpConnector {
     /// Creates a connector with this configuration.
     #[must_use]
     pub fn new(config: IwarpConfig) -> Self {
-        Self { config, ..Self::default() }
+        Self {
+            config,
+            #[cfg(feature = "simulation")]
+            dialer: None,
+        }
     }
 
     /// Creates a connector whose connections are byte streams in memory, which `dial` creates.
