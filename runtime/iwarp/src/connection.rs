@@ -8,14 +8,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    net::TcpStream,
-    time::{Instant, Sleep, sleep},
-};
+#[cfg(test)]
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::{
-    byte_stream::Socket,
     endpoint::{Endpoint, IoProgress, NegotiatedParams},
+    stream::{Link, SetupStream},
 };
 use crate::provider::{
     Access, Completion, DisconnectReason, PeerActivity, QueuePair, Region, RegisterError, RegisterableMemory,
@@ -34,7 +33,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// without sending posted requests.
 pub struct IwarpQueuePair {
     endpoint: Endpoint,
-    link: Option<Socket>,
+    link: Option<Link>,
     /// The timer of [`LINGER`], which runs while the connection is closing.
     limit: Option<Pin<Box<Sleep>>>,
     /// The time at which the closing connection is aborted despite progress.
@@ -52,11 +51,11 @@ pub struct IwarpQueuePair {
 }
 
 impl IwarpQueuePair {
-    pub(super) fn new(link: TcpStream, agreement: NegotiatedParams, busy_poll: Duration) -> Self {
+    pub(super) fn new(stream: SetupStream, agreement: NegotiatedParams, busy_poll: Duration) -> Self {
         let silence = PeerActivity::new(agreement.initiator);
         Self {
             endpoint: Endpoint::new(agreement),
-            link: Some(Socket::new(link)),
+            link: Some(stream.into_link()),
             limit: None,
             ends: None,
             progress: 0,
@@ -70,7 +69,11 @@ impl IwarpQueuePair {
 
     #[cfg(test)]
     pub(super) fn stream(&self) -> &TcpStream {
-        self.link.as_ref().unwrap().stream()
+        match self.link.as_ref().unwrap() {
+            Link::Tcp(socket) => socket.stream(),
+            #[cfg(feature = "simulation")]
+            Link::Memory(_) => panic!("not a socket"),
+        }
     }
 
     /// Returns `true` if bytes were moved within the time of busy polling.

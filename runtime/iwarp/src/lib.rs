@@ -53,6 +53,8 @@ mod endpoint;
 pub mod fuzz;
 mod inbound;
 mod input;
+#[cfg(feature = "simulation")]
+mod memory_stream;
 mod mpa;
 mod outbound;
 mod output;
@@ -62,6 +64,7 @@ mod receives;
 mod setup;
 pub mod socket;
 mod stag;
+mod stream;
 mod terminate;
 mod whole_sends;
 mod work;
@@ -69,6 +72,8 @@ mod work;
 use std::{net::IpAddr, time::Duration};
 
 pub use connection::IwarpQueuePair;
+#[cfg(feature = "simulation")]
+pub use memory_stream::MemoryStream;
 use rpcrdma_proto::{memory, provider};
 pub use setup::{IwarpConnector, IwarpIncoming, IwarpListener, IwarpRequest};
 

@@ -13,10 +13,12 @@ use bytes::Bytes;
 use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     time::{Instant, timeout, timeout_at},
 };
 
+#[cfg(feature = "simulation")]
+use super::memory_stream::{Dialer, MemoryStream};
 use super::{
     FpduSize, IwarpConfig, IwarpQueuePair, MAX_PRIVATE_DATA,
     endpoint::NegotiatedParams,
@@ -25,6 +27,7 @@ use super::{
         frames::{EnhancedData, FrameError, FrameHeader, FrameKind, HEADER, MpaFrame, UNNEGOTIATED},
     },
     socket,
+    stream::SetupStream,
     terminate::TerminateCode,
 };
 use crate::provider::{
@@ -39,13 +42,41 @@ const UNNEGOTIATED_READS: u32 = 1;
 #[derive(Debug, Clone, Default)]
 pub struct IwarpConnector {
     config: IwarpConfig,
+    /// Connects instead of the operating system.
+    #[cfg(feature = "simulation")]
+    dialer: Option<Dialer>,
 }
 
 impl IwarpConnector {
     /// Creates a connector with this configuration.
     #[must_use]
     pub fn new(config: IwarpConfig) -> Self {
-        Self { config }
+        Self {
+            config,
+            #[cfg(feature = "simulation")]
+            dialer: None,
+        }
+    }
+
+    /// Creates a connector whose connections are byte streams in memory, which `dial` creates.
+    #[cfg(feature = "simulation")]
+    #[must_use]
+    pub fn over<F>(config: IwarpConfig, dial: impl Fn(SocketAddr) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<MemoryStream>> + Send + 'static,
+    {
+        Self { config, dialer: Some(Dialer::new(dial)) }
+    }
+
+    /// Connects the stream below.
+    async fn dial(&self, peer: SocketAddr) -> io::Result<SetupStream> {
+        #[cfg(feature = "simulation")]
+        if let Some(dialer) = &self.dialer {
+            return dialer.dial(peer).await.map(SetupStream::Memory);
+        }
+        let stream = socket::connect_in_class(peer, self.config.local, self.config.traffic_class).await?;
+        socket::prepare(&stream)?;
+        Ok(SetupStream::Tcp(stream))
     }
 
     /// Attempts connection set-up once, as initiator, with an MPA request of this revision.
@@ -56,9 +87,7 @@ impl IwarpConnector {
         revision: u8,
         deadline: Instant,
     ) -> Result<Connected<IwarpQueuePair>, SetupFailure> {
-        let connecting = socket::connect_in_class(peer, self.config.local, self.config.traffic_class);
-        let mut stream = timeout_at(deadline, connecting).await.map_err(|_| SetupFailure::TimedOut)??;
-        socket::prepare(&stream)?;
+        let mut stream = timeout_at(deadline, self.dial(peer)).await.map_err(|_| SetupFailure::TimedOut)??;
         let request = MpaFrame {
             kind: FrameKind::Request,
             markers: false,
@@ -201,7 +230,7 @@ impl Listener for IwarpListener {
         socket::prepare(&stream)?;
         #[cfg(unix)]
         socket::set_traffic_class(SockRef::from(&stream), self.config.traffic_class)?;
-        Ok(IwarpIncoming { stream, peer_addr, config: self.config.clone() })
+        Ok(IwarpIncoming { stream: SetupStream::Tcp(stream), peer_addr, config: self.config.clone() })
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -212,9 +241,18 @@ impl Listener for IwarpListener {
 /// An accepted TCP connection that has not sent its MPA request yet.
 #[derive(Debug)]
 pub struct IwarpIncoming {
-    stream: TcpStream,
+    stream: SetupStream,
     peer_addr: SocketAddr,
     config: IwarpConfig,
+}
+
+#[cfg(feature = "simulation")]
+impl IwarpIncoming {
+    /// Accepts a byte stream in memory instead of a TCP connection.
+    #[must_use]
+    pub fn over(stream: MemoryStream, config: IwarpConfig) -> Self {
+        Self { peer_addr: stream.addrs()[1], stream: SetupStream::Memory(stream), config }
+    }
 }
 
 impl Incoming for IwarpIncoming {
@@ -226,7 +264,7 @@ impl Incoming for IwarpIncoming {
     }
 
     fn move_to_current_runtime(self) -> io::Result<Self> {
-        Ok(Self { stream: socket::move_to_current_runtime(self.stream)?, ..self })
+        Ok(Self { stream: self.stream.move_to_current_runtime()?, ..self })
     }
 
     async fn request(mut self, limit: Duration) -> Result<Self::Request, SetupError> {
@@ -340,17 +378,13 @@ fn depth(reads: u32) -> u16 {
 }
 
 /// Returns the TCP segment size in bytes (RFC 5044 §5.1), or a typical one if the system does not report it.
-fn emss(stream: &TcpStream) -> usize {
+fn emss(stream: &SetupStream) -> usize {
     const LIKELY: usize = 1448;
-    #[cfg(unix)]
-    let told = SockRef::from(stream).tcp_mss().ok().and_then(|emss| usize::try_from(emss).ok());
-    #[cfg(not(unix))]
-    let told = None;
-    told.unwrap_or(LIKELY)
+    stream.mss().unwrap_or(LIKELY)
 }
 
 /// Returns the size of the largest ULPDU to send, in bytes (RFC 5044 §3, §4.5, §5.1).
-fn max_ulpdu(size: FpduSize, stream: &TcpStream, markers: bool) -> usize {
+fn max_ulpdu(size: FpduSize, stream: &SetupStream, markers: bool) -> usize {
     match size {
         FpduSize::Largest => fpdu::MAX_ULPDU,
         FpduSize::Segment => fpdu::mulpdu(emss(stream), markers),
@@ -456,7 +490,7 @@ impl FrameReader {
         self.bytes.is_empty()
     }
 
-    async fn read(&mut self, stream: &mut TcpStream) -> Result<(MpaFrame, Bytes), SetupFailure> {
+    async fn read(&mut self, stream: &mut SetupStream) -> Result<(MpaFrame, Bytes), SetupFailure> {
         loop {
             // Fail as soon as the bytes cannot be an MPA frame, because peers of other protocols wait for more bytes.
             FrameHeader::check_key(self.kind, &self.bytes)?;
@@ -480,6 +514,8 @@ impl FrameReader {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use tokio::net::TcpStream;
+
     use super::*;
 
     /// Returns the traffic class of a socket's packets, as the operating system reports it.

@@ -114,6 +114,36 @@ mod tests {
         }
     }
 
+    /// All sequences of four numbers of eight, at both ends of the numbers, agree with a set of all numbers seen.
+    #[test]
+    fn all_short_sequences_agree_with_a_set() {
+        const NUMBERS: u32 = 8;
+        const STEPS: u32 = 4;
+        for (len, sequence) in (1..=6).flat_map(|len| (0..NUMBERS.pow(STEPS)).map(move |n| (len, n))) {
+            for base in [0, u32::MAX - NUMBERS + 1] {
+                let mut window = SequenceWindow::new(len);
+                let mut seen = BTreeSet::new();
+                for step in 0..STEPS {
+                    let number = base + sequence / NUMBERS.pow(step) % NUMBERS;
+                    let expected = match seen.last() {
+                        Some(last) if number > *last => Position::Above,
+                        None => Position::Above,
+                        // RFC 2203 §5.3.3.1: N - seq_window + 1 is the lowest number of the window.
+                        Some(last) if i64::from(number) < i64::from(*last) - i64::from(len) + 1 => Position::Below,
+                        Some(_) if seen.contains(&number) => Position::Seen,
+                        Some(_) => Position::New,
+                    };
+                    assert_eq!(window.position(number), expected, "{number} in a window of {len}, sequence {sequence}");
+                    let is_fresh = matches!(expected, Position::Above | Position::New);
+                    assert_eq!(window.record(number), is_fresh, "{number} in a window of {len}, sequence {sequence}");
+                    if is_fresh {
+                        seen.insert(number);
+                    }
+                }
+            }
+        }
+    }
+
     proptest! {
         /// The window agrees with a set of all numbers.
         #[test]

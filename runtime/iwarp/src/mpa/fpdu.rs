@@ -56,4 +56,33 @@ mod tests {
         assert_eq!(mulpdu(40, false), MIN_MULPDU);
         assert_eq!(mulpdu(usize::MAX, false), MAX_ULPDU);
     }
+
+    /// Every length that the field can hold. RFC 5044 §4.1: the shortest pad that makes the FPDU a multiple of four.
+    #[test]
+    fn all_pads_are_the_shortest() {
+        for ulpdu in 0..=usize::from(u16::MAX) {
+            let shortest = (0..4).find(|pad| (2 + ulpdu + pad + 4) % 4 == 0);
+            assert_eq!((Some(pad(ulpdu)), trailer(ulpdu)), (shortest, pad(ulpdu) + 4), "{ulpdu}");
+        }
+    }
+
+    /// Every TCP segment size up to the largest ULPDU. The FPDU of the largest ULPDU fits a segment, with as many markers as fall into it,
+    /// and no ULPDU that is eight bytes longer does (RFC 5044 §4.5).
+    #[test]
+    fn all_mulpdus_fit_a_segment() {
+        for emss in 0..=usize::from(u16::MAX) {
+            for with_markers in [false, true] {
+                let mulpdu = mulpdu(emss, with_markers);
+                let size = |ulpdu: usize| {
+                    let markers = if with_markers { emss / 512 + usize::from(emss % 512 > 0) } else { 0 };
+                    2 + ulpdu + pad(ulpdu) + 4 + 4 * markers
+                };
+                match mulpdu {
+                    MIN_MULPDU => assert!(size(MIN_MULPDU + 8) > emss, "{emss}"),
+                    MAX_ULPDU => assert!(size(MAX_ULPDU) <= emss, "{emss}"),
+                    _ => assert!(size(mulpdu) <= emss && size(mulpdu + 8) > emss, "{emss}, {mulpdu}"),
+                }
+            }
+        }
+    }
 }

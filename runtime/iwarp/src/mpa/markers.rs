@@ -54,3 +54,53 @@ impl MarkerClock {
         self.since_fpdu += len;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two FPDUs, from every position of the stream, compared with a stream whose bytes are counted one by one: a marker at each multiple
+    /// of 512, which points to the length field of its FPDU, or to the next FPDU if it falls between two (RFC 5044 §4.3).
+    #[test]
+    fn markers_of_all_positions_point_to_their_fpdu() {
+        for start in 0..INTERVAL {
+            for len in [1, 8, 24, 500, 504, 508, 512, 516, 1020, 1024, 1028] {
+                let mut clock = MarkerClock::default();
+                // The position in the stream counts markers, too.
+                let mut stream = 0;
+                let mut markers = Vec::new();
+                let mut expected = Vec::new();
+                for fpdu in [start, len, len] {
+                    clock.begin_fpdu();
+                    let mut begin = None;
+                    let mut left = fpdu;
+                    while left > 0 {
+                        if let Some(marker) = clock.due() {
+                            markers.push((stream, marker));
+                            clock.put();
+                        }
+                        let part = clock.room().min(left);
+                        assert!(part > 0);
+                        clock.advance(part);
+                        left -= part;
+                        for _ in 0..part {
+                            if stream % INTERVAL == 0 {
+                                let pointer = begin.map_or(0, |begin| stream - begin) as u16;
+                                let [high, low] = pointer.to_be_bytes();
+                                expected.push((stream, [0, 0, high, low]));
+                                stream += LENGTH;
+                            }
+                            begin.get_or_insert(stream);
+                            stream += 1;
+                        }
+                    }
+                }
+                let found: Vec<_> = markers.iter().map(|(_, marker)| *marker).collect();
+                let wanted: Vec<_> = expected.iter().map(|(_, marker)| *marker).collect();
+                assert_eq!(found, wanted, "{start} bytes, then {len}");
+                assert!(expected.iter().all(|(at, _)| at % INTERVAL == 0));
+                assert!(markers.iter().zip(&expected).all(|((at, _), (wanted, _))| at == wanted));
+            }
+        }
+    }
+}

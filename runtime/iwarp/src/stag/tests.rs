@@ -124,3 +124,22 @@ fn stags_use_all_bits() {
     }
     assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
 }
+
+/// Ranges of all small lengths and of those at the ends of the numbers, compared with arithmetic that has room for them (RFC 5041 §7.1).
+#[test]
+fn all_ranges_are_placed_or_refused() {
+    let ends = [u64::from(u32::MAX), 1 << 32, i64::MAX as u64, u64::MAX];
+    let numbers: Vec<u64> = (0..10).chain(ends.iter().flat_map(|end| end - 9..=*end)).collect();
+    for (offset, len) in numbers.iter().flat_map(|offset| numbers.iter().map(move |len| (*offset, *len))) {
+        for size in &numbers {
+            let end = u128::from(offset) + u128::from(len);
+            let expected = match end {
+                _ if end > u128::from(u64::MAX) => Err(true),
+                _ if end > u128::from(*size) => Err(false),
+                _ => Ok(offset as usize),
+            };
+            let placed = place(offset, len as usize, *size as usize);
+            assert_eq!(placed, expected, "{len} bytes at {offset} of {size}");
+        }
+    }
+}

@@ -114,4 +114,99 @@ mod tests {
         assert_eq!(walk.next(&[segment(1, 3, 0)], 10, 100).map(|t| t.len), Some(3));
         assert!(walk.next(&[segment(1, 3, 0)], 10, 100).is_none());
     }
+
+    /// Returns all lists of at most `max_len` of these items.
+    fn lists<T: Copy>(items: &[T], max_len: u32) -> Vec<Vec<T>> {
+        let mut lists = vec![vec![]];
+        let mut longest = lists.clone();
+        for _ in 0..max_len {
+            let longer = longest.iter().flat_map(|list| items.iter().map(move |item| [&list[..], &[*item]].concat()));
+            longest = longer.collect();
+            lists.extend(longest.iter().cloned());
+        }
+        lists
+    }
+
+    /// The transfers of a walk name the first bytes of a chunk, each once and in order (RFC 8166 §3.4.6). All chunks of up to four short
+    /// segments are compared with a list of their bytes.
+    #[test]
+    fn all_short_walks_cover_each_byte_once() {
+        for lengths in lists(&[0, 1, 2, 3], 4) {
+            for base in [100, u64::MAX - 1] {
+                let segments: Vec<_> =
+                    lengths.iter().enumerate().map(|(n, length)| segment(n as u32, *length, base - n as u64)).collect();
+                let bytes = |s: &RdmaSegment| {
+                    let (handle, offset) = (s.handle.0, s.offset);
+                    (0..u64::from(s.length)).map(move |n| (handle, offset.wrapping_add(n)))
+                };
+                let expected: Vec<_> = segments.iter().flat_map(bytes).collect();
+                for (len, max) in (0..=13).flat_map(|len| (0..=4).map(move |max| (len, max))) {
+                    let (mut walk, mut seen, mut parts) = (SegmentWalk::default(), Vec::new(), 0);
+                    while let Some(transfer) = walk.next(&segments, len, max) {
+                        assert_eq!(transfer.at, seen.len() as u64);
+                        assert!((1..=max.max(1)).contains(&transfer.len));
+                        let RemoteMemory { handle, offset } = transfer.remote;
+                        seen.extend((0..u64::from(transfer.len)).map(|n| (handle.0, offset.wrapping_add(n))));
+                        assert_eq!(walk.at(), seen.len() as u64);
+                        parts += 1;
+                    }
+                    let covered = expected.len().min(len as usize);
+                    assert_eq!(seen, expected[..covered], "{lengths:?}, {len} bytes, {max} at a time");
+                    // No transfer is shorter than its segment, the limit and the end of the walk require.
+                    let mut left = covered as u32;
+                    let mut fewest = 0;
+                    for length in &lengths {
+                        let used = left.min(*length);
+                        left -= used;
+                        fewest += used.div_ceil(max.max(1));
+                    }
+                    assert_eq!(parts, fewest, "{lengths:?}, {len} bytes, {max} at a time");
+                }
+            }
+        }
+    }
+
+    /// The same at the ends of the numbers, where the bytes cannot be listed.
+    #[test]
+    fn long_walks_end_at_the_end() {
+        for lengths in lists(&[0, 1, u32::MAX - 1, u32::MAX], 3) {
+            let segments: Vec<_> = lengths.iter().map(|length| segment(1, *length, u64::MAX)).collect();
+            let sum: u64 = lengths.iter().copied().map(u64::from).sum();
+            for len in [0, 1, u64::from(u32::MAX), sum.saturating_sub(1), sum, sum + 1, u64::MAX] {
+                for max in [1 << 31, u32::MAX - 1, u32::MAX] {
+                    let mut walk = SegmentWalk::default();
+                    let mut covered = 0;
+                    while let Some(transfer) = walk.next(&segments, len, max) {
+                        assert_eq!(transfer.at, covered);
+                        assert!((1..=max).contains(&transfer.len));
+                        covered += u64::from(transfer.len);
+                    }
+                    assert_eq!(covered, len.min(sum), "{lengths:?}, {len} bytes, {max} at a time");
+                }
+            }
+        }
+    }
+
+    /// Segments are adjacent, full except for the last, and none is empty (RFC 8166 §3.4.4).
+    #[test]
+    fn all_cuts_are_complete() {
+        let short = (0..=40).flat_map(|len| (0..=9).map(move |max| (len, max)));
+        let word = u64::from(u32::MAX);
+        let long = [word - 1, word, word + 1, 1 << 33, (1 << 33) + 1].into_iter();
+        let long = long.flat_map(|len| [1 << 30, u32::MAX - 1, u32::MAX].map(|max| (len, max)));
+        for (len, max) in short.chain(long) {
+            for base in [0, 1000, u64::MAX - 20] {
+                let segments: Vec<_> = cut(Region { handle: MemoryHandle(7), base }, len, max).collect();
+                assert_eq!(segments.len() as u64, segment_count(len, max));
+                let mut end = 0;
+                for (n, segment) in segments.iter().enumerate() {
+                    assert_eq!((segment.handle.0, segment.offset), (7, base.wrapping_add(end)));
+                    end += u64::from(segment.length);
+                    assert!(segment.length > 0 && (segment.length == max.max(1) || n + 1 == segments.len()));
+                    assert!(segment.length <= max.max(1));
+                }
+                assert_eq!(end, len, "{len} bytes, {max} at a time");
+            }
+        }
+    }
 }

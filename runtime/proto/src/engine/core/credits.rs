@@ -124,4 +124,41 @@ mod tests {
             [3, 3, 10]
         );
     }
+
+    /// All short sequences of calls and replies, compared with the rule: the lower of requested and granted credits, minus the calls in
+    /// flight (RFC 8166 §3.3.1).
+    #[test]
+    fn all_short_sequences_keep_to_the_grants() {
+        const GRANTS: [u32; 5] = [0, 1, 2, 3, u32::MAX];
+        const STEPS: u32 = 6;
+        for (requested, sequence) in (0..=3).flat_map(|requested| (0..6_u32.pow(STEPS)).map(move |n| (requested, n))) {
+            let mut credits = Credits::new(requested);
+            let (mut limit, mut in_flight) = (1, 0_u32);
+            for step in 0..STEPS {
+                match GRANTS.get((sequence / 6_u32.pow(step) % 6) as usize) {
+                    None if credits.available(0) => {
+                        credits.take();
+                        in_flight += 1;
+                    }
+                    None => {}
+                    Some(grant) => {
+                        credits.answered(*grant);
+                        // Replies to nothing bring credits, too.
+                        in_flight = in_flight.saturating_sub(1);
+                        limit = (*grant).max(1).min(requested.max(1));
+                    }
+                }
+                assert_eq!(credits.granted(), limit);
+                assert!(limit >= 1 && limit <= requested.max(1));
+                for kept in 0..=4 {
+                    let is_available = i64::from(limit) - i64::from(in_flight) > kept;
+                    assert_eq!(
+                        credits.available(kept as u32),
+                        is_available,
+                        "requested {requested}, sequence {sequence}"
+                    );
+                }
+            }
+        }
+    }
 }

@@ -257,4 +257,93 @@ mod tests {
         }
         assert!(!fetches.disconnected(3, &mut out) && out.len() == 1);
     }
+
+    /// Inserts Read chunks into a payload stream whose bytes are listed. Returns `None` if a position is beyond the stream or inside
+    /// of a chunk before it (RFC 8166 §3.4.5).
+    fn insert_all(stream: u32, chunks: &[(u32, u32)]) -> Option<Vec<usize>> {
+        // Bytes of the stream have the number 0, those of chunks their numbers from 1 on.
+        let mut bytes = vec![0; stream as usize];
+        for (number, (position, len)) in chunks.iter().enumerate() {
+            let at = *position as usize;
+            let is_inside = at > 0 && bytes.get(at).is_some_and(|byte| *byte > 0 && bytes[at - 1] == *byte);
+            if at > bytes.len() || is_inside {
+                return None;
+            }
+            bytes.splice(at..at, std::iter::repeat_n(number + 1, padded_len(*len as usize)));
+        }
+        Some(bytes)
+    }
+
+    /// Read lists of up to three segments are compared with an insertion of their bytes.
+    #[test]
+    fn all_short_read_lists_are_placed() {
+        let items: Vec<_> = [4, 6, 8, 12, 16, 20].iter().flat_map(|at| [0, 1, 4, 5].map(|len| (*at, len))).collect();
+        let mut lists: Vec<Vec<(u32, u32)>> = vec![vec![]];
+        for len in 0..3 {
+            let longest: Vec<_> = lists.iter().filter(|list| list.len() == len).cloned().collect();
+            lists.extend(longest.iter().flat_map(|list| items.iter().map(move |item| [&list[..], &[*item]].concat())));
+        }
+        for list in lists {
+            let segment = |length| RdmaSegment { handle: MemoryHandle(1), length, offset: 0 };
+            let fetches = ReadChunkFetch::group(list.iter().map(|(position, length)| (*position, segment(*length))));
+            if list.iter().any(|(position, _)| position % 4 != 0) {
+                assert!(fetches.is_err(), "{list:?}");
+                continue;
+            }
+            let fetches = fetches.unwrap();
+            // The segments of a position, in the order of the list, are one chunk.
+            let mut chunks = std::collections::BTreeMap::<u32, Vec<u32>>::new();
+            list.iter().for_each(|(position, len)| chunks.entry(*position).or_default().push(*len));
+            let found = fetches.iter().map(|fetch| (fetch.position, fetch.segments.iter().map(|s| s.length).collect()));
+            assert!(found.eq(chunks.clone()), "{list:?}");
+            let chunks: Vec<_> = chunks.into_iter().map(|(position, lens)| (position, lens.iter().sum())).collect();
+            assert!(fetches.iter().map(|fetch| fetch.len).eq(chunks.iter().map(|(_, len)| u64::from(*len))));
+            for stream in [0, 4, 8, 12] {
+                let is_possible = insert_all(stream, &chunks).is_some();
+                let checked = ReadChunkFetch::check_positions(&fetches, Some(stream as usize));
+                assert_eq!(checked.is_ok(), is_possible, "{list:?} in {stream} bytes");
+                // The same stream in a Position-Zero Read chunk.
+                let mut with_zero: SmallVec<[ReadChunkFetch; 1]> = smallvec![fetch(0, stream)];
+                with_zero.extend(list_of(&chunks));
+                assert_eq!(ReadChunkFetch::check_positions(&with_zero, None).is_ok(), is_possible, "{list:?}");
+                assert!(ReadChunkFetch::check_positions(&with_zero, Some(stream as usize)).is_err());
+            }
+        }
+    }
+
+    fn list_of(chunks: &[(u32, u32)]) -> Vec<ReadChunkFetch> {
+        chunks.iter().map(|(position, len)| fetch(*position, *len)).collect()
+    }
+
+    /// The same at the ends of the numbers: a position is at most at the end of the stream with all chunks before it.
+    #[test]
+    fn long_read_lists_are_placed() {
+        const LAST: u32 = u32::MAX - 3;
+        let lens = [0, 1, u32::MAX - 4, LAST, u32::MAX];
+        for (first, second) in lens.iter().flat_map(|first| lens.map(|second| (*first, second))) {
+            for (at, then) in [(4, 8), (4, LAST), (8, LAST), (LAST - 4, LAST)] {
+                for stream in [4, 8, u64::from(LAST) - 4, u64::from(LAST), u64::from(u32::MAX), u64::MAX] {
+                    let padded = u64::from(first).next_multiple_of(4);
+                    let is_possible = u64::from(at) <= stream
+                        && u64::from(at) + padded <= u64::from(then)
+                        && u64::from(then) - padded <= stream;
+                    let chunks = list_of(&[(at, first), (then, second)]);
+                    let checked = ReadChunkFetch::check_positions(&chunks, Some(stream as usize));
+                    assert_eq!(checked.is_ok(), is_possible, "{first} at {at}, {second} at {then}, in {stream} bytes");
+                }
+            }
+        }
+        let segment = |offset, length| RdmaSegment { handle: MemoryHandle(1), length, offset };
+        for (offset, length, wraps) in [
+            (u64::MAX, 0, false),
+            (u64::MAX, 1, true),
+            (u64::MAX - 4, 4, false),
+            (u64::MAX - 4, 5, true),
+            (u64::MAX - u64::from(u32::MAX), u32::MAX, false),
+            (u64::MAX - u64::from(u32::MAX) + 1, u32::MAX, true),
+        ] {
+            assert_eq!(overflows(&segment(offset, length)), wraps, "{length} bytes at {offset:#x}");
+            assert_eq!(ReadChunkFetch::group([(4, segment(offset, length))].into_iter()).is_err(), wraps);
+        }
+    }
 }

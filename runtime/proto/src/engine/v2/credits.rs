@@ -234,4 +234,83 @@ mod tests {
         }
         assert_eq!(network.receives(SimEnd::A) - before, 3);
     }
+
+    /// All short sequences of grants and messages. A peer that keeps to its credits always finds a Receive, and has never more credits than
+    /// the maximum (RPC-over-RDMA v2 §4.2.1).
+    #[test]
+    fn all_short_sequences_have_receives_for_credits() {
+        const STEPS: u32 = 6;
+        const KINDS: u32 = 6;
+        let (mut qp, _peer, _network) = sim::pair(SimConfig::default());
+        for (max, sequence) in (1..=3).flat_map(|max| (0..KINDS.pow(STEPS)).map(move |n| (max, n))) {
+            let mut credits = ReceiveCredits::new(max, 1 + SPARE_RECEIVES, 1);
+            // What the peer has: credits, and the messages that bring none.
+            let (mut peer, mut receives, mut held) = (1_u64, 1 + SPARE_RECEIVES, 0_u64);
+            let mut bare = false;
+            for step in 0..STEPS {
+                let before = credits.posted();
+                match sequence / KINDS.pow(step) % KINDS {
+                    // A message of the peer.
+                    0 if peer > 0 => {
+                        assert!(receives > 0, "an honest peer finds no Receive: max {max}, sequence {sequence}");
+                        (peer, receives) = (peer - 1, receives - 1);
+                        credits.used();
+                        credits.consumed();
+                        bare = false;
+                    }
+                    // One message without payload of the peer uses a Receive, and no credit. The next follows a grant.
+                    1 if !bare => {
+                        assert!(receives > 0, "a grant finds no Receive: max {max}, sequence {sequence}");
+                        receives -= 1;
+                        credits.used();
+                        bare = true;
+                        credits.top_up(&mut qp);
+                        receives += credits.posted() - (before - 1);
+                    }
+                    kind @ (2 | 3) => {
+                        held = u64::from(kind) - 2;
+                        credits.hold(held as usize);
+                    }
+                    // A message to the peer brings credits.
+                    4 | 5 => {
+                        let (new, said) = decode_credits(credits.grant(&mut qp));
+                        assert_eq!(said, max);
+                        peer += u64::from(new);
+                        receives += credits.posted() - before;
+                        let kept = u64::from(max).saturating_sub(held).max(RESERVE.min(max.into()));
+                        assert!(peer >= kept, "too few: max {max}, sequence {sequence}");
+                    }
+                    _ => {}
+                }
+                assert_eq!(credits.outstanding(), peer, "max {max}, sequence {sequence}");
+                assert_eq!(credits.posted(), receives);
+                assert!(peer <= u64::from(max) && receives as u64 >= peer, "max {max}, sequence {sequence}");
+            }
+        }
+    }
+
+    /// Credits of the peer add up without an end, and are used one by one, for all short sequences of credit fields.
+    #[test]
+    fn all_short_sequences_of_fields_add_up() {
+        const FIELDS: [u32; 5] = [0, 1, 2 << 16 | 2, MAX_CREDITS, u32::MAX];
+        for sequence in 0..6_u32.pow(6) {
+            let mut credits = SendCredits::new(1);
+            let (mut left, mut max) = (1_u64, 1);
+            for step in 0..6 {
+                match FIELDS.get((sequence / 6_u32.pow(step) % 6) as usize) {
+                    None => {
+                        credits.take();
+                        left = left.saturating_sub(1);
+                    }
+                    Some(field) => {
+                        credits.add(*field);
+                        left += u64::from(*field % (1 << 16));
+                        max = (*field / (1 << 16)).max(1);
+                    }
+                }
+                assert_eq!((credits.left, credits.max()), (left, max as usize), "sequence {sequence}");
+                assert_eq!((credits.available(), credits.has_more_than_one()), (left >= 1, left >= 2));
+            }
+        }
+    }
 }

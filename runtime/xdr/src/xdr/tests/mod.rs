@@ -1,6 +1,7 @@
 //! Tests of the codec with handwritten types in the shape of generated ones.
 
 mod hostile;
+mod lengths;
 mod limits;
 mod placed;
 mod primitives;

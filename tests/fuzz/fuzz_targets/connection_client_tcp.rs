@@ -1,0 +1,8 @@
+//! A whole client with a hostile server, over TCP records in memory. A healthy client beside it must not notice.
+#![no_main]
+
+use rpcrdma_hostile::{Plan, Role, Target, Wire, run};
+
+libfuzzer_sys::fuzz_target!(|plan: Plan| {
+    run(Target { role: Role::Client, wire: Wire::Tcp }, &plan);
+});

@@ -1,0 +1,196 @@
+//! Plans of hostile peers, decoded from a fuzzer's bytes.
+
+use arbitrary::{Arbitrary, Unstructured};
+
+/// Maximum number of steps of a run.
+pub(crate) const MAX_STEPS: usize = 48;
+
+/// The plan of a hostile peer.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// How connections are set up.
+    pub setup: Setup,
+    /// At most 48 steps.
+    pub steps: Vec<Step>,
+}
+
+/// All bytes become steps. The lists of `arbitrary` would have two on average.
+impl<'a> Arbitrary<'a> for Plan {
+    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        let mut plan = Self { setup: bytes.arbitrary()?, steps: Vec::new() };
+        while !bytes.is_empty() && plan.steps.len() < MAX_STEPS {
+            plan.steps.push(bytes.arbitrary()?);
+        }
+        Ok(plan)
+    }
+}
+
+/// How connections are set up.
+#[derive(Debug, Clone, Copy, Default, Arbitrary)]
+pub struct Setup {
+    /// Bit 0: version 2 over iWARP. Bit 1: the peer has no private data. Bit 2: it has arbitrary private data. Bit 3: it sends no properties
+    /// in version 2. Bit 4: it receives nothing until a step says so. Bit 5: small buffers. Bit 6: CRCs. Bit 7: it refuses the first
+    /// connection.
+    pub flags: u8,
+    /// A number for what the flags leave open.
+    pub number: u8,
+}
+
+/// One step of a hostile peer.
+#[derive(Debug, Clone, Arbitrary)]
+pub enum Step {
+    /// Calls a procedure, correctly or with mistakes.
+    Call(Exchange),
+    /// Answers a call, correctly or with mistakes.
+    Answer(Exchange),
+    /// Begins a call of the client under attack, or of the server back to the peer.
+    Begin(Exchange),
+    /// Sends any message.
+    Message(Message),
+    /// Sends an earlier message again, with one byte changed.
+    Again {
+        /// Number of the message, the latest first.
+        nth: u8,
+        /// Offset of the byte.
+        at: u16,
+        /// Bits to invert.
+        mask: u8,
+    },
+    /// Writes to memory of the product by RDMA.
+    Write(Span),
+    /// Reads memory of the product by RDMA.
+    Read(Span),
+    /// Sends a segment of iWARP, or a fragment of TCP.
+    Segment(Segment),
+    /// Sends bytes that follow no protocol.
+    Bytes(Vec<u8>),
+    /// Sends properties of version 2.
+    Properties(Vec<(u8, Field)>),
+    /// Lets time pass: a number that selects the duration.
+    Wait(u8),
+    /// Stops to receive, or receives again.
+    Receive(bool),
+    /// Stops to respond to RDMA Reads of iWARP, or responds again.
+    Respond(bool),
+    /// Closes the connection: in an orderly way, or not.
+    Close(bool),
+    /// Opens a connection. The one before stays open, or not.
+    Connect(bool),
+}
+
+/// A call or a reply.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Exchange {
+    /// The procedure, or the number of the call to answer.
+    pub number: u8,
+    /// Length of its data in bytes, or in words.
+    pub len: u16,
+    /// How the data is transferred.
+    pub shape: u8,
+    /// The credential, or the status.
+    pub identity: u8,
+    /// Mistakes, one for each bit.
+    pub faults: u16,
+    /// A number for what the faults leave open.
+    pub amount: u8,
+}
+
+/// Half of all exchanges have no mistake, and most others have one or two.
+impl<'a> Arbitrary<'a> for Exchange {
+    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        let [number, shape, identity, first, second, amount] = bytes.arbitrary()?;
+        let faults = match first {
+            0..128 => 0,
+            128..192 => 1 << (first % 16),
+            192..248 => 1 << (first % 16) | 1 << (second % 16),
+            _ => u16::from(first) << 8 | u16::from(second),
+        };
+        Ok(Self { number, len: bytes.arbitrary()?, shape, identity, faults, amount })
+    }
+}
+
+/// A number in a message.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub enum Field {
+    /// A small number.
+    Small(u8),
+    /// A number that the product has sent: an XID, a handle or a length, the latest first, and what is added to it.
+    Seen(u8, i8),
+    /// Any number.
+    Any(u32),
+}
+
+/// Memory that a message names.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub enum Place {
+    /// Memory of the hostile peer, of this length.
+    Own(u16),
+    /// Memory that the product has named, with another offset and length.
+    Seen(u8, i8, i8),
+    /// Any handle, length and offset.
+    Any(Field, Field, Field),
+}
+
+/// Any message.
+#[derive(Debug, Clone, Arbitrary)]
+pub struct Message {
+    /// The XID.
+    pub xid: Field,
+    /// Bit 0: another version. Bit 1: Send with Invalidate. Bit 2: the last byte is missing. Bits 4 to 7: the header's type.
+    pub form: u8,
+    /// The credits.
+    pub credits: Field,
+    /// The flags of version 2, and the number of fragments over TCP.
+    pub flags: u8,
+    /// The handle to invalidate.
+    pub invalidate: Field,
+    /// Segments of the Read list.
+    pub reads: Vec<(Field, Place)>,
+    /// The Write list.
+    pub writes: Vec<Vec<Place>>,
+    /// The Reply chunk.
+    pub reply: Option<Vec<Place>>,
+    /// The message behind the header.
+    pub body: Body,
+}
+
+/// The message behind a header.
+#[derive(Debug, Clone, Arbitrary)]
+pub enum Body {
+    /// Nothing.
+    Nothing,
+    /// A call, correctly or with mistakes.
+    Call(Exchange),
+    /// A reply, correctly or with mistakes.
+    Reply(Exchange),
+    /// Words.
+    Words(Vec<Field>),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+/// A part of memory of the product.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub struct Span {
+    /// The memory.
+    pub place: Place,
+    /// Length in bytes.
+    pub len: u16,
+}
+
+/// A segment of iWARP.
+#[derive(Debug, Clone, Arbitrary)]
+pub struct Segment {
+    /// The control bytes of DDP and RDMAP.
+    pub control: (u8, u8),
+    /// The STag, or the word that RDMAP adds.
+    pub word: Field,
+    /// The offset, or the queue and the message number: what is added to the expected one.
+    pub number: (u8, i8),
+    /// The offset in the message.
+    pub offset: Field,
+    /// The payload.
+    pub body: Body,
+    /// A number that is added to the length of the frame.
+    pub skew: i8,
+}
