@@ -117,6 +117,8 @@ struct NetworkState {
     links: Vec<Link>,
     /// Number of connections so far.
     connections: u64,
+    /// Number of connections so far, by the hosts of client and server.
+    connections_between: BTreeMap<(Host, Host), u64>,
     /// Pairs of a client's and a server's host that nothing passes between, with the number of reasons for it.
     separated: BTreeMap<(Host, Host), u32>,
     /// Pairs of which one direction is stopped.
@@ -260,6 +262,14 @@ impl Network {
         !refuses
     }
 
+    /// Returns the numbers of connections that a client has made, by server.
+    #[must_use]
+    pub fn connections(&self, client: Host) -> Vec<u64> {
+        let state = self.state();
+        let between = state.connections_between.iter();
+        between.filter(|((from, _), _)| *from == client).map(|(_, count)| *count).collect()
+    }
+
     /// Counts that a fault met something.
     pub(crate) fn hit(&self, kind: FaultKind) {
         *self.state().hits.entry(kind).or_default() += 1;
@@ -275,6 +285,7 @@ impl Network {
     pub(crate) fn add(&self, client: Host, server: Host, medium: Medium) -> Link {
         let mut state = self.state();
         state.connections += 1;
+        *state.connections_between.entry((client, server)).or_default() += 1;
         let link = Link { number: state.connections, client, server, medium };
         if state.separated.contains_key(&(client, server)) {
             link.isolate(true);

@@ -1,0 +1,153 @@
+//! The order in which a server with limits starts the calls that wait for a handler.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rpcrdma::security::{Authentication, Authenticator, ReceivedCall};
+
+use crate::{
+    network::{Host, Network},
+    protocol::simulated_v1::PROGRAM,
+};
+
+/// Maximum number of calls of one client that start while the first call of another client waits and may start.
+const MAX_PASSED: u32 = 3;
+
+/// The calls of a client that have arrived and have not started.
+#[derive(Debug, Default)]
+struct WaitingClient {
+    calls: VecDeque<(SocketAddr, u32)>,
+    /// Number of calls of each other client that have started since the last one of this client, or since the first one here arrived.
+    passed: BTreeMap<Host, u32>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    clients: BTreeMap<Host, WaitingClient>,
+}
+
+/// The calls that wait at a server. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Queues {
+    /// `false` if nothing is checked: calls vanish from the queues when their connections are lost, of which nobody learns.
+    is_checked: bool,
+    /// `true` if each client may have one handler at a time, so that a call waits without being passed over.
+    has_shares: bool,
+    state: Arc<Mutex<QueueState>>,
+}
+
+impl Queues {
+    /// Creates queues without calls.
+    #[must_use]
+    pub fn new(is_checked: bool, has_shares: bool) -> Self {
+        Self { is_checked, has_shares, state: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arrive(&self, from: SocketAddr, xid: u32) {
+        if self.is_checked {
+            let mut state = self.lock();
+            let waiting = state.clients.entry(Network::host(from)).or_default();
+            if waiting.calls.is_empty() {
+                waiting.passed.clear();
+            }
+            waiting.calls.push_back((from, xid));
+        }
+    }
+
+    /// Starts the handler of a call.
+    ///
+    /// # Errors
+    /// Returns an error if other calls should have started before.
+    pub(crate) fn start(&self, from: SocketAddr, xid: u32) -> Result<(), String> {
+        if !self.is_checked {
+            return Ok(());
+        }
+        let client = Network::host(from);
+        let mut state = self.lock();
+        let mut wrong = None;
+        if let Some(own) = state.clients.get_mut(&client) {
+            own.passed.clear();
+            let of_connection = own.calls.iter().filter(|(addr, _)| *addr == from);
+            let earlier = of_connection.take_while(|(_, other)| *other != xid).count();
+            if earlier > 0 {
+                wrong =
+                    Some(format!("call {xid:#x} of client {client} starts before {earlier} that arrived before it"));
+            }
+            own.calls.retain(|call| *call != (from, xid));
+        }
+        if self.has_shares {
+            return wrong.map_or(Ok(()), Err);
+        }
+        for (other, waiting) in
+            state.clients.iter_mut().filter(|(other, waiting)| **other != client && !waiting.calls.is_empty())
+        {
+            let passed = waiting.passed.entry(client).or_default();
+            *passed += 1;
+            if *passed > MAX_PASSED {
+                wrong = Some(format!("client {client} starts {passed} calls while those of client {other} wait"));
+            }
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+}
+
+/// An authenticator that notes the calls that it accepts, if limits apply to them.
+#[derive(Debug)]
+pub(crate) struct NotingAuthenticator<A> {
+    pub(crate) inner: A,
+    pub(crate) queues: Queues,
+}
+
+impl<A: Authenticator> Authenticator for NotingAuthenticator<A> {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        let (header, from) = (call.header, call.peer_addr);
+        let decision = self.inner.authenticate(call);
+        // Limits do not apply to NULL.
+        if header.program != PROGRAM || header.procedure == 0 {
+            return decision;
+        }
+        let (queues, xid) = (self.queues.clone(), header.xid);
+        decision.filter(move |_| {
+            queues.arrive(from, xid);
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(client: u8) -> SocketAddr {
+        (Network::ip(client), 40_000).into()
+    }
+
+    #[test]
+    fn calls_of_a_connection_start_in_order() {
+        let queues = Queues::new(true, false);
+        (1..=3).for_each(|xid| queues.arrive(addr(100), xid));
+        assert_eq!(queues.start(addr(100), 1), Ok(()));
+        assert!(queues.start(addr(100), 3).unwrap_err().contains("before 1 that arrived"));
+        assert_eq!(queues.start(addr(100), 2), Ok(()));
+    }
+
+    #[test]
+    fn clients_take_turns() {
+        let queues = Queues::new(true, false);
+        (1..=9).for_each(|xid| queues.arrive(addr(100), xid));
+        queues.arrive(addr(101), 1);
+        for xid in 1..=MAX_PASSED {
+            assert_eq!(queues.start(addr(100), xid), Ok(()));
+        }
+        assert!(queues.start(addr(100), MAX_PASSED + 1).unwrap_err().contains("while those of client 101 wait"));
+        assert_eq!(queues.start(addr(101), 1), Ok(()));
+        assert_eq!(queues.start(addr(100), MAX_PASSED + 2), Ok(()));
+    }
+}
