@@ -1,4 +1,4 @@
-//! The order in which a server with limits starts the calls that wait for a handler.
+//! The calls that a server has accepted, and the order in which one with limits starts their handlers.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -6,11 +6,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rpcrdma::security::{Authentication, Authenticator, ReceivedCall};
+use rpcrdma::{
+    security::{Authentication, Authenticator, ReceivedCall},
+    service::Procedure as _,
+};
 
 use crate::{
     network::{Host, Network},
-    protocol::simulated_v1::PROGRAM,
+    protocol::simulated_v1::{Add, PROGRAM},
 };
 
 /// Maximum number of calls of one client that start while the first call of another client waits and may start.
@@ -27,13 +30,15 @@ struct WaitingClient {
 #[derive(Debug, Default)]
 struct QueueState {
     clients: BTreeMap<Host, WaitingClient>,
+    /// Number of accepted calls whose handlers have not started, by the address of the connection and the XID.
+    accepted: BTreeMap<(SocketAddr, u32), u32>,
 }
 
 /// The calls that wait at a server. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Queues {
-    /// `false` if nothing is checked: calls vanish from the queues when their connections are lost, of which nobody learns.
-    is_checked: bool,
+    /// `false` if the order is not checked: calls vanish from the queues when their connections are lost, of which nobody learns.
+    checks_order: bool,
     /// `true` if each client may have one handler at a time, so that a call waits without being passed over.
     has_shares: bool,
     state: Arc<Mutex<QueueState>>,
@@ -42,17 +47,19 @@ pub struct Queues {
 impl Queues {
     /// Creates queues without calls.
     #[must_use]
-    pub fn new(is_checked: bool, has_shares: bool) -> Self {
-        Self { is_checked, has_shares, state: Arc::default() }
+    pub fn new(checks_order: bool, has_shares: bool) -> Self {
+        Self { checks_order, has_shares, state: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arrive(&self, from: SocketAddr, xid: u32) {
-        if self.is_checked {
-            let mut state = self.lock();
+    /// Notes a call that the filter of the authenticator has accepted.
+    fn accept(&self, from: SocketAddr, xid: u32, is_queued: bool) {
+        let mut state = self.lock();
+        *state.accepted.entry((from, xid)).or_default() += 1;
+        if self.checks_order && is_queued {
             let waiting = state.clients.entry(Network::host(from)).or_default();
             if waiting.calls.is_empty() {
                 waiting.passed.clear();
@@ -64,13 +71,17 @@ impl Queues {
     /// Starts the handler of a call.
     ///
     /// # Errors
-    /// Returns an error if other calls should have started before.
+    /// Returns an error if no filter has accepted the call, or if other calls should have started before.
     pub(crate) fn start(&self, from: SocketAddr, xid: u32) -> Result<(), String> {
-        if !self.is_checked {
-            return Ok(());
-        }
         let client = Network::host(from);
         let mut state = self.lock();
+        match state.accepted.get_mut(&(from, xid)) {
+            Some(count) if *count > 0 => *count -= 1,
+            _ => return Err(format!("call {xid:#x} of client {client} was executed, but the filter has not seen it")),
+        }
+        if !self.checks_order {
+            return Ok(());
+        }
         let mut wrong = None;
         if let Some(own) = state.clients.get_mut(&client) {
             own.passed.clear();
@@ -98,7 +109,7 @@ impl Queues {
     }
 }
 
-/// An authenticator that notes the calls that it accepts, if limits apply to them.
+/// An authenticator whose filter notes the calls that it accepts.
 #[derive(Debug)]
 pub(crate) struct NotingAuthenticator<A> {
     pub(crate) inner: A,
@@ -109,13 +120,11 @@ impl<A: Authenticator> Authenticator for NotingAuthenticator<A> {
     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
         let (header, from) = (call.header, call.peer_addr);
         let decision = self.inner.authenticate(call);
-        // Limits do not apply to NULL.
-        if header.program != PROGRAM || header.procedure == 0 {
-            return decision;
-        }
+        // Limits do not apply to NULL. An addition waits for the store of replies before it waits for a handler.
+        let is_queued = header.program == PROGRAM && !matches!(header.procedure, 0 | Add::NUMBER);
         let (queues, xid) = (self.queues.clone(), header.xid);
         decision.filter(move |_| {
-            queues.arrive(from, xid);
+            queues.accept(from, xid, is_queued);
             Ok(())
         })
     }
@@ -132,17 +141,18 @@ mod tests {
     #[test]
     fn calls_of_a_connection_start_in_order() {
         let queues = Queues::new(true, false);
-        (1..=3).for_each(|xid| queues.arrive(addr(100), xid));
+        (1..=3).for_each(|xid| queues.accept(addr(100), xid, true));
         assert_eq!(queues.start(addr(100), 1), Ok(()));
         assert!(queues.start(addr(100), 3).unwrap_err().contains("before 1 that arrived"));
         assert_eq!(queues.start(addr(100), 2), Ok(()));
+        assert!(queues.start(addr(100), 2).unwrap_err().contains("has not seen it"));
     }
 
     #[test]
     fn clients_take_turns() {
         let queues = Queues::new(true, false);
-        (1..=9).for_each(|xid| queues.arrive(addr(100), xid));
-        queues.arrive(addr(101), 1);
+        (1..=9).for_each(|xid| queues.accept(addr(100), xid, true));
+        queues.accept(addr(101), 1, true);
         for xid in 1..=MAX_PASSED {
             assert_eq!(queues.start(addr(100), xid), Ok(()));
         }

@@ -22,6 +22,8 @@ const MAX_DURATION: Duration = Duration::from_secs(2);
 const MIN_IDLE: Duration = Duration::from_secs(100);
 /// The shortest deadline with which an idempotent call of a balancer has to succeed while one server is healthy.
 const MIN_DEADLINE: Duration = Duration::from_secs(60);
+/// The longest time in which a client connects, or waits for a connection.
+const CONNECTING: Duration = Duration::from_secs(3);
 /// Additional time after a jump of the clock, in which a connection first reads what has arrived.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
@@ -237,6 +239,23 @@ fn gives_up_early(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> b
     client.retries > 0 && record.server.is_some() && time < Duration::from_millis(record.operation.timeout)
 }
 
+/// Returns the time in which a call without a deadline ends, if nothing but silence delays it. `None` without such a limit.
+///
+/// Over RDMA, a call that holds the only credit leaves none for a probe.
+fn silence_limit(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> Option<Duration> {
+    let client = scenario.clients.iter().find(|client| client.host == record.client)?;
+    let is_silence = |kind| matches!(kind, FaultKind::Separate | FaultKind::OneWay | FaultKind::HostDown);
+    let mut overlapping = excuses.iter().filter(|excuse| excuse.overlaps(record));
+    let is_limited = client.scheme == "sim-tcp"
+        && record.server.is_some()
+        && record.operation.timeout == 0
+        && record.end != Duration::MAX
+        && overlapping.all(|excuse| is_silence(excuse.fault.kind));
+    let attempt = client.keepalive.0 + client.keepalive.1 + client.backoff.1;
+    let attempt = Duration::from_millis(attempt) + CONNECTING;
+    is_limited.then(|| attempt * (client.retries + 1) + MAX_DURATION)
+}
+
 /// Returns `true` if the last call of a client must succeed: nothing of a fault is left, and the client may try again.
 fn must_resume(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> bool {
     let may_retry = scenario.clients.iter().any(|client| client.host == record.client && client.retries > 0);
@@ -281,6 +300,13 @@ pub fn check(
                 wrong.push(format!("{name} gave up after {took:?}, with {timeout:?} for retries: {error}"));
             }
             CallOutcome::Failed { .. } | CallOutcome::Killed | CallOutcome::Done(_) | CallOutcome::FileDone(_) => {}
+        }
+        if let Some(limit) = silence_limit(record, excuses, scenario)
+            && *end - *start > limit
+        {
+            wrong.push(format!(
+                "{name} took from {start:?} to {end:?}, although a silent server is noticed within {limit:?}"
+            ));
         }
         let limit = Duration::from_millis(operation.timeout);
         let jumps = excuses.iter().filter(|excuse| excuse.fault.kind == FaultKind::ClockJump);

@@ -119,6 +119,8 @@ struct NetworkState {
     connections: u64,
     /// Number of connections so far, by the hosts of client and server.
     connections_between: BTreeMap<(Host, Host), u64>,
+    /// Times of the connection requests, by the hosts of client and server.
+    requests: BTreeMap<(Host, Host), Vec<Duration>>,
     /// Pairs of a client's and a server's host that nothing passes between, with the number of reasons for it.
     separated: BTreeMap<(Host, Host), u32>,
     /// Pairs of which one direction is stopped.
@@ -239,6 +241,7 @@ impl Network {
     ///
     /// Returns `false` if the server refuses.
     pub(crate) async fn request(&self, client: Host, server: Host) -> bool {
+        self.state().requests.entry((client, server)).or_default().push(self.0.log.elapsed());
         self.delay(client, server).await;
         let lost = {
             let state = self.state();
@@ -268,6 +271,14 @@ impl Network {
         let state = self.state();
         let between = state.connections_between.iter();
         between.filter(|((from, _), _)| *from == client).map(|(_, count)| *count).collect()
+    }
+
+    /// Returns the times of the connection requests of a client, by server.
+    #[must_use]
+    pub fn requests(&self, client: Host) -> Vec<Vec<Duration>> {
+        let state = self.state();
+        let between = state.requests.iter();
+        between.filter(|((from, _), _)| *from == client).map(|(_, times)| times.clone()).collect()
     }
 
     /// Counts that a fault met something.

@@ -27,7 +27,7 @@ use crate::{
     random::Choices,
     rdma,
     registers::check_histories,
-    scenario::{Connections, Scenario},
+    scenario::{ClientPlan, Connections, Scenario},
     server::ServerHost,
     tcp,
 };
@@ -38,6 +38,12 @@ const MAX_DURATION: Duration = Duration::from_secs(1200);
 const AFTERMATH: Duration = Duration::from_secs(20);
 /// Interval of the checks of limits.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(20);
+/// The shortest pause between attempts to connect with which their number is checked, in milliseconds.
+const MIN_BACKOFF: u64 = 100;
+/// Maximum number of attempts of a channel to connect to a server in [`REQUEST_WINDOW`].
+const MAX_REQUESTS: usize = 20;
+/// The time of [`MAX_REQUESTS`].
+const REQUEST_WINDOW: Duration = Duration::from_secs(3);
 /// Time in which connections, memory and tasks are released at the end.
 const RELEASE: Duration = Duration::from_secs(30);
 
@@ -139,6 +145,7 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         let calls = (records.len() as u64, failed.count() as u64);
         let faults = run.network.hits();
         run.note_reconnects();
+        wrong.extend(scenario.clients.iter().filter_map(|client| run.check_requests(client)));
         anyhow::Ok((wrong, calls, (histories.checked, histories.undecided), faults, log))
     });
     let alive = runtime.metrics().num_alive_tasks();
@@ -299,12 +306,32 @@ impl Run {
     /// Notes which kinds of clients had to connect again.
     fn note_reconnects(&self) {
         for client in &self.scenario.clients {
-            let channels = if let Connections::Pool(size) = client.connections { size as u64 } else { 1 };
+            let channels = client.connections.channels() as u64;
             let counts = self.network.connections(client.host);
             if counts.into_iter().any(|count| count > channels) {
                 self.log.note("client: connected again".to_owned());
             }
         }
+    }
+
+    /// Checks that a client pauses between its attempts to connect, also if its connections are accepted and then closed.
+    fn check_requests(&self, client: &ClientPlan) -> Option<String> {
+        let faults = &self.scenario.faults;
+        let starts_again = |fault: &Fault| match fault.kind {
+            // Time passes, or a new process knows nothing of earlier attempts.
+            FaultKind::ClockJump => true,
+            FaultKind::KillClient => fault.client == client.host,
+            _ => false,
+        };
+        if client.backoff.0 < MIN_BACKOFF || faults.iter().any(starts_again) {
+            return None;
+        }
+        let max = MAX_REQUESTS * client.connections.channels();
+        let is_too_many = |times: &[Duration]| times[max] - times[0] < REQUEST_WINDOW;
+        let many = self.network.requests(client.host).into_iter().find(|times| times.windows(max + 1).any(is_too_many));
+        many.map(|_| {
+            format!("client {} tried to connect to a server more than {max} times in {REQUEST_WINDOW:?}", client.host)
+        })
     }
 
     fn server(&self, host: Host) -> Option<&ServerHost> {

@@ -122,6 +122,15 @@ pub enum Connections {
 impl Connections {
     const ALL: [Self; 5] = [Self::Single, Self::Pool(2), Self::Pool(3), Self::Balanced, Self::Hedged];
 
+    /// Returns the number of channels to a server.
+    #[must_use]
+    pub const fn channels(self) -> usize {
+        match self {
+            Self::Pool(size) => size,
+            _ => 1,
+        }
+    }
+
     /// Returns `true` if the calls may go to any server.
     #[must_use]
     pub const fn is_balanced(self) -> bool {

@@ -18,7 +18,7 @@ use crate::{
     log::{EventLog, event},
     network::{Host, Network},
     protocol::{
-        Addition, Blob, BlobPut, Numbers,
+        Addition, Blob, BlobPut, MAX_BLOB, Numbers,
         simulated_back_v1::{SimulatedBackV1, SimulatedBackV1Client},
         simulated_v1::{Add, SimulatedV1},
     },
@@ -212,8 +212,9 @@ impl SimulatedV1 for SimulatedServer {
 
     async fn get(&self, cx: &Context, key: u32) -> Result<Blob, HandlerError> {
         let _running = self.begin(cx);
-        let disk = self.disk().await?;
-        let (version, data) = disk.blobs.get(&key).cloned().unwrap_or_default();
+        cx.reserve_results(MAX_BLOB.into()).await?;
+        let (version, data) = self.disk().await?.blobs.get(&key).cloned().unwrap_or_default();
+        cx.shrink_results(data.len() as u64);
         Ok(Blob { version, data })
     }
 
