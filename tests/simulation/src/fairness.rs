@@ -39,16 +39,14 @@ struct QueueState {
 pub struct Queues {
     /// `false` if the order is not checked: calls vanish from the queues when their connections are lost, of which nobody learns.
     checks_order: bool,
-    /// `true` if each client may have one handler at a time, so that a call waits without being passed over.
-    has_shares: bool,
     state: Arc<Mutex<QueueState>>,
 }
 
 impl Queues {
     /// Creates queues without calls.
     #[must_use]
-    pub fn new(checks_order: bool, has_shares: bool) -> Self {
-        Self { checks_order, has_shares, state: Arc::default() }
+    pub fn new(checks_order: bool) -> Self {
+        Self { checks_order, state: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
@@ -68,11 +66,11 @@ impl Queues {
         }
     }
 
-    /// Starts the handler of a call.
+    /// Starts the handler of a call. `has_room` returns `true` if another handler of a client may start.
     ///
     /// # Errors
     /// Returns an error if no filter has accepted the call, or if other calls should have started before.
-    pub(crate) fn start(&self, from: SocketAddr, xid: u32) -> Result<(), String> {
+    pub(crate) fn start(&self, from: SocketAddr, xid: u32, has_room: impl Fn(Host) -> bool) -> Result<(), String> {
         let client = Network::host(from);
         let mut state = self.lock();
         match state.accepted.get_mut(&(from, xid)) {
@@ -93,12 +91,9 @@ impl Queues {
             }
             own.calls.retain(|call| *call != (from, xid));
         }
-        if self.has_shares {
-            return wrong.map_or(Ok(()), Err);
-        }
-        for (other, waiting) in
-            state.clients.iter_mut().filter(|(other, waiting)| **other != client && !waiting.calls.is_empty())
-        {
+        let waits =
+            |other: &Host, waiting: &WaitingClient| *other != client && !waiting.calls.is_empty() && has_room(*other);
+        for (other, waiting) in state.clients.iter_mut().filter(|(other, waiting)| waits(other, waiting)) {
             let passed = waiting.passed.entry(client).or_default();
             *passed += 1;
             if *passed > MAX_PASSED {
@@ -140,24 +135,36 @@ mod tests {
 
     #[test]
     fn calls_of_a_connection_start_in_order() {
-        let queues = Queues::new(true, false);
+        let queues = Queues::new(true);
         (1..=3).for_each(|xid| queues.accept(addr(100), xid, true));
-        assert_eq!(queues.start(addr(100), 1), Ok(()));
-        assert!(queues.start(addr(100), 3).unwrap_err().contains("before 1 that arrived"));
-        assert_eq!(queues.start(addr(100), 2), Ok(()));
-        assert!(queues.start(addr(100), 2).unwrap_err().contains("has not seen it"));
+        assert_eq!(queues.start(addr(100), 1, |_| true), Ok(()));
+        assert!(queues.start(addr(100), 3, |_| true).unwrap_err().contains("before 1 that arrived"));
+        assert_eq!(queues.start(addr(100), 2, |_| true), Ok(()));
+        assert!(queues.start(addr(100), 2, |_| true).unwrap_err().contains("has not seen it"));
     }
 
     #[test]
     fn clients_take_turns() {
-        let queues = Queues::new(true, false);
+        let queues = Queues::new(true);
         (1..=9).for_each(|xid| queues.accept(addr(100), xid, true));
         queues.accept(addr(101), 1, true);
         for xid in 1..=MAX_PASSED {
-            assert_eq!(queues.start(addr(100), xid), Ok(()));
+            assert_eq!(queues.start(addr(100), xid, |_| true), Ok(()));
         }
-        assert!(queues.start(addr(100), MAX_PASSED + 1).unwrap_err().contains("while those of client 101 wait"));
-        assert_eq!(queues.start(addr(101), 1), Ok(()));
-        assert_eq!(queues.start(addr(100), MAX_PASSED + 2), Ok(()));
+        assert!(
+            queues.start(addr(100), MAX_PASSED + 1, |_| true).unwrap_err().contains("while those of client 101 wait")
+        );
+        assert_eq!(queues.start(addr(101), 1, |_| true), Ok(()));
+        assert_eq!(queues.start(addr(100), MAX_PASSED + 2, |_| true), Ok(()));
+    }
+
+    #[test]
+    fn a_client_without_room_is_passed_over() {
+        let queues = Queues::new(true);
+        (1..=9).for_each(|xid| queues.accept(addr(100), xid, true));
+        queues.accept(addr(101), 1, true);
+        for xid in 1..=9 {
+            assert_eq!(queues.start(addr(100), xid, |client| client != 101), Ok(()));
+        }
     }
 }

@@ -127,8 +127,10 @@ struct NetworkState {
     stalled: BTreeSet<(Host, Host, Direction)>,
     /// Factors of the delays on the way to and from a host.
     slowness: BTreeMap<Host, u32>,
-    /// Hosts that refuse connections, as one whose server does not run.
+    /// Hosts that refuse connections although their servers run.
     refusing: BTreeSet<Host>,
+    /// Hosts whose servers were killed.
+    down: BTreeSet<Host>,
     /// Numbers of steps after which the connections between two hosts are lost.
     cuts: BTreeMap<(Host, Host), u64>,
     tcp: BTreeMap<u16, TcpListening>,
@@ -262,7 +264,7 @@ impl Network {
         if refuses {
             self.hit(FaultKind::Refuse);
         }
-        !refuses
+        !refuses && !self.state().down.contains(&server)
     }
 
     /// Returns the numbers of connections that a client has made, by server.
@@ -412,6 +414,16 @@ impl Network {
             state.refusing.insert(host)
         } else {
             state.refusing.remove(&host)
+        };
+    }
+
+    /// Notes that the server of a host was killed, or that it runs. A host without a server refuses connections.
+    pub fn set_down(&self, host: Host, is_down: bool) {
+        let mut state = self.state();
+        if is_down {
+            state.down.insert(host)
+        } else {
+            state.down.remove(&host)
         };
     }
 }

@@ -173,7 +173,7 @@ impl Run {
     async fn play(
         self: &Arc<Self>,
         choices: &Choices,
-        crashed: UnboundedReceiver<Host>,
+        crashed: UnboundedReceiver<(Host, FaultKind)>,
     ) -> anyhow::Result<Vec<String>> {
         for server in &self.servers {
             server.start().await?;
@@ -250,11 +250,11 @@ impl Run {
         Ok(wrong)
     }
 
-    /// Starts servers again that crashed between an effect and its reply.
-    async fn restart_crashed(self: Arc<Self>, mut crashed: UnboundedReceiver<Host>) {
-        while let Some(host) = crashed.recv().await {
+    /// Starts servers again that have crashed.
+    async fn restart_crashed(self: Arc<Self>, mut crashed: UnboundedReceiver<(Host, FaultKind)>) {
+        while let Some((host, kind)) = crashed.recv().await {
             let Some(server) = self.servers.iter().find(|server| server.host == host) else { continue };
-            server.kill(true).await;
+            server.kill(kind).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
             if let Err(error) = server.start().await {
                 event!(self.log, "server {host} does not start: {error}");
@@ -377,7 +377,7 @@ impl Run {
                 self.network.end_isolation(|link| link.client == client);
             }
             FaultKind::Kill | FaultKind::HostDown => {
-                server.kill(fault.kind == FaultKind::Kill).await;
+                server.kill(fault.kind).await;
                 pause.await;
                 self.start(server).await;
             }

@@ -55,7 +55,7 @@ pub struct ServerHost {
     network: Network,
     choices: Choices,
     log: EventLog,
-    crashes: UnboundedSender<Host>,
+    crashes: UnboundedSender<(Host, FaultKind)>,
     running: Arc<Mutex<Option<RunningServer>>>,
 }
 
@@ -87,7 +87,7 @@ impl ServerHost {
         network: Network,
         choices: Choices,
         log: EventLog,
-        crashes: UnboundedSender<Host>,
+        crashes: UnboundedSender<(Host, FaultKind)>,
     ) -> Self {
         let (state, running) = Default::default();
         Self { host, disk, state, plan, checks_order, network, choices, log, crashes, running }
@@ -110,7 +110,7 @@ impl ServerHost {
         let gone = Arc::new(Semaphore::new(0));
         let plan = &self.plan;
         let has_limits = plan.handlers > 0 || plan.per_caller > 0;
-        let queues = Queues::new(self.checks_order && has_limits, plan.per_caller > 0);
+        let queues = Queues::new(self.checks_order && has_limits);
         let service = SimulatedServer {
             host: self.host,
             epoch,
@@ -164,29 +164,29 @@ impl ServerHost {
         drop(running);
         // Clients that did not notice the end of the earlier server get a reset when their messages arrive here.
         self.network.end_isolation(|link| link.server == self.host);
-        self.network.refuse(self.host, false);
+        self.network.set_down(self.host, false);
         event!(self.log, "server {} starts", self.host);
         Ok(())
     }
 
-    /// Kills the server: its handlers have no more effect, and nothing that it sends arrives. If `is_noticed`, the system of the host
-    /// resets the connections at once.
-    pub async fn kill(&self, is_noticed: bool) {
+    /// Kills the server, because of a fault of this kind: its handlers have no more effect, and nothing that it sends arrives. Unless the host
+    /// goes down with it, its system resets the connections at once.
+    pub async fn kill(&self, kind: FaultKind) {
         let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
         self.state.lock().epoch += 1;
-        self.network.refuse(self.host, true);
+        self.network.set_down(self.host, true);
         let links: Vec<_> = self.network.links().into_iter().filter(|link| link.server == self.host).collect();
         links.iter().for_each(|link| link.isolate(true));
         event!(self.log, "server {} is killed with {} connections", self.host, links.len());
         if !links.is_empty() {
-            self.network.hit(if is_noticed { FaultKind::Kill } else { FaultKind::HostDown });
+            self.network.hit(kind);
         }
         handle.shutdown_within(Duration::ZERO);
         // The task ends, because there is no grace.
         let _ = task.await;
         self.note(&handle);
         gone.close();
-        if is_noticed {
+        if kind != FaultKind::HostDown {
             links.iter().for_each(|link| link.isolate(false));
         }
     }

@@ -43,8 +43,8 @@ pub struct SimulatedServer {
     pub(crate) queues: Queues,
     /// Closed when all connections of a killed server are closed.
     pub(crate) gone: Arc<Semaphore>,
-    /// Tells the simulation that the server of a host crashes now.
-    pub(crate) crashes: UnboundedSender<Host>,
+    /// Tells the simulation that the server of a host crashes now, and why.
+    pub(crate) crashes: UnboundedSender<(Host, FaultKind)>,
 }
 
 /// A handler in progress.
@@ -74,7 +74,8 @@ impl SimulatedServer {
         if (limit > 0 && all > limit) || (per_caller > 0 && own > per_caller) {
             self.log.add_wrong(format!("server {} runs {all} handlers, {own} of client {client}", self.host));
         }
-        if let Err(wrong) = self.queues.start(cx.peer_addr(), cx.xid()) {
+        let has_room = |client| per_caller == 0 || in_progress.get(&client).is_none_or(|count| *count < per_caller);
+        if let Err(wrong) = self.queues.start(cx.peer_addr(), cx.xid(), has_room) {
             self.log.add_wrong(format!("server {}: {wrong}", self.host));
         }
         RunningHandler { client, in_progress: Arc::clone(&self.in_progress) }
@@ -113,10 +114,9 @@ impl SimulatedServer {
 
     fn crash(&self, kind: FaultKind) {
         self.state.lock().epoch += 1;
-        self.network.hit(kind);
         event!(self.log, "host {} has a {kind}", self.host);
         // The simulation ends before its receiver.
-        let _ = self.crashes.send(self.host);
+        let _ = self.crashes.send((self.host, kind));
     }
 
     /// Waits for the disk, and returns an error if it is full.
