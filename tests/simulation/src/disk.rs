@@ -1,4 +1,4 @@
-//! What outlives a server: the disk with the service's data, and the state of its host.
+//! The parts that outlive a server: the disk with the service's data, and the state of its host.
 
 use std::{
     collections::BTreeMap,
@@ -70,7 +70,7 @@ impl ReplyStore for SharedDisk {
     }
 }
 
-/// What a crash destroys of the transaction that is being written.
+/// The part of a transaction that a crash in the middle of its write destroys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TornPart {
     /// All of it: the effect has not happened.

@@ -11,7 +11,7 @@ const MAX_STEPS: usize = 20_000;
 
 /// A sequential object.
 pub trait Model {
-    /// What it is after some calls.
+    /// The state after some calls.
     type State: Clone + Eq + Hash;
     /// A call.
     type Call: fmt::Debug;
@@ -44,7 +44,7 @@ pub struct Event<M: Model> {
     pub end: Duration,
 }
 
-/// What the search has found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// An order that explains all results.

@@ -76,7 +76,7 @@ pub struct Histories {
     pub undecided: u64,
     /// Number of histories.
     pub checked: u64,
-    /// What no order explains.
+    /// Violations: histories that no order explains.
     pub wrong: Vec<String>,
 }
 
