@@ -8,19 +8,17 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use rpcrdma::{
-    CallError, CallOptions, Channel,
+    CallOptions, Channel,
     client::{
         ChannelBuilder, ChannelPool, ConnectError, Invoke, Reconnect, RetryPolicy, ServiceCaller,
         discover::{Attempts, Endpoints, Servers, ServersSender},
     },
     config::ConnectionConfig,
     engine::Versions,
-    error::CallFailure,
     gss::GssSecurity,
     provider::sim::SimEnd,
-    rpc::{Credential, RpcError},
+    rpc::Credential,
     security::ProtectionLevel,
 };
 use tokio::{
@@ -28,16 +26,16 @@ use tokio::{
     task::JoinSet,
 };
 
+use rpcrdma_specs::nfs3::nfs_v3;
+
 use crate::{
-    history::{CallOutcome, FailureCause, History},
+    calls::{CallReply, Stubs, cause, chain, symptom},
+    files::{FileCall, FileReply},
+    history::{CallOutcome, History},
     insecure_test_mechanism::InsecureTestMechanism,
     log::{EventLog, event},
     network::{Host, Network},
-    protocol::{
-        Addition, BlobPut,
-        simulated_back_v1::SimulatedBackV1Server,
-        simulated_v1::{PROGRAM, SimulatedV1Client},
-    },
+    protocol::{simulated_back_v1::SimulatedBackV1Server, simulated_v1::PROGRAM},
     random::Choices,
     scenario::{CallKind, ClientPlan, Connections, Operation},
     server,
@@ -50,11 +48,8 @@ const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit of each attempt of a hedged client.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the data of a version of a blob.
-#[must_use]
-pub fn data(version: u64, len: u32) -> Bytes {
-    (0..len).map(|index| (version as u8).wrapping_mul(37).wrapping_add((index ^ (index >> 8)) as u8)).collect()
-}
+/// Distance between the number of an operation and that of the LOOKUP before it.
+const LOOKUPS: u64 = 1 << 32;
 
 /// A client of a run.
 pub struct SimulatedCaller {
@@ -105,7 +100,7 @@ impl SimulatedCaller {
             .connection(config)
             .connect_timeout(Duration::from_secs(2))
             .reconnect(Reconnect::OnDemand { min_backoff, max_backoff, retries: plan.retries })
-            .deduplicated([PROGRAM])
+            .deduplicated([PROGRAM, nfs_v3::PROGRAM])
             .service(SimulatedBackV1Server::new(SimulatedClient(self.choices.clone())));
         let level = match plan.protection {
             1 => Some(ProtectionLevel::Authentication),
@@ -115,7 +110,8 @@ impl SimulatedCaller {
         };
         let builder = match level {
             Some(level) => {
-                let mechanism = InsecureTestMechanism::new(server::KEY, &format!("client{}", plan.host));
+                let mut mechanism = InsecureTestMechanism::new(server::KEY, &format!("client{}", plan.host));
+                mechanism.lifetime = plan.ticket.map(Duration::from_millis);
                 builder.security(GssSecurity::new(mechanism, level))
             }
             None => builder,
@@ -192,13 +188,13 @@ impl SimulatedCaller {
         caller: C,
         progress: &mut Progress<'_>,
     ) -> bool {
-        let client = SimulatedV1Client::new(caller);
+        let stubs = Stubs::new(caller);
         let mut calls = JoinSet::new();
         let Progress { next, repaired, kills } = progress;
         let is_killed = tokio::select! {
             biased;
             Some(()) = kills.recv() => true,
-            () = self.call_all(&client, next, repaired, &mut calls) => false,
+            () = self.call_all(&stubs, next, repaired, &mut calls) => false,
         };
         if is_killed {
             calls.shutdown().await;
@@ -212,7 +208,7 @@ impl SimulatedCaller {
 
     async fn call_all<C: Invoke + Clone + Send + Sync + 'static>(
         self: &Arc<Self>,
-        client: &SimulatedV1Client<C>,
+        stubs: &Stubs<C>,
         next: &mut usize,
         repaired: &Semaphore,
         calls: &mut JoinSet<()>,
@@ -223,9 +219,9 @@ impl SimulatedCaller {
             tokio::time::sleep(Duration::from_millis(operation.pause)).await;
             // The semaphore is never closed.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-            let (this, client, operation) = (Arc::clone(self), client.clone(), *operation);
+            let (this, stubs, operation) = (Arc::clone(self), stubs.clone(), *operation);
             calls.spawn(async move {
-                this.call(&client, operation).await;
+                this.operate(&stubs, operation).await;
                 drop(permit);
             });
         }
@@ -235,11 +231,25 @@ impl SimulatedCaller {
         let _ = repaired.acquire().await;
         let timeout = LAST_CALL_TIMEOUT.as_millis() as u64;
         let number = u64::MAX - u64::from(self.plan.host);
-        self.call(client, Operation { number, is_last: true, pause: 0, timeout, patience: 0, call: CallKind::Null })
+        self.call(stubs, Operation { number, is_last: true, pause: 0, timeout, patience: 0, call: CallKind::Null })
             .await;
     }
 
-    async fn call<C: Invoke>(&self, client: &SimulatedV1Client<C>, operation: Operation) {
+    /// Makes the call of an operation. One that reads or writes a file looks it up before.
+    async fn operate<C: Invoke + Clone>(&self, stubs: &Stubs<C>, mut operation: Operation) {
+        if let CallKind::File { directory, block_len, call } = operation.call
+            && let Some(name) = call.name_to_look_up()
+        {
+            let of = |call| CallKind::File { directory, block_len, call };
+            let number = operation.number + LOOKUPS;
+            let lookup = Operation { number, call: of(FileCall::LookUp { name }), ..operation };
+            let CallOutcome::FileDone(FileReply::File(file)) = self.call(stubs, lookup).await else { return };
+            operation.call = of(call.with_file(file));
+        }
+        self.call(stubs, operation).await;
+    }
+
+    async fn call<C: Invoke + Clone>(&self, stubs: &Stubs<C>, operation: Operation) -> CallOutcome {
         let plan = &self.plan;
         let server = (!plan.connections.is_balanced()).then_some(plan.server);
         self.in_progress.fetch_add(1, Ordering::Relaxed);
@@ -249,48 +259,7 @@ impl SimulatedCaller {
         if operation.timeout > 0 {
             options = options.timeout(Duration::from_millis(operation.timeout));
         }
-        let call = async {
-            match operation.call {
-                CallKind::Null => client.null_with(options).await.map(|()| Ok(0)),
-                CallKind::Add { counter, amount } => {
-                    let addition = Addition { counter, operation: operation.number, amount };
-                    client.add_with(&addition, options).await.map(Ok)
-                }
-                CallKind::Value { counter } => client.value_with(counter, options).await.map(Ok),
-                CallKind::Put { key, len } => {
-                    let (version, data) = (operation.number, data(operation.number, len));
-                    client.put_with(&BlobPut { key, version, data }, options).await.map(|stored| {
-                        if stored >= version { Ok(version) } else { Err(format!("version {stored} is stored")) }
-                    })
-                }
-                CallKind::Get { key } => client.get_with(key, options).await.map(|blob| {
-                    let len = blob.data.len() as u32;
-                    if blob.version == 0 && len == 0 || blob.data == data(blob.version, len) {
-                        Ok(blob.version)
-                    } else {
-                        Err(format!("the {len} bytes are not those of version {}", blob.version))
-                    }
-                }),
-                CallKind::Sum { limit } => {
-                    let numbers = (1..=limit).collect::<Vec<_>>().into();
-                    let expected = u64::from(limit) * (u64::from(limit) + 1) / 2;
-                    client
-                        .sum_with(&numbers, options)
-                        .await
-                        .map(|sum| if sum == expected { Ok(sum) } else { Err(format!("the sum {sum} is wrong")) })
-                }
-                CallKind::Count { limit } => client.count_with(limit, options).await.map(|numbers| {
-                    if numbers.iter().copied().eq(1..=limit) {
-                        Ok(u64::from(limit))
-                    } else {
-                        Err(format!("{} numbers are wrong", numbers.len()))
-                    }
-                }),
-                CallKind::AskBack { number } => client.ask_back_with(number, options).await.map(|doubled| {
-                    if doubled == 2 * u64::from(number) { Ok(doubled) } else { Err(format!("{doubled} is wrong")) }
-                }),
-            }
-        };
+        let call = stubs.call(&operation, options);
         let result = if operation.patience == 0 {
             call.await
         } else {
@@ -300,26 +269,29 @@ impl SimulatedCaller {
                 self.in_progress.fetch_sub(1, Ordering::Relaxed);
                 // Its memory is invalidated later.
                 self.has_failed.store(true, Ordering::Relaxed);
-                return;
+                return CallOutcome::Killed;
             };
             result
         };
         let outcome = match result {
-            Ok(Ok(number)) => CallOutcome::Done(number),
+            Ok(Ok(CallReply::Number(number))) => CallOutcome::Done(number),
+            Ok(Ok(CallReply::File(reply))) => CallOutcome::FileDone(reply),
             Ok(Err(what)) => CallOutcome::Wrong(what),
             Err(error) => {
+                self.log.note(symptom(&error));
                 CallOutcome::Failed { error: chain(&error), is_retry_safe: error.is_retry_safe(), cause: cause(&error) }
             }
         };
         event!(self.log, "client {} ends operation {}: {outcome:?}", plan.host, operation.number);
-        let is_done = matches!(outcome, CallOutcome::Done(_));
-        self.history.end(index, outcome, self.log.elapsed());
+        let is_done = outcome.is_done();
+        self.history.end(index, outcome.clone(), self.log.elapsed());
         let is_last = self.in_progress.fetch_sub(1, Ordering::Relaxed) == 1;
         if !is_done {
             self.has_failed.store(true, Ordering::Relaxed);
         } else if is_last && !plan.connections.is_balanced() && !self.has_failed.load(Ordering::Relaxed) {
             self.check_memory();
         }
+        outcome
     }
 
     /// Checks that no memory is registered while there is no call (RFC 8166 §8.1).
@@ -334,37 +306,4 @@ impl SimulatedCaller {
             }
         }
     }
-}
-
-/// Returns the kind of an error.
-fn cause(error: &CallError) -> FailureCause {
-    match error {
-        // A server without memory for a call replies with ERR_CHUNK (RFC 8166 §4.5.3) or RDMA2_ERR_SYSTEM.
-        CallError::Transport {
-            failure: CallFailure::Registration(_) | CallFailure::ChunkError | CallFailure::Refused(_),
-            ..
-        } => FailureCause::Registration,
-        CallError::Transport {
-            failure: CallFailure::Closed { .. } | CallFailure::DeadlineExceeded { .. } | CallFailure::Cancelled { .. },
-            ..
-        }
-        | CallError::Connect { .. }
-        | CallError::Middleware { .. }
-        | CallError::Rpc { source: RpcError::HandlerTimedOut, .. } => FailureCause::Unreachable,
-        CallError::Security { .. } => FailureCause::Security,
-        CallError::Rpc { source: RpcError::Unavailable, .. } => FailureCause::Unavailable,
-        CallError::Rpc { source: RpcError::SystemError, .. } => FailureCause::SystemError,
-        _ => FailureCause::Other,
-    }
-}
-
-/// Returns an error with its causes.
-fn chain(error: &CallError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

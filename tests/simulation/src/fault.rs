@@ -40,11 +40,15 @@ pub enum FaultKind {
     ClockJump,
     /// The list of servers has wrong ones, or lacks some.
     FalseList,
+    /// A server crashes while it writes an effect and its reply: both are lost, or the reply is damaged.
+    TornWrite,
+    /// All security contexts at a server expire, as when tickets are withdrawn.
+    ContextsExpire,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Cut,
         Self::Separate,
         Self::OneWay,
@@ -61,6 +65,8 @@ impl FaultKind {
         Self::Refuse,
         Self::ClockJump,
         Self::FalseList,
+        Self::TornWrite,
+        Self::ContextsExpire,
     ];
 
     /// Returns the name in reports.
@@ -83,6 +89,8 @@ impl FaultKind {
             Self::Refuse => "connections refused",
             Self::ClockJump => "clock jump",
             Self::FalseList => "false list of servers",
+            Self::TornWrite => "crash in the middle of a write",
+            Self::ContextsExpire => "security contexts expired",
         }
     }
 

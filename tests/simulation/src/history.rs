@@ -7,10 +7,11 @@ use std::{
 };
 
 use crate::{
+    disk::Applied,
     fault::{Fault, FaultKind},
+    files::FileReply,
     network::Host,
     scenario::{CallKind, Operation, Scenario},
-    service::Applied,
 };
 
 /// Time after a deadline in which a call has to end.
@@ -21,6 +22,8 @@ const MAX_DURATION: Duration = Duration::from_secs(2);
 const MIN_IDLE: Duration = Duration::from_secs(100);
 /// The shortest deadline with which an idempotent call of a balancer has to succeed while one server is healthy.
 const MIN_DEADLINE: Duration = Duration::from_secs(60);
+/// The longest time in which a client connects, or waits for a connection.
+const CONNECTING: Duration = Duration::from_secs(3);
 /// Additional time after a jump of the clock, in which a connection first reads what has arrived.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
@@ -48,6 +51,8 @@ pub enum CallOutcome {
     InProgress,
     /// A number: a sum, a value, or the version of a blob whose data is right.
     Done(u64),
+    /// The result of a call to the NFS service.
+    FileDone(FileReply),
     /// The reply is wrong.
     Wrong(String),
     /// The client was killed before it had a result.
@@ -61,6 +66,14 @@ pub enum CallOutcome {
         /// The kind of the error.
         cause: FailureCause,
     },
+}
+
+impl CallOutcome {
+    /// Returns `true` if the call has a right result.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::FileDone(_))
+    }
 }
 
 /// A call of a run.
@@ -174,6 +187,9 @@ impl Excuse {
         let CallOutcome::Failed { cause, .. } = outcome else { return true };
         match self.fault.kind {
             FaultKind::DiskFull => *cause == FailureCause::Unavailable,
+            // Clients create new contexts, and no call fails.
+            FaultKind::ContextsExpire => false,
+            FaultKind::TornWrite => !matches!(cause, FailureCause::Registration | FailureCause::Other),
             // A callback that cannot be made is an error of the server.
             FaultKind::NoRegistration => !matches!(cause, FailureCause::Unavailable | FailureCause::Other),
             // Their calls back fail, and become errors of the server.
@@ -184,7 +200,8 @@ impl Excuse {
 
 /// Returns `true` if a call must not fail, because a balancer had a healthy server for it all the time.
 fn has_healthy_server(record: &Record, excuses: &[Excuse], servers: &[Host]) -> bool {
-    let is_repeatable = !matches!(record.operation.call, CallKind::Add { .. } | CallKind::AskBack { .. });
+    let call = record.operation.call;
+    let is_repeatable = call.is_idempotent() && !matches!(call, CallKind::AskBack { .. });
     let deadline = Duration::from_millis(record.operation.timeout);
     let mut overlapping = excuses.iter().filter(|excuse| excuse.overlaps(record));
     let has_time = deadline >= MIN_DEADLINE && record.end - record.start >= deadline;
@@ -201,7 +218,42 @@ fn has_healthy_server(record: &Record, excuses: &[Excuse], servers: &[Host]) -> 
 /// balancer does not send a call again that must not be executed twice.
 fn meets_idle_close(record: &Record, scenario: &Scenario) -> bool {
     let is_short = scenario.server.idle < MIN_IDLE.as_millis() as u64;
-    is_short && record.server.is_none() && matches!(record.operation.call, CallKind::Add { .. })
+    is_short && record.server.is_none() && !record.operation.call.is_idempotent()
+}
+
+/// Returns `true` if a call failed before its deadline for lack of a connection, although its client may send it again until then.
+///
+/// A balancer has a budget for retries, and does not send a call again that must not be executed twice. A server replies to a call that is
+/// sent again that it does not execute it, if its disk is full or its recorded reply is damaged. No retry follows a reply.
+fn gives_up_early(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> bool {
+    let refuses = |excuse: &Excuse| {
+        matches!(excuse.fault.kind, FaultKind::DiskFull | FaultKind::TornWrite) && excuse.overlaps(record)
+    };
+    if excuses.iter().any(refuses) {
+        return false;
+    }
+    let Some(client) = scenario.clients.iter().find(|client| client.host == record.client) else { return false };
+    let CallOutcome::Failed { cause: FailureCause::Unreachable, .. } = record.outcome else { return false };
+    // A call fails at once if the pause before the next attempt ends after its deadline.
+    let time = record.end - record.start + Duration::from_millis(client.backoff.1);
+    client.retries > 0 && record.server.is_some() && time < Duration::from_millis(record.operation.timeout)
+}
+
+/// Returns the time in which a call without a deadline ends, if nothing but silence delays it. `None` without such a limit.
+///
+/// Over RDMA, a call that holds the only credit leaves none for a probe.
+fn silence_limit(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> Option<Duration> {
+    let client = scenario.clients.iter().find(|client| client.host == record.client)?;
+    let is_silence = |kind| matches!(kind, FaultKind::Separate | FaultKind::OneWay | FaultKind::HostDown);
+    let mut overlapping = excuses.iter().filter(|excuse| excuse.overlaps(record));
+    let is_limited = client.scheme == "sim-tcp"
+        && record.server.is_some()
+        && record.operation.timeout == 0
+        && record.end != Duration::MAX
+        && overlapping.all(|excuse| is_silence(excuse.fault.kind));
+    let attempt = client.keepalive.0 + client.keepalive.1 + client.backoff.1;
+    let attempt = Duration::from_millis(attempt) + CONNECTING;
+    is_limited.then(|| attempt * (client.retries + 1) + MAX_DURATION)
 }
 
 /// Returns `true` if the last call of a client must succeed: nothing of a fault is left, and the client may try again.
@@ -238,12 +290,23 @@ pub fn check(
             CallOutcome::Failed { error, .. } if has_healthy_server(record, excuses, servers) => {
                 wrong.push(format!("{name} failed although a server was healthy: {error}"));
             }
-            CallOutcome::Done(_)
+            CallOutcome::Done(_) | CallOutcome::FileDone(_)
                 if *end - *start > MAX_DURATION && !excuses.iter().any(|excuse| excuse.explains(record)) =>
             {
                 wrong.push(format!("{name} took from {start:?} to {end:?}, but no fault explains it"));
             }
-            CallOutcome::Failed { .. } | CallOutcome::Killed | CallOutcome::Done(_) => {}
+            CallOutcome::Failed { error, .. } if gives_up_early(record, excuses, scenario) => {
+                let (timeout, took) = (Duration::from_millis(operation.timeout), *end - *start);
+                wrong.push(format!("{name} gave up after {took:?}, with {timeout:?} for retries: {error}"));
+            }
+            CallOutcome::Failed { .. } | CallOutcome::Killed | CallOutcome::Done(_) | CallOutcome::FileDone(_) => {}
+        }
+        if let Some(limit) = silence_limit(record, excuses, scenario)
+            && *end - *start > limit
+        {
+            wrong.push(format!(
+                "{name} took from {start:?} to {end:?}, although a silent server is noticed within {limit:?}"
+            ));
         }
         let limit = Duration::from_millis(operation.timeout);
         let jumps = excuses.iter().filter(|excuse| excuse.fault.kind == FaultKind::ClockJump);
@@ -258,7 +321,6 @@ pub fn check(
             check_addition(record, &name, applied.get(&operation.number), &mut wrong);
         }
     }
-    check_order(records, &mut wrong);
     wrong
 }
 
@@ -276,55 +338,5 @@ fn check_addition(record: &Record, name: &str, applied: Option<&Applied>, wrong:
             wrong.push(format!("{name} was executed, but its error says that a retry is safe: {error}"));
         }
         _ => {}
-    }
-}
-
-/// Checks that the values of each counter, and the versions of each blob, are those of one order of all calls in which no call comes
-/// before one that had ended when it began (linearizability). Both only grow, so a call must not return less than an earlier one
-/// returned, and not more than the calls that have begun can have made of it.
-fn check_order(records: &[Record], wrong: &mut Vec<String>) {
-    /// The register that a call reads or writes, by kind and number of the server if each has its own.
-    fn register(record: &Record) -> Option<(u8, u32, Host)> {
-        // Each server has its own disk, and nobody knows which one a balancer chose.
-        let server = record.server?;
-        match record.operation.call {
-            CallKind::Add { counter, .. } | CallKind::Value { counter } => Some((0, counter, server)),
-            CallKind::Put { key, .. } | CallKind::Get { key } => Some((1, key, server)),
-            CallKind::Null | CallKind::Sum { .. } | CallKind::Count { .. } | CallKind::AskBack { .. } => None,
-        }
-    }
-    let mut registers: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
-    for record in records {
-        if let Some(register) = register(record) {
-            registers.entry(register).or_default().push(record);
-        }
-    }
-    for records in registers.values() {
-        for later in records {
-            let CallOutcome::Done(value) = later.outcome else { continue };
-            if matches!(later.operation.call, CallKind::Put { .. }) {
-                // It returns its own version, and does not read the one that is stored.
-                continue;
-            }
-            for earlier in records.iter().filter(|earlier| earlier.end < later.start) {
-                let least = match (&earlier.outcome, earlier.operation.call) {
-                    // A sum is less than the next one.
-                    (CallOutcome::Done(sum), _) if matches!(later.operation.call, CallKind::Add { .. }) => sum + 1,
-                    (CallOutcome::Done(value), _) => *value,
-                    _ => continue,
-                };
-                if value < least {
-                    wrong.push(format!(
-                        "operation {} of client {}, {:?}, returned {value}, but operation {} of client {} had returned {:?} before",
-                        later.operation.number,
-                        later.client,
-                        later.operation.call,
-                        earlier.operation.number,
-                        earlier.client,
-                        earlier.outcome
-                    ));
-                }
-            }
-        }
     }
 }

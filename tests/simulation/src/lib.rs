@@ -5,17 +5,25 @@
 //! schemes, which lead to a [`Network`](network::Network). `README.md` says what is simulated and checked.
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod client;
+pub mod disk;
+pub mod fairness;
 pub mod fault;
+pub mod file_tree;
+pub mod files;
+mod generated;
 pub mod history;
 #[path = "../../../runtime/tests/net_support/insecure_test_mechanism.rs"]
 mod insecure_test_mechanism;
+pub mod linearizability;
 pub mod log;
 pub mod minimize;
 pub mod network;
 mod panics;
 pub mod random;
 mod rdma;
+pub mod registers;
 pub mod run;
 pub mod scenario;
 pub mod server;

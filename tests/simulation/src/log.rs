@@ -1,6 +1,7 @@
 //! The event log of a run, whose hash shows whether two runs are the same.
 
 use std::{
+    collections::BTreeSet,
     fmt::{self, Write as _},
     hash::{DefaultHasher, Hasher as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -29,6 +30,8 @@ struct LogState {
     lines: Option<Vec<String>>,
     /// Promises that were broken, as far as they were noticed during the run.
     wrong: Vec<String>,
+    /// The places in the product that the run has reached.
+    symptoms: BTreeSet<String>,
 }
 
 /// Writes text to a hash.
@@ -51,6 +54,7 @@ impl EventLog {
             count: 0,
             lines: keeps_lines.then(Vec::new),
             wrong: Vec::new(),
+            symptoms: BTreeSet::new(),
         })))
     }
 
@@ -74,6 +78,17 @@ impl EventLog {
     pub fn add_wrong(&self, what: String) {
         event!(self, "wrong: {what}");
         self.state().wrong.push(what);
+    }
+
+    /// Notes that the run has reached a place in the product that calls without faults do not reach.
+    pub fn note(&self, symptom: String) {
+        self.state().symptoms.insert(symptom);
+    }
+
+    /// Returns the places in the product that were noted.
+    #[must_use]
+    pub fn symptoms(&self) -> BTreeSet<String> {
+        self.state().symptoms.clone()
     }
 
     /// Returns the promises that were broken.

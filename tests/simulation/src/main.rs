@@ -67,6 +67,12 @@ struct Totals {
     calls: u64,
     failed: u64,
     faults: BTreeMap<FaultKind, u64>,
+    /// Number of checked histories, and of those whose check was given up.
+    histories: (u64, u64),
+    /// Number of runs without faults, and of runs in which only this kind met something.
+    alone: BTreeMap<Option<FaultKind>, u64>,
+    /// Number of these runs that reached a place in the product.
+    symptoms: BTreeMap<Option<FaultKind>, BTreeMap<String, u64>>,
     wrong: BTreeMap<u64, Vec<String>>,
     /// Sum of the hashes of the event logs, which shows whether two runs of the same seeds are the same.
     digest: u64,
@@ -77,12 +83,41 @@ impl Totals {
         self.seeds += 1;
         self.calls += report.calls.0;
         self.failed += report.calls.1;
+        self.histories.0 += report.histories.0;
+        self.histories.1 += report.histories.1;
+        let mut kinds = report.faults.keys();
+        if let (kind, None) = (kinds.next().copied(), kinds.next()) {
+            *self.alone.entry(kind).or_default() += 1;
+            let symptoms = self.symptoms.entry(kind).or_default();
+            for symptom in report.symptoms {
+                *symptoms.entry(symptom).or_default() += 1;
+            }
+        }
         for (kind, count) in report.faults {
             *self.faults.entry(kind).or_default() += count;
         }
         self.digest = self.digest.wrapping_add(report.digest.0);
         if !report.wrong.is_empty() {
             self.wrong.insert(seed, report.wrong);
+        }
+    }
+}
+
+impl Totals {
+    /// Prints what runs in which one kind of fault met something reached in the product, and runs without faults did not.
+    fn print_reached(&self) {
+        let without = self.symptoms.get(&None);
+        let runs = |kind| self.alone.get(&kind).copied().unwrap_or_default();
+        println!("reached only with faults, in runs in which one kind met something ({} runs met none):", runs(None));
+        for kind in FaultKind::ALL {
+            let symptoms = self.symptoms.get(&Some(kind)).into_iter().flatten();
+            let new = symptoms.filter(|(symptom, _)| !without.is_some_and(|without| without.contains_key(*symptom)));
+            let new: Vec<_> = new.map(|(symptom, count)| format!("{symptom} ({count})")).collect();
+            println!(
+                "  {kind}, {} runs: {}",
+                runs(Some(kind)),
+                if new.is_empty() { "nothing".into() } else { new.join("; ") }
+            );
         }
     }
 }
@@ -145,6 +180,11 @@ fn main() -> ExitCode {
         let count = totals.faults.get(&kind).copied().unwrap_or_default();
         println!("  {count:>8}  {kind}");
         is_complete &= count > 0 || totals.seeds < MIN_SEEDS_WITH_ALL_FAULTS;
+    }
+    let (checked, undecided) = totals.histories;
+    println!("{checked} histories are linearizable or noted above, the checks of {undecided} were given up");
+    if totals.seeds >= MIN_SEEDS_WITH_ALL_FAULTS {
+        totals.print_reached();
     }
     if !is_complete {
         println!("a kind of fault never met anything: it tests nothing");

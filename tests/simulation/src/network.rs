@@ -117,14 +117,20 @@ struct NetworkState {
     links: Vec<Link>,
     /// Number of connections so far.
     connections: u64,
+    /// Number of connections so far, by the hosts of client and server.
+    connections_between: BTreeMap<(Host, Host), u64>,
+    /// Times of the connection requests, by the hosts of client and server.
+    requests: BTreeMap<(Host, Host), Vec<Duration>>,
     /// Pairs of a client's and a server's host that nothing passes between, with the number of reasons for it.
     separated: BTreeMap<(Host, Host), u32>,
     /// Pairs of which one direction is stopped.
     stalled: BTreeSet<(Host, Host, Direction)>,
     /// Factors of the delays on the way to and from a host.
     slowness: BTreeMap<Host, u32>,
-    /// Hosts that refuse connections, as one whose server does not run.
+    /// Hosts that refuse connections although their servers run.
     refusing: BTreeSet<Host>,
+    /// Hosts whose servers were killed.
+    down: BTreeSet<Host>,
     /// Numbers of steps after which the connections between two hosts are lost.
     cuts: BTreeMap<(Host, Host), u64>,
     tcp: BTreeMap<u16, TcpListening>,
@@ -237,6 +243,7 @@ impl Network {
     ///
     /// Returns `false` if the server refuses.
     pub(crate) async fn request(&self, client: Host, server: Host) -> bool {
+        self.state().requests.entry((client, server)).or_default().push(self.0.log.elapsed());
         self.delay(client, server).await;
         let lost = {
             let state = self.state();
@@ -257,7 +264,23 @@ impl Network {
         if refuses {
             self.hit(FaultKind::Refuse);
         }
-        !refuses
+        !refuses && !self.state().down.contains(&server)
+    }
+
+    /// Returns the numbers of connections that a client has made, by server.
+    #[must_use]
+    pub fn connections(&self, client: Host) -> Vec<u64> {
+        let state = self.state();
+        let between = state.connections_between.iter();
+        between.filter(|((from, _), _)| *from == client).map(|(_, count)| *count).collect()
+    }
+
+    /// Returns the times of the connection requests of a client, by server.
+    #[must_use]
+    pub fn requests(&self, client: Host) -> Vec<Vec<Duration>> {
+        let state = self.state();
+        let between = state.requests.iter();
+        between.filter(|((from, _), _)| *from == client).map(|(_, times)| times.clone()).collect()
     }
 
     /// Counts that a fault met something.
@@ -275,6 +298,7 @@ impl Network {
     pub(crate) fn add(&self, client: Host, server: Host, medium: Medium) -> Link {
         let mut state = self.state();
         state.connections += 1;
+        *state.connections_between.entry((client, server)).or_default() += 1;
         let link = Link { number: state.connections, client, server, medium };
         if state.separated.contains_key(&(client, server)) {
             link.isolate(true);
@@ -390,6 +414,16 @@ impl Network {
             state.refusing.insert(host)
         } else {
             state.refusing.remove(&host)
+        };
+    }
+
+    /// Notes that the server of a host was killed, or that it runs. A host without a server refuses connections.
+    pub fn set_down(&self, host: Host, is_down: bool) {
+        let mut state = self.state();
+        if is_down {
+            state.down.insert(host)
+        } else {
+            state.down.remove(&host)
         };
     }
 }

@@ -1,7 +1,7 @@
 //! One run: the scenario is played, and everything is checked.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -18,6 +18,7 @@ use tokio::{
 
 use crate::{
     client::SimulatedCaller,
+    disk::{Applied, SharedDisk, TornPart},
     fault::{Fault, FaultKind},
     history::{Excuse, History, check},
     log::{EventLog, event},
@@ -25,9 +26,9 @@ use crate::{
     panics,
     random::Choices,
     rdma,
-    scenario::Scenario,
+    registers::check_histories,
+    scenario::{ClientPlan, Connections, Scenario},
     server::ServerHost,
-    service::Applied,
     tcp,
 };
 
@@ -37,6 +38,12 @@ const MAX_DURATION: Duration = Duration::from_secs(1200);
 const AFTERMATH: Duration = Duration::from_secs(20);
 /// Interval of the checks of limits.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(20);
+/// The shortest pause between attempts to connect with which their number is checked, in milliseconds.
+const MIN_BACKOFF: u64 = 100;
+/// Maximum number of attempts of a channel to connect to a server in [`REQUEST_WINDOW`].
+const MAX_REQUESTS: usize = 20;
+/// The time of [`MAX_REQUESTS`].
+const REQUEST_WINDOW: Duration = Duration::from_secs(3);
 /// Time in which connections, memory and tasks are released at the end.
 const RELEASE: Duration = Duration::from_secs(30);
 
@@ -49,8 +56,12 @@ pub struct RunReport {
     pub digest: (u64, u64),
     /// Number of times that faults met something, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
+    /// The places in the product that the run has reached, and that calls without faults do not reach.
+    pub symptoms: BTreeSet<String>,
     /// Number of calls, and of those that failed.
     pub calls: (u64, u64),
+    /// Number of objects whose histories were checked, and of those whose check was given up.
+    pub histories: (u64, u64),
     /// The events in words, if they were kept.
     pub lines: Vec<String>,
 }
@@ -87,10 +98,13 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         let network = Network::new(choices.fork(), log.clone());
         let _current = network.enter();
         let (crashes, crashed) = unbounded_channel();
+        let shared = SharedDisk::default();
+        let checks_order = has_undisturbed_queues(scenario);
         let servers = scenario.server_hosts().map(|host| {
             ServerHost::new(
                 host,
-                scenario.server.clone(),
+                if scenario.shares_disk { shared.clone() } else { SharedDisk::default() },
+                (scenario.server.clone(), checks_order),
                 network.clone(),
                 choices.fork(),
                 log.clone(),
@@ -116,7 +130,8 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         let records = run.history.records();
         let excuses = run.excuses.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut applied: BTreeMap<u64, Applied> = BTreeMap::new();
-        for server in &run.servers {
+        let disks = if scenario.shares_disk { &run.servers[..1] } else { &run.servers };
+        for server in disks {
             for (number, one) in &server.disk.lock().applied {
                 applied.entry(*number).and_modify(|all| all.times += one.times).or_insert(*one);
             }
@@ -124,29 +139,41 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
         wrong.extend(log.wrong());
         let servers: Vec<_> = scenario.server_hosts().collect();
         wrong.extend(check(&records, &excuses, &applied, &servers, scenario));
-        let failed = records.iter().filter(|record| !matches!(record.outcome, crate::history::CallOutcome::Done(_)));
+        let histories = check_histories(&records, scenario.shares_disk);
+        wrong.extend(histories.wrong);
+        let failed = records.iter().filter(|record| !record.outcome.is_done());
         let calls = (records.len() as u64, failed.count() as u64);
         let faults = run.network.hits();
-        anyhow::Ok((wrong, calls, faults, log))
+        run.note_reconnects();
+        wrong.extend(scenario.clients.iter().filter_map(|client| run.check_requests(client)));
+        anyhow::Ok((wrong, calls, (histories.checked, histories.undecided), faults, log))
     });
     let alive = runtime.metrics().num_alive_tasks();
     drop(runtime);
     rpcrdma::seed_random_numbers(None);
     let panics = panics::take();
-    let (mut wrong, calls, faults, log) = report?;
+    let (mut wrong, calls, histories, faults, log) = report?;
     wrong.extend(panics.into_iter().map(|panic| format!("a task panicked: {panic}")));
     if alive > 0 && wrong.is_empty() {
         wrong.push(format!("{alive} tasks are left"));
     }
-    let (digest, lines) = (log.digest(), log.lines());
-    Ok(RunReport { wrong, digest, faults, calls, lines })
+    let (digest, lines, symptoms) = (log.digest(), log.lines(), log.symptoms());
+    Ok(RunReport { wrong, digest, faults, symptoms, calls, histories, lines })
+}
+
+/// Returns `true` if each call that arrives at a server is executed: no connection is lost, and nobody gives up a call.
+fn has_undisturbed_queues(scenario: &Scenario) -> bool {
+    let clients = &scenario.clients;
+    scenario.faults.is_empty()
+        && clients.iter().all(|client| client.connections != Connections::Hedged)
+        && clients.iter().flat_map(|client| &client.operations).all(|operation| operation.patience == 0)
 }
 
 impl Run {
     async fn play(
         self: &Arc<Self>,
         choices: &Choices,
-        crashed: UnboundedReceiver<Host>,
+        crashed: UnboundedReceiver<(Host, FaultKind)>,
     ) -> anyhow::Result<Vec<String>> {
         for server in &self.servers {
             server.start().await?;
@@ -187,7 +214,8 @@ impl Run {
         }
         faults.join_all().await;
         for server in &self.servers {
-            server.disk.lock().crashes_after_effect = false;
+            let mut state = server.state.lock();
+            (state.crashes_after_effect, state.torn) = (false, None);
         }
         self.network.cancel_cuts();
         // A server that crashed at the last moment starts again.
@@ -222,11 +250,11 @@ impl Run {
         Ok(wrong)
     }
 
-    /// Starts servers again that crashed between an effect and its reply.
-    async fn restart_crashed(self: Arc<Self>, mut crashed: UnboundedReceiver<Host>) {
-        while let Some(host) = crashed.recv().await {
+    /// Starts servers again that have crashed.
+    async fn restart_crashed(self: Arc<Self>, mut crashed: UnboundedReceiver<(Host, FaultKind)>) {
+        while let Some((host, kind)) = crashed.recv().await {
             let Some(server) = self.servers.iter().find(|server| server.host == host) else { continue };
-            server.kill(true).await;
+            server.kill(kind).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
             if let Err(error) = server.start().await {
                 event!(self.log, "server {host} does not start: {error}");
@@ -275,6 +303,37 @@ impl Run {
         }
     }
 
+    /// Notes which kinds of clients had to connect again.
+    fn note_reconnects(&self) {
+        for client in &self.scenario.clients {
+            let channels = client.connections.channels() as u64;
+            let counts = self.network.connections(client.host);
+            if counts.into_iter().any(|count| count > channels) {
+                self.log.note("client: connected again".to_owned());
+            }
+        }
+    }
+
+    /// Checks that a client pauses between its attempts to connect, also if its connections are accepted and then closed.
+    fn check_requests(&self, client: &ClientPlan) -> Option<String> {
+        let faults = &self.scenario.faults;
+        let starts_again = |fault: &Fault| match fault.kind {
+            // Time passes, or a new process knows nothing of earlier attempts.
+            FaultKind::ClockJump => true,
+            FaultKind::KillClient => fault.client == client.host,
+            _ => false,
+        };
+        if client.backoff.0 < MIN_BACKOFF || faults.iter().any(starts_again) {
+            return None;
+        }
+        let max = MAX_REQUESTS * client.connections.channels();
+        let is_too_many = |times: &[Duration]| times[max] - times[0] < REQUEST_WINDOW;
+        let many = self.network.requests(client.host).into_iter().find(|times| times.windows(max + 1).any(is_too_many));
+        many.map(|_| {
+            format!("client {} tried to connect to a server more than {max} times in {REQUEST_WINDOW:?}", client.host)
+        })
+    }
+
     fn server(&self, host: Host) -> Option<&ServerHost> {
         self.servers.iter().find(|server| server.host == host)
     }
@@ -318,7 +377,7 @@ impl Run {
                 self.network.end_isolation(|link| link.client == client);
             }
             FaultKind::Kill | FaultKind::HostDown => {
-                server.kill(fault.kind == FaultKind::Kill).await;
+                server.kill(fault.kind).await;
                 pause.await;
                 self.start(server).await;
             }
@@ -328,19 +387,26 @@ impl Run {
                 self.start(server).await;
             }
             FaultKind::CrashAfterEffect => {
-                server.disk.lock().crashes_after_effect = true;
+                server.state.lock().crashes_after_effect = true;
                 pause.await;
-                server.disk.lock().crashes_after_effect = false;
+                server.state.lock().crashes_after_effect = false;
             }
-            FaultKind::DiskFull => {
-                server.disk.lock().is_full = true;
+            FaultKind::TornWrite => {
+                let part = if fault.number == 0 { TornPart::All } else { TornPart::Reply };
+                server.state.lock().torn = Some(part);
                 pause.await;
-                server.disk.lock().is_full = false;
+                server.state.lock().torn = None;
+            }
+            FaultKind::ContextsExpire => server.expire_contexts().await,
+            FaultKind::DiskFull => {
+                server.state.lock().is_full = true;
+                pause.await;
+                server.state.lock().is_full = false;
             }
             FaultKind::SlowHandlers => {
-                server.disk.lock().handler_pause = fault.number;
+                server.state.lock().handler_pause = fault.number;
                 pause.await;
-                server.disk.lock().handler_pause = 0;
+                server.state.lock().handler_pause = 0;
             }
             FaultKind::NoRegistration | FaultKind::NoInvalidation => {
                 let end = if fault.direction == Direction::ToServer { SimEnd::A } else { SimEnd::B };

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::{
     fault::{Fault, FaultKind},
+    files::{BLOCKS, FileCall},
+    generated,
     network::{Direction, Host},
     random::Choices,
 };
@@ -55,6 +57,36 @@ pub enum CallKind {
         /// The number to double.
         number: u32,
     },
+    /// A call to the NFS service.
+    File {
+        /// The directory.
+        directory: u64,
+        /// Length of the blocks of all files, in bytes.
+        block_len: u32,
+        /// The call.
+        call: FileCall,
+    },
+    /// A call of a protocol generated from random XDR.
+    Generated {
+        /// Number of the protocol.
+        protocol: u64,
+        /// Number of the procedure.
+        procedure: u64,
+        /// The seed of the arguments.
+        seed: u64,
+    },
+}
+
+impl CallKind {
+    /// Returns `true` if clients may repeat the call without a duplicate request cache.
+    #[must_use]
+    pub const fn is_idempotent(self) -> bool {
+        match self {
+            Self::Add { .. } => false,
+            Self::File { call, .. } => call.only_reads(),
+            _ => true,
+        }
+    }
 }
 
 /// A planned call.
@@ -90,6 +122,15 @@ pub enum Connections {
 impl Connections {
     const ALL: [Self; 5] = [Self::Single, Self::Pool(2), Self::Pool(3), Self::Balanced, Self::Hedged];
 
+    /// Returns the number of channels to a server.
+    #[must_use]
+    pub const fn channels(self) -> usize {
+        match self {
+            Self::Pool(size) => size,
+            _ => 1,
+        }
+    }
+
     /// Returns `true` if the calls may go to any server.
     #[must_use]
     pub const fn is_balanced(self) -> bool {
@@ -116,6 +157,8 @@ pub struct ClientPlan {
     pub inline: u32,
     /// Interval and time-out of keep-alive probes, in milliseconds.
     pub keepalive: (u64, u64),
+    /// Lifetime of the tickets of the client's security mechanism, in milliseconds.
+    pub ticket: Option<u64>,
     /// Protection by RPCSEC_GSS: 0 for none, 1 for authentication, 2 for integrity, 3 for privacy.
     pub protection: u8,
     /// Maximum number of calls at a time.
@@ -154,6 +197,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Number of servers, whose hosts are 1, 2 and so on.
     pub servers: Host,
+    /// The servers share one disk, so that clients may call any of them. Otherwise each server has its own.
+    pub shares_disk: bool,
     /// The settings of the servers.
     pub server: ServerPlan,
     /// The clients.
@@ -172,13 +217,29 @@ fn subset<T: Copy>(choices: &Choices, all: &[T]) -> Vec<T> {
     chosen
 }
 
+/// Returns a random call to the NFS service.
+fn file_call(choices: &Choices, number: u64) -> FileCall {
+    let name = || choices.within(0..=2) as u8;
+    let block = || choices.within(0..=BLOCKS as u64 - 1) as u8;
+    match choices.within(0..=9) {
+        0 | 1 => FileCall::Create { name: name(), file: number },
+        2 => FileCall::Remove { name: name() },
+        3 => FileCall::Rename { from: name(), to: name() },
+        4 => FileCall::List,
+        5 => FileCall::LookUp { name: name() },
+        6 | 7 => FileCall::Read { name: name(), file: 0, block: block() },
+        _ => FileCall::Write { name: name(), file: 0, block: block(), number },
+    }
+}
+
 impl Scenario {
     /// Returns the plan of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let choices = Choices::new(seed);
         let servers = choices.one_of(&[1, 1, 2, 3]);
-        let kinds = subset(&choices, &[0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 7]);
+        let kinds = subset(&choices, &[0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 7, 8, 8, 9]);
+        let (directories, block_len) = (choices.within(1..=2), choices.one_of(&[8, 900, 5_000, 70_000]));
         let server = ServerPlan {
             credits: choices.one_of(&[1, 2, 8, 32]),
             inline: choices.one_of(&[1024, 4096, 65536]),
@@ -197,6 +258,7 @@ impl Scenario {
         let max_pause = choices.one_of(&[5, 200, 2_000]);
         let timeouts = subset(&choices, &[1_000, 3_000, 15_000, 60_000, 0]);
         let protections = if choices.chance(70) { vec![0] } else { subset(&choices, &[0, 1, 2, 3]) };
+        let tickets = subset(&choices, &[None, Some(5_000), Some(60_000)]);
         let cancelled = choices.one_of(&[0, 0, 20]);
         let mut next = 0;
         let clients = (0..choices.within(1..=4)).map(|index| {
@@ -217,6 +279,16 @@ impl Scenario {
                     4 => CallKind::Get { key: choices.within(1..=keys.into()) as u32 },
                     6 => CallKind::Sum { limit: choices.one_of(&[0, 10, 300, 5_000, 20_000]) },
                     7 => CallKind::Count { limit: choices.one_of(&[0, 10, 300, 5_000, 20_000]) },
+                    8 => CallKind::File {
+                        directory: choices.within(1..=directories),
+                        block_len,
+                        call: file_call(&choices, next),
+                    },
+                    9 => CallKind::Generated {
+                        protocol: choices.within(0..=generated::PROTOCOLS - 1),
+                        procedure: choices.within(0..=generated::PROCEDURES - 1),
+                        seed: choices.number(),
+                    },
                     _ => CallKind::AskBack { number: choices.number() as u32 },
                 };
                 let timeout = choices.one_of(&timeouts);
@@ -239,6 +311,7 @@ impl Scenario {
                 credits: choices.one_of(&[1, 2, 8, 32]),
                 inline: choices.one_of(&[1024, 4096, 65536]),
                 keepalive: (choices.one_of(&[500, 5_000]), choices.one_of(&[500, 5_000])),
+                ticket: choices.one_of(&tickets),
                 protection: choices.one_of(&protections),
                 concurrency: choices.within(1..=max_concurrency) as usize,
                 backoff: choices.one_of(&[(1, 10), (100, 3_000)]),
@@ -248,6 +321,9 @@ impl Scenario {
             }
         });
         let clients: Vec<_> = clients.collect();
+        // A balancer's clients see one service only if its servers share their data.
+        let is_balanced = clients.iter().any(|client| client.connections.is_balanced());
+        let shares_disk = is_balanced || choices.chance(50);
         let fault_kinds = subset(&choices, &FaultKind::ALL);
         let count = choices.one_of(&[0, 1, 3, 8, 20]);
         let mut faults: Vec<_> = (0..count)
@@ -266,13 +342,14 @@ impl Scenario {
                         FaultKind::Cut => choices.within(0..=40),
                         FaultKind::ClockJump => choices.one_of(&[100, 3_000, 60_000, 4_000_000]),
                         FaultKind::SlowHandlers => choices.one_of(&[50, 1_000, 10_000]),
+                        FaultKind::TornWrite => choices.within(0..=1),
                         _ => choices.one_of(&[3, 20, 200]),
                     },
                 }
             })
             .collect();
         faults.sort_by_key(|fault| fault.at);
-        Self { seed: choices.number(), servers, server, clients, faults }
+        Self { seed: choices.number(), servers, shares_disk, server, clients, faults }
     }
 
     /// Returns the hosts of the servers.

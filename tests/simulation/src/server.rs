@@ -1,6 +1,9 @@
 //! The servers of a run, which can be killed and started again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use rpcrdma::{
     Server,
@@ -8,20 +11,25 @@ use rpcrdma::{
     security::StandardAuthenticator,
     server::{BindError, DuplicateRequests, LimitScope, Limits, ServerHandle},
 };
+use rpcrdma_specs::nfs3::nfs_v3::{self, NfsV3Server};
 use tokio::{
     sync::{Mutex, Semaphore, mpsc::UnboundedSender},
     task::JoinHandle,
 };
 
 use crate::{
+    disk::{SharedDisk, SharedHost},
+    fairness::{NotingAuthenticator, Queues},
     fault::FaultKind,
+    file_tree::FileService,
+    generated::{self, RandomServices},
     insecure_test_mechanism::InsecureTestMechanism,
     log::{EventLog, event},
     network::{Host, Network},
     protocol::simulated_v1::{PROGRAM, SimulatedV1Server},
     random::Choices,
     scenario::ServerPlan,
-    service::{SharedDisk, SimulatedServer},
+    service::SimulatedServer,
 };
 
 /// The key that clients and servers share.
@@ -39,16 +47,21 @@ pub struct ServerHost {
     pub host: Host,
     /// The disk of the host.
     pub disk: SharedDisk,
+    /// The state of the host.
+    pub state: SharedHost,
     plan: ServerPlan,
+    /// `true` if nothing disturbs the queues of calls, so that their order is checked.
+    checks_order: bool,
     network: Network,
     choices: Choices,
     log: EventLog,
-    crashes: UnboundedSender<Host>,
+    crashes: UnboundedSender<(Host, FaultKind)>,
     running: Arc<Mutex<Option<RunningServer>>>,
 }
 
 struct RunningServer {
     handle: ServerHandle,
+    mechanism: InsecureTestMechanism,
     task: JoinHandle<()>,
     gone: Arc<Semaphore>,
 }
@@ -69,14 +82,15 @@ impl ServerHost {
     #[must_use]
     pub fn new(
         host: Host,
-        plan: ServerPlan,
+        disk: SharedDisk,
+        (plan, checks_order): (ServerPlan, bool),
         network: Network,
         choices: Choices,
         log: EventLog,
-        crashes: UnboundedSender<Host>,
+        crashes: UnboundedSender<(Host, FaultKind)>,
     ) -> Self {
-        let (disk, running) = Default::default();
-        Self { host, disk, plan, network, choices, log, crashes, running }
+        let (state, running) = Default::default();
+        Self { host, disk, state, plan, checks_order, network, choices, log, crashes, running }
     }
 
     /// Starts the server, unless it runs.
@@ -89,15 +103,20 @@ impl ServerHost {
             return Ok(());
         }
         let epoch = {
-            let mut disk = self.disk.lock();
-            disk.epoch += 1;
-            disk.epoch
+            let mut state = self.state.lock();
+            state.epoch += 1;
+            state.epoch
         };
         let gone = Arc::new(Semaphore::new(0));
+        let plan = &self.plan;
+        let has_limits = plan.handlers > 0 || plan.per_caller > 0;
+        let queues = Queues::new(self.checks_order && has_limits);
         let service = SimulatedServer {
             host: self.host,
             epoch,
             disk: self.disk.clone(),
+            state: self.state.clone(),
+            queues: queues.clone(),
             choices: self.choices.fork(),
             log: self.log.clone(),
             network: self.network.clone(),
@@ -106,23 +125,26 @@ impl ServerHost {
             gone: Arc::clone(&gone),
             crashes: self.crashes.clone(),
         };
-        let plan = &self.plan;
         let lifetime = Duration::from_millis(plan.lifetime);
-        let authenticator = GssAuthenticator::with_config(
-            InsecureTestMechanism::new(KEY, "server"),
-            GssServerConfig::new().max_lifetime(lifetime),
-        )?;
-        let mut builder = Server::builder()
-            .authenticator(authenticator.or(StandardAuthenticator))
+        let mechanism = InsecureTestMechanism::new(KEY, "server");
+        let authenticator =
+            GssAuthenticator::with_config(mechanism.clone(), GssServerConfig::new().max_lifetime(lifetime))?;
+        let inner = authenticator.or(StandardAuthenticator);
+        let duplicates = DuplicateRequests::new().store(self.disk.clone());
+        let builder = Server::builder()
+            .authenticator(NotingAuthenticator { inner, queues })
+            .service(NfsV3Server::new(FileService(service.clone())))
+            .duplicate_requests(nfs_v3::PROGRAM, duplicates.clone())
+            .duplicate_requests(PROGRAM, duplicates);
+        let mut builder = generated::serve(builder, RandomServices(service.clone()))
             .service(SimulatedV1Server::new(service))
-            .duplicate_requests(PROGRAM, DuplicateRequests::new().store(self.disk.clone()))
             .credits(plan.credits)
             .inline_size(plan.inline)
             .max_memory(plan.memory)
             .idle_timeout(Duration::from_millis(plan.idle))
             .callback_timeout(Duration::from_secs(5))
             .drain_timeout(DRAIN);
-        if plan.handlers > 0 || plan.per_caller > 0 {
+        if has_limits {
             let mut limits = Limits::new().queue(1000);
             if plan.handlers > 0 {
                 limits = limits.concurrency(plan.handlers);
@@ -138,39 +160,40 @@ impl ServerHost {
         }
         let server = builder.bind().await?;
         let handle = server.handle();
-        *running = Some(RunningServer { handle, task: tokio::spawn(server.serve()), gone });
+        *running = Some(RunningServer { handle, mechanism, task: tokio::spawn(server.serve()), gone });
         drop(running);
         // Clients that did not notice the end of the earlier server get a reset when their messages arrive here.
         self.network.end_isolation(|link| link.server == self.host);
-        self.network.refuse(self.host, false);
+        self.network.set_down(self.host, false);
         event!(self.log, "server {} starts", self.host);
         Ok(())
     }
 
-    /// Kills the server: its handlers have no more effect, and nothing that it sends arrives. If `is_noticed`, the system of the host
-    /// resets the connections at once.
-    pub async fn kill(&self, is_noticed: bool) {
-        let Some(RunningServer { handle, task, gone }) = self.running.lock().await.take() else { return };
-        self.disk.lock().epoch += 1;
-        self.network.refuse(self.host, true);
+    /// Kills the server, because of a fault of this kind: its handlers have no more effect, and nothing that it sends arrives. Unless the host
+    /// goes down with it, its system resets the connections at once.
+    pub async fn kill(&self, kind: FaultKind) {
+        let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
+        self.state.lock().epoch += 1;
+        self.network.set_down(self.host, true);
         let links: Vec<_> = self.network.links().into_iter().filter(|link| link.server == self.host).collect();
         links.iter().for_each(|link| link.isolate(true));
         event!(self.log, "server {} is killed with {} connections", self.host, links.len());
         if !links.is_empty() {
-            self.network.hit(if is_noticed { FaultKind::Kill } else { FaultKind::HostDown });
+            self.network.hit(kind);
         }
         handle.shutdown_within(Duration::ZERO);
         // The task ends, because there is no grace.
         let _ = task.await;
+        self.note(&handle);
         gone.close();
-        if is_noticed {
+        if kind != FaultKind::HostDown {
             links.iter().for_each(|link| link.isolate(false));
         }
     }
 
     /// Shuts the server down in order.
     pub async fn shut_down(&self) {
-        let Some(RunningServer { handle, task, gone }) = self.running.lock().await.take() else { return };
+        let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
         if handle.stats().open > 0 {
             self.network.hit(FaultKind::Restart);
         }
@@ -179,6 +202,7 @@ impl ServerHost {
         handle.shutdown();
         // A panic of the product is reported by the hook of the run.
         let _ = task.await;
+        self.note(&handle);
         gone.close();
         let took = self.log.elapsed() - start;
         let has_jumped = self.network.hits().contains_key(&FaultKind::ClockJump);
@@ -186,6 +210,44 @@ impl ServerHost {
             self.log.add_wrong(format!("the shutdown of server {} took {took:?}", self.host));
         }
         event!(self.log, "server {} has shut down", self.host);
+    }
+
+    /// Notes what the server has met that no call has to meet.
+    fn note(&self, handle: &ServerHandle) {
+        let stats = handle.stats();
+        let (ended, counters) = (stats.ended, stats.counters);
+        for (count, what) in [
+            (ended.lost, "server: connection lost"),
+            (ended.client_violation, "server: client violated the protocol"),
+            (ended.reported_by_client, "server: client reported a violation"),
+            (ended.negotiation_failed, "server: negotiation failed"),
+            (stats.setup_failed, "server: set-up failed"),
+            (counters.errors_sent, "server: transport error sent"),
+            (counters.messages_discarded, "server: message discarded"),
+            (counters.calls_resent, "server: call in the reverse direction resent"),
+        ] {
+            if count > 0 {
+                self.log.note(what.to_owned());
+            }
+        }
+        for stats in handle.duplicate_requests() {
+            if stats.hits > 0 {
+                self.log.note("server: call recognized that was executed".to_owned());
+            }
+            if stats.waits > 0 {
+                self.log.note("server: call recognized that was in progress".to_owned());
+            }
+        }
+    }
+
+    /// Lets all security contexts of the running server expire.
+    pub async fn expire_contexts(&self) {
+        if let Some(running) = &*self.running.lock().await {
+            if running.mechanism.started.load(Ordering::Relaxed) > 0 {
+                self.network.hit(FaultKind::ContextsExpire);
+            }
+            running.mechanism.expire_contexts();
+        }
     }
 
     /// Returns the handle of the running server.

@@ -1,77 +1,29 @@
-//! The services of the simulation, and the disk that outlives their servers.
+//! The services of the simulation: counters and blobs, and the parts that all services have in common.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use bytes::Bytes;
-use rpcrdma::server::{Context, HandlerError, RecordedReply, ReplyStore, RequestKey, StoreFuture};
+use rpcrdma::{
+    server::{Context, HandlerError, RecordedReply},
+    service::Procedure,
+};
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
 use crate::{
+    disk::{Applied, Disk, SharedDisk, SharedHost, StoredReply, TornPart},
+    fairness::Queues,
     fault::FaultKind,
     log::{EventLog, event},
     network::{Host, Network},
     protocol::{
-        Addition, Blob, BlobPut, Numbers,
+        Addition, Blob, BlobPut, MAX_BLOB, Numbers,
         simulated_back_v1::{SimulatedBackV1, SimulatedBackV1Client},
         simulated_v1::{Add, SimulatedV1},
     },
     random::Choices,
 };
-
-/// An addition that was executed.
-#[derive(Debug, Clone, Copy)]
-pub struct Applied {
-    /// Number of the counter.
-    pub counter: u32,
-    /// The sum after it.
-    pub sum: u64,
-    /// Number of times that it was executed.
-    pub times: u32,
-}
-
-/// The part of a server that outlives it.
-#[derive(Debug, Default)]
-pub struct Disk {
-    /// The counters.
-    pub counters: BTreeMap<u32, u64>,
-    /// The additions, by the number of the operation.
-    pub applied: BTreeMap<u64, Applied>,
-    /// The recorded replies, by request key, with the number of the server that stored them.
-    replies: BTreeMap<Vec<u8>, (u64, Bytes)>,
-    /// The blobs, by key.
-    pub blobs: BTreeMap<u32, (u64, Bytes)>,
-    /// Number of the running server. The handlers of earlier ones have no effect and never return.
-    pub epoch: u64,
-    /// The disk has no room: nothing can be stored.
-    pub is_full: bool,
-    /// The server crashes after its next effect, before the reply.
-    pub crashes_after_effect: bool,
-    /// Additional time that each handler takes, in milliseconds.
-    pub handler_pause: u64,
-}
-
-/// A [`Disk`] that a server and the simulation share.
-#[derive(Debug, Clone, Default)]
-pub struct SharedDisk(Arc<Mutex<Disk>>);
-
-impl SharedDisk {
-    /// Locks the disk.
-    pub fn lock(&self) -> MutexGuard<'_, Disk> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ReplyStore for SharedDisk {
-    fn load<'a>(&'a self, key: &'a RequestKey) -> StoreFuture<'a, Option<RecordedReply>> {
-        Box::pin(async move {
-            let stored = self.lock().replies.get(&key.to_bytes()).cloned();
-            Ok(stored.map(|(_, bytes)| RecordedReply::from_bytes(&bytes)).transpose()?)
-        })
-    }
-}
 
 /// One start of a server.
 #[derive(Clone)]
@@ -79,6 +31,7 @@ pub struct SimulatedServer {
     pub(crate) host: Host,
     pub(crate) epoch: u64,
     pub(crate) disk: SharedDisk,
+    pub(crate) state: SharedHost,
     pub(crate) choices: Choices,
     pub(crate) log: EventLog,
     pub(crate) network: Network,
@@ -86,10 +39,12 @@ pub struct SimulatedServer {
     pub(crate) limits: (usize, usize),
     /// Number of handlers in progress of each client.
     pub(crate) in_progress: Arc<Mutex<BTreeMap<Host, usize>>>,
+    /// The calls that wait for a handler.
+    pub(crate) queues: Queues,
     /// Closed when all connections of a killed server are closed.
     pub(crate) gone: Arc<Semaphore>,
-    /// Tells the simulation that the server of a host crashes now.
-    pub(crate) crashes: UnboundedSender<Host>,
+    /// Tells the simulation that the server of a host crashes now, and why.
+    pub(crate) crashes: UnboundedSender<(Host, FaultKind)>,
 }
 
 /// A handler in progress.
@@ -119,12 +74,16 @@ impl SimulatedServer {
         if (limit > 0 && all > limit) || (per_caller > 0 && own > per_caller) {
             self.log.add_wrong(format!("server {} runs {all} handlers, {own} of client {client}", self.host));
         }
+        let has_room = |client| per_caller == 0 || in_progress.get(&client).is_none_or(|count| *count < per_caller);
+        if let Err(wrong) = self.queues.start(cx.peer_addr(), cx.xid(), has_room) {
+            self.log.add_wrong(format!("server {}: {wrong}", self.host));
+        }
         RunningHandler { client, in_progress: Arc::clone(&self.in_progress) }
     }
 
     /// Waits as a handler does, and locks the disk. If the server has crashed, returns an error when all its connections are closed.
-    async fn disk(&self) -> Result<MutexGuard<'_, Disk>, HandlerError> {
-        let pause = self.disk.lock().handler_pause;
+    pub(crate) async fn disk(&self) -> Result<MutexGuard<'_, Disk>, HandlerError> {
+        let pause = self.state.lock().handler_pause;
         if pause > 0 {
             self.network.hit(FaultKind::SlowHandlers);
         }
@@ -137,7 +96,7 @@ impl SimulatedServer {
 
     /// Returns if the server has not crashed.
     async fn check(&self) -> Result<(), HandlerError> {
-        if self.disk.lock().epoch == self.epoch {
+        if self.state.lock().epoch == self.epoch {
             return Ok(());
         }
         // There are no permits: the wait ends with an error.
@@ -147,42 +106,77 @@ impl SimulatedServer {
 
     /// Crashes if this was requested. Called after an effect.
     async fn after_effect(&self) -> Result<(), HandlerError> {
-        let crashes = {
-            let mut disk = self.disk.lock();
-            let crashes = std::mem::take(&mut disk.crashes_after_effect);
-            if crashes {
-                disk.epoch += 1;
-            }
-            crashes
-        };
-        if crashes {
-            self.network.hit(FaultKind::CrashAfterEffect);
-            event!(self.log, "host {} crashes between an effect and its reply", self.host);
-            // The simulation ends before its receiver.
-            let _ = self.crashes.send(self.host);
+        if std::mem::take(&mut self.state.lock().crashes_after_effect) {
+            self.crash(FaultKind::CrashAfterEffect);
         }
         self.check().await
     }
+
+    fn crash(&self, kind: FaultKind) {
+        self.state.lock().epoch += 1;
+        event!(self.log, "host {} has a {kind}", self.host);
+        // The simulation ends before its receiver.
+        let _ = self.crashes.send((self.host, kind));
+    }
+
+    /// Waits for the disk, and returns an error if it is full.
+    async fn disk_with_room(&self, cx: &Context) -> Result<MutexGuard<'_, Disk>, HandlerError> {
+        let disk = self.disk().await?;
+        if self.state.lock().is_full {
+            self.network.hit(FaultKind::DiskFull);
+            cx.had_no_effect();
+            return Err(HandlerError::Unavailable);
+        }
+        Ok(disk)
+    }
+
+    /// Executes a procedure that is not idempotent: its effect and its recorded reply are one transaction. `apply` returns `true` if it
+    /// had an effect.
+    pub(crate) async fn change<P: Procedure>(
+        &self,
+        cx: &Context,
+        apply: impl FnOnce(&mut Disk) -> (P::Reply, bool),
+    ) -> Result<P::Reply, HandlerError> {
+        let key = cx.request_key().ok_or_else(|| HandlerError::system("no duplicate request cache"))?;
+        let done = {
+            let mut disk = self.disk_with_room(cx).await?;
+            if disk.replies.contains_key(&key.to_bytes()) {
+                self.log.add_wrong(format!("server {}: the cache did not recognize a copy of {key:?}", self.host));
+            }
+            let torn = self.state.lock().torn.take();
+            let done = (torn != Some(TornPart::All)).then(|| apply(&mut disk));
+            if let Some((reply, true)) = &done {
+                let bytes = RecordedReply::of::<P>(reply)?.to_bytes();
+                disk.replies.insert(key.to_bytes(), StoredReply { bytes: torn.is_none().then_some(bytes) });
+            }
+            if torn.is_some() {
+                self.crash(FaultKind::TornWrite);
+            }
+            done
+        };
+        // A server that has crashed does not go on.
+        self.check().await?;
+        let (reply, has_effect) = done.ok_or(HandlerError::Unavailable)?;
+        if has_effect {
+            self.after_effect().await?;
+        } else {
+            cx.had_no_effect();
+        }
+        if self.choices.chance(10) {
+            drop(self.disk().await?);
+        }
+        Ok(reply)
+    }
 }
 
-/// Adds to a counter, in one transaction with the recorded reply.
-fn add(disk: &mut Disk, key: &RequestKey, args: &Addition, log: &EventLog) -> Result<u64, HandlerError> {
-    if let Some((epoch, recorded)) = disk.replies.get(&key.to_bytes()) {
-        // The server was killed while an earlier copy of the call was being looked up.
-        if *epoch == disk.epoch {
-            log.add_wrong(format!("the cache did not recognize a copy of operation {}", args.operation));
-        }
-        let sum = RecordedReply::from_bytes(recorded)?.decode::<Add>()?;
-        return sum.ok_or(HandlerError::Unavailable);
-    }
+/// Adds to a counter.
+fn add(disk: &mut Disk, args: &Addition) -> u64 {
     let sum = disk.counters.entry(args.counter).or_default();
     *sum += args.amount;
     let sum = *sum;
     let applied = disk.applied.entry(args.operation).or_insert(Applied { counter: args.counter, sum, times: 0 });
     applied.times += 1;
-    let reply = RecordedReply::of::<Add>(&sum)?.to_bytes();
-    disk.replies.insert(key.to_bytes(), (disk.epoch, reply));
-    Ok(sum)
+    sum
 }
 
 impl SimulatedV1 for SimulatedServer {
@@ -194,21 +188,7 @@ impl SimulatedV1 for SimulatedServer {
 
     async fn add(&self, cx: &Context, args: Addition) -> Result<u64, HandlerError> {
         let _running = self.begin(cx);
-        let key = cx.request_key().ok_or_else(|| HandlerError::system("no duplicate request cache"))?;
-        let sum = {
-            let mut disk = self.disk().await?;
-            if disk.is_full {
-                self.network.hit(FaultKind::DiskFull);
-                cx.had_no_effect();
-                return Err(HandlerError::Unavailable);
-            }
-            add(&mut disk, key, &args, &self.log)?
-        };
-        self.after_effect().await?;
-        if self.choices.chance(10) {
-            drop(self.disk().await?);
-        }
-        Ok(sum)
+        self.change::<Add>(cx, |disk| (add(disk, &args), true)).await
     }
 
     async fn value(&self, cx: &Context, counter: u32) -> Result<u64, HandlerError> {
@@ -219,11 +199,7 @@ impl SimulatedV1 for SimulatedServer {
     async fn put(&self, cx: &Context, args: BlobPut) -> Result<u64, HandlerError> {
         let _running = self.begin(cx);
         let version = {
-            let mut disk = self.disk().await?;
-            if disk.is_full {
-                self.network.hit(FaultKind::DiskFull);
-                return Err(HandlerError::Unavailable);
-            }
+            let mut disk = self.disk_with_room(cx).await?;
             let stored = disk.blobs.entry(args.key).or_default();
             if args.version > stored.0 {
                 *stored = (args.version, args.data);
@@ -236,8 +212,9 @@ impl SimulatedV1 for SimulatedServer {
 
     async fn get(&self, cx: &Context, key: u32) -> Result<Blob, HandlerError> {
         let _running = self.begin(cx);
-        let disk = self.disk().await?;
-        let (version, data) = disk.blobs.get(&key).cloned().unwrap_or_default();
+        cx.reserve_results(MAX_BLOB.into()).await?;
+        let (version, data) = self.disk().await?.blobs.get(&key).cloned().unwrap_or_default();
+        cx.shrink_results(data.len() as u64);
         Ok(Blob { version, data })
     }
 

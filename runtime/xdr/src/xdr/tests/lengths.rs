@@ -10,7 +10,7 @@ fn declared() -> impl Iterator<Item = u32> {
 /// Returns the number of bytes that an item of `len` bytes takes, counted in words (RFC 4506 §4.10).
 fn padded(len: u64) -> u64 {
     let mut padded = len - len % 4;
-    if len % 4 != 0 {
+    if !len.is_multiple_of(4) {
         padded += 4;
     }
     padded

@@ -1,0 +1,106 @@
+//! The parts that outlive a server: the disk with the service's data, and the state of its host.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use rpcrdma::server::{RecordedReply, ReplyStore, RequestKey, StoreFuture};
+
+use crate::file_tree::FileTree;
+
+/// An addition that was executed.
+#[derive(Debug, Clone, Copy)]
+pub struct Applied {
+    /// Number of the counter.
+    pub counter: u32,
+    /// The sum after it.
+    pub sum: u64,
+    /// Number of times that it was executed.
+    pub times: u32,
+}
+
+/// A recorded reply on a disk.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredReply {
+    /// The encoded reply. `None` if the server crashed while it was written: its checksum is wrong.
+    pub(crate) bytes: Option<Bytes>,
+}
+
+/// The data of the service. Several servers may share it.
+#[derive(Debug, Default)]
+pub struct Disk {
+    /// The counters.
+    pub counters: BTreeMap<u32, u64>,
+    /// The additions, by the number of the operation.
+    pub applied: BTreeMap<u64, Applied>,
+    /// The blobs, by key.
+    pub blobs: BTreeMap<u32, (u64, Bytes)>,
+    /// The files.
+    pub files: FileTree,
+    /// The recorded replies, by request key.
+    pub(crate) replies: BTreeMap<Vec<u8>, StoredReply>,
+}
+
+/// A [`Disk`] that servers and the simulation share.
+#[derive(Debug, Clone, Default)]
+pub struct SharedDisk(Arc<Mutex<Disk>>);
+
+impl SharedDisk {
+    /// Locks the disk.
+    pub fn lock(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `true` if both are the same disk.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl ReplyStore for SharedDisk {
+    fn load<'a>(&'a self, key: &'a RequestKey) -> StoreFuture<'a, Option<RecordedReply>> {
+        Box::pin(async move {
+            let Some(stored) = self.lock().replies.get(&key.to_bytes()).cloned() else { return Ok(None) };
+            let bytes = stored.bytes.ok_or("the recorded reply is damaged")?;
+            Ok(Some(RecordedReply::from_bytes(&bytes)?))
+        })
+    }
+}
+
+/// The part of a transaction that a crash in the middle of its write destroys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TornPart {
+    /// All of it: the effect has not happened.
+    All,
+    /// The recorded reply: the effect has happened, and nobody knows its result.
+    Reply,
+}
+
+/// The state of a server's host, which outlives its server.
+#[derive(Debug, Default)]
+pub struct HostState {
+    /// Number of the running server. The handlers of earlier ones have no effect and never return.
+    pub epoch: u64,
+    /// The disk has no room for this host: nothing can be stored.
+    pub is_full: bool,
+    /// The server crashes after its next effect, before the reply.
+    pub crashes_after_effect: bool,
+    /// The server crashes while it writes its next transaction.
+    pub torn: Option<TornPart>,
+    /// Additional time that each handler takes, in milliseconds.
+    pub handler_pause: u64,
+}
+
+/// A [`HostState`] that a server and the simulation share.
+#[derive(Debug, Clone, Default)]
+pub struct SharedHost(Arc<Mutex<HostState>>);
+
+impl SharedHost {
+    /// Locks the state.
+    pub fn lock(&self) -> MutexGuard<'_, HostState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,170 @@
+//! The calls that a server has accepted, and the order in which one with limits starts their handlers.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rpcrdma::{
+    security::{Authentication, Authenticator, ReceivedCall},
+    service::Procedure as _,
+};
+
+use crate::{
+    network::{Host, Network},
+    protocol::simulated_v1::{Add, PROGRAM},
+};
+
+/// Maximum number of calls of one client that start while the first call of another client waits and may start.
+const MAX_PASSED: u32 = 3;
+
+/// The calls of a client that have arrived and have not started.
+#[derive(Debug, Default)]
+struct WaitingClient {
+    calls: VecDeque<(SocketAddr, u32)>,
+    /// Number of calls of each other client that have started since the last one of this client, or since the first one here arrived.
+    passed: BTreeMap<Host, u32>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    clients: BTreeMap<Host, WaitingClient>,
+    /// Number of accepted calls whose handlers have not started, by the address of the connection and the XID.
+    accepted: BTreeMap<(SocketAddr, u32), u32>,
+}
+
+/// The calls that wait at a server. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Queues {
+    /// `false` if the order is not checked: calls vanish from the queues when their connections are lost, of which nobody learns.
+    checks_order: bool,
+    state: Arc<Mutex<QueueState>>,
+}
+
+impl Queues {
+    /// Creates queues without calls.
+    #[must_use]
+    pub fn new(checks_order: bool) -> Self {
+        Self { checks_order, state: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a call that the filter of the authenticator has accepted.
+    fn accept(&self, from: SocketAddr, xid: u32, is_queued: bool) {
+        let mut state = self.lock();
+        *state.accepted.entry((from, xid)).or_default() += 1;
+        if self.checks_order && is_queued {
+            let waiting = state.clients.entry(Network::host(from)).or_default();
+            if waiting.calls.is_empty() {
+                waiting.passed.clear();
+            }
+            waiting.calls.push_back((from, xid));
+        }
+    }
+
+    /// Starts the handler of a call. `has_room` returns `true` if another handler of a client may start.
+    ///
+    /// # Errors
+    /// Returns an error if no filter has accepted the call, or if other calls should have started before.
+    pub(crate) fn start(&self, from: SocketAddr, xid: u32, has_room: impl Fn(Host) -> bool) -> Result<(), String> {
+        let client = Network::host(from);
+        let mut state = self.lock();
+        match state.accepted.get_mut(&(from, xid)) {
+            Some(count) if *count > 0 => *count -= 1,
+            _ => return Err(format!("call {xid:#x} of client {client} was executed, but the filter has not seen it")),
+        }
+        if !self.checks_order {
+            return Ok(());
+        }
+        let mut wrong = None;
+        if let Some(own) = state.clients.get_mut(&client) {
+            own.passed.clear();
+            let of_connection = own.calls.iter().filter(|(addr, _)| *addr == from);
+            let earlier = of_connection.take_while(|(_, other)| *other != xid).count();
+            if earlier > 0 {
+                wrong =
+                    Some(format!("call {xid:#x} of client {client} starts before {earlier} that arrived before it"));
+            }
+            own.calls.retain(|call| *call != (from, xid));
+        }
+        let waits =
+            |other: &Host, waiting: &WaitingClient| *other != client && !waiting.calls.is_empty() && has_room(*other);
+        for (other, waiting) in state.clients.iter_mut().filter(|(other, waiting)| waits(other, waiting)) {
+            let passed = waiting.passed.entry(client).or_default();
+            *passed += 1;
+            if *passed > MAX_PASSED {
+                wrong = Some(format!("client {client} starts {passed} calls while those of client {other} wait"));
+            }
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+}
+
+/// An authenticator whose filter notes the calls that it accepts.
+#[derive(Debug)]
+pub(crate) struct NotingAuthenticator<A> {
+    pub(crate) inner: A,
+    pub(crate) queues: Queues,
+}
+
+impl<A: Authenticator> Authenticator for NotingAuthenticator<A> {
+    fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
+        let (header, from) = (call.header, call.peer_addr);
+        let decision = self.inner.authenticate(call);
+        // Limits do not apply to NULL. An addition waits for the store of replies before it waits for a handler.
+        let is_queued = header.program == PROGRAM && !matches!(header.procedure, 0 | Add::NUMBER);
+        let (queues, xid) = (self.queues.clone(), header.xid);
+        decision.filter(move |_| {
+            queues.accept(from, xid, is_queued);
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(client: u8) -> SocketAddr {
+        (Network::ip(client), 40_000).into()
+    }
+
+    #[test]
+    fn calls_of_a_connection_start_in_order() {
+        let queues = Queues::new(true);
+        (1..=3).for_each(|xid| queues.accept(addr(100), xid, true));
+        assert_eq!(queues.start(addr(100), 1, |_| true), Ok(()));
+        assert!(queues.start(addr(100), 3, |_| true).unwrap_err().contains("before 1 that arrived"));
+        assert_eq!(queues.start(addr(100), 2, |_| true), Ok(()));
+        assert!(queues.start(addr(100), 2, |_| true).unwrap_err().contains("has not seen it"));
+    }
+
+    #[test]
+    fn clients_take_turns() {
+        let queues = Queues::new(true);
+        (1..=9).for_each(|xid| queues.accept(addr(100), xid, true));
+        queues.accept(addr(101), 1, true);
+        for xid in 1..=MAX_PASSED {
+            assert_eq!(queues.start(addr(100), xid, |_| true), Ok(()));
+        }
+        assert!(
+            queues.start(addr(100), MAX_PASSED + 1, |_| true).unwrap_err().contains("while those of client 101 wait")
+        );
+        assert_eq!(queues.start(addr(101), 1, |_| true), Ok(()));
+        assert_eq!(queues.start(addr(100), MAX_PASSED + 2, |_| true), Ok(()));
+    }
+
+    #[test]
+    fn a_client_without_room_is_passed_over() {
+        let queues = Queues::new(true);
+        (1..=9).for_each(|xid| queues.accept(addr(100), xid, true));
+        queues.accept(addr(101), 1, true);
+        for xid in 1..=9 {
+            assert_eq!(queues.start(addr(100), xid, |client| client != 101), Ok(()));
+        }
+    }
+}
