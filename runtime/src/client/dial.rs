@@ -237,7 +237,8 @@ async fn connect_tls(
         socket::prepare(&stream)?;
         let addrs = (stream.peer_addr()?, stream.local_addr()?);
         match tls::connect(stream, target, is_retry).await {
-            Err(error) if !is_retry && tls::is_silence(&error, target) => is_retry = true,
+            // The second attempt has the whole time, and is not silence.
+            Err(error) if tls::is_silence(&error, target) => is_retry = true,
             set_up => {
                 let set_up = SetUp::tls(&settings.config.connection, Role::Client, addrs, set_up?);
                 return Ok(link(set_up, false, settings));
@@ -284,7 +285,10 @@ fn link<I: EngineIo>(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+    use crate::client::tests::fakes;
 
     #[test]
     fn versions_that_are_offered() {
@@ -293,6 +297,28 @@ mod tests {
         {
             let rules = |version_1_only| DialRules { version_1_only, must_answer: false };
             assert_eq!((rules(false).offered(allowed), rules(true).offered(allowed)), (allowed, after_failure));
+        }
+    }
+
+    /// A connection is used at once, unless the server has to answer first.
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_are_needed() {
+        for must_answer in [false, true] {
+            let link = fakes::link(0);
+            let rules = DialRules { version_1_only: false, must_answer };
+            let config = fakes::config();
+            let mut fulfilled = Box::pin(rules.fulfilled(Arc::clone(&link), &config));
+            assert_eq!(fakes::poll(&mut fulfilled).is_pending(), must_answer);
+            assert_eq!(fakes::sent(&link.port).len(), usize::from(must_answer));
+        }
+    }
+
+    /// A local address reaches no address of the other family, so that no connection is tried.
+    #[tokio::test(start_paused = true)]
+    async fn families_of_addresses() {
+        for url in ["tcp://[::1]:1?local=127.0.0.1", "tcp://127.0.0.1:1?local=::1"] {
+            let error = crate::Channel::connect(url).await.unwrap_err();
+            assert!(matches!(error, ConnectError::Resolve { .. }), "{url}: {error:?}");
         }
     }
 }
