@@ -287,8 +287,17 @@ fn link<I: EngineIo>(
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::{sync::atomic::Ordering, time::Duration};
+
     use super::*;
-    use crate::client::tests::fakes;
+    use crate::{
+        client::tests::fakes,
+        provider::{
+            ConnectRequest as _, Incoming as _, Listener as _,
+            sim::{SimConnector, SimFabric, SimListener},
+        },
+        transport::{SchemeProvider, UrlOptions},
+    };
 
     #[test]
     fn versions_that_are_offered() {
@@ -319,6 +328,46 @@ mod tests {
         for url in ["tcp://[::1]:1?local=127.0.0.1", "tcp://127.0.0.1:1?local=::1"] {
             let error = crate::Channel::connect(url).await.unwrap_err();
             assert!(matches!(error, ConnectError::Resolve { .. }), "{url}: {error:?}");
+        }
+    }
+
+    struct Network(SimFabric);
+
+    impl SchemeProvider for Network {
+        type Connector = SimConnector;
+        type Listener = SimListener;
+
+        fn connector(&self, _: &UrlOptions) -> SimConnector {
+            self.0.connector()
+        }
+
+        fn listen(&self, _: &UrlOptions, addr: SocketAddr) -> io::Result<SimListener> {
+            self.0.listen(addr.port())
+        }
+    }
+
+    /// A channel that has fallen back to version 1 does not negotiate with any address of its server.
+    #[tokio::test(start_paused = true)]
+    async fn a_fallback_holds_for_all_addresses() {
+        let network = SimFabric::default();
+        let listener = network.listen(1).unwrap();
+        Scheme::register("x-fallback", Network(network)).unwrap();
+        let (url, config) = ("x-fallback://127.0.0.1:1".parse().unwrap(), fakes::config());
+        let dialer = UrlDialer {
+            url,
+            versions: Versions::Both,
+            callbacks: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        };
+        for version_1_only in [false, true] {
+            let rules = DialRules { version_1_only, must_answer: false };
+            let accepted = async {
+                let request = listener.accept().await.unwrap().request(Duration::from_secs(1)).await.unwrap();
+                request.accept(config.connection.setup_params()).await.unwrap()
+            };
+            let (link, _accepted) = tokio::join!(dialer.dial(&config, rules), accepted);
+            assert_eq!(link.unwrap().negotiates.load(Ordering::Relaxed), !version_1_only);
         }
     }
 }

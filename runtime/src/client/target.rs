@@ -45,9 +45,8 @@ impl Target {
             Some(strongest) if self.0.len() > 1 => {
                 // Without the option, the policy is the configured one.
                 let is_weaker = |url: &Url| url.tls().or(configured).unwrap_or(TlsPolicy::Off) < strongest;
-                let protect = |url: Url| match url.scheme() == Scheme::TCP && is_weaker(&url) {
-                    true => url.with_tls(strongest),
-                    false => url,
+                let protect = |url: Url| {
+                    if url.scheme() == Scheme::TCP && is_weaker(&url) { url.with_tls(strongest) } else { url }
                 };
                 // Other transports have no TLS. If there is no TCP, the configuration demands TLS, and the builder says that.
                 let has_tcp = self.0.iter().any(|url| url.scheme() == Scheme::TCP);

@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((poll(&mut servers), poll(&mut servers)), (Poll::Ready(None), Poll::Ready(None)));
     }
 
-    /// What is skipped is reported.
+    /// Skipped servers are reported.
     #[test]
     fn skipped_servers_are_reported() {
         Log::of(|log| {

@@ -100,11 +100,11 @@ impl XdrEncode for Item {
 
     fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
         sink.put_u32(self.0.len() as u32);
-        if !sink.would_reduce(self.0.len()) {
+        if sink.would_reduce(self.0.len()) {
+            sink.reduce(&self.0);
+        } else {
             sink.keep(self.0.len());
             sink.put(&self.0);
-        } else {
-            sink.reduce(&self.0);
         }
         Ok(())
     }
