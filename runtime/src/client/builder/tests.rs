@@ -48,7 +48,7 @@ impl Service for Wide {
     }
 
     fn dispatch(&self, _: InboundCall) -> ReplyFuture {
-        unimplemented!("there is no call")
+        panic!("there is no call")
     }
 }
 

@@ -218,10 +218,12 @@ mod tests {
         transport::Transport,
     };
 
+    type Change = fn(&Channel);
+
     /// Changes its channel while it makes a connection, as another thread may.
     struct Interference {
         channel: Arc<OnceLock<Weak<ChannelInner>>>,
-        change: fn(&Channel),
+        change: Change,
         made: Arc<ChannelLink>,
     }
 
@@ -243,7 +245,7 @@ mod tests {
     /// A connection that is made while the channel is closed, or gets another one, is not used.
     #[tokio::test(start_paused = true)]
     async fn connections_that_come_too_late() {
-        let changes: [(fn(&Channel), bool); 3] =
+        let changes: [(Change, bool); 3] =
             [(|_| {}, true), (mark_closed, false), (|channel| channel.0.current.lock().unwrap().link = link(0), false)];
         for (change, is_used) in changes {
             let (made, first, slot) = (link(0), link(1), Arc::<OnceLock<_>>::default());
