@@ -540,3 +540,6 @@ impl fmt::Debug for ChannelBuilder {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -337,11 +337,6 @@ impl Channel {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    /// Returns `true` if the server is expected to recognize calls of the target's program that are sent again.
-    pub(super) fn is_deduplicated(&self, target: &CallTarget) -> bool {
-        self.0.config.resendable.as_ref().is_some_and(|xids| xids.covers(target.program))
-    }
-
     /// Returns the connection if it is open.
     #[inline]
     fn live(&self) -> Option<Arc<ChannelLink>> {

@@ -237,7 +237,8 @@ async fn connect_tls(
         socket::prepare(&stream)?;
         let addrs = (stream.peer_addr()?, stream.local_addr()?);
         match tls::connect(stream, target, is_retry).await {
-            Err(error) if !is_retry && tls::is_silence(&error, target) => is_retry = true,
+            // The second attempt has the whole time, and is not silence.
+            Err(error) if tls::is_silence(&error, target) => is_retry = true,
             set_up => {
                 let set_up = SetUp::tls(&settings.config.connection, Role::Client, addrs, set_up?);
                 return Ok(link(set_up, false, settings));
@@ -284,7 +285,19 @@ fn link<I: EngineIo>(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{sync::atomic::Ordering, time::Duration};
+
     use super::*;
+    use crate::{
+        client::tests::fakes,
+        provider::{
+            ConnectRequest as _, Incoming as _, Listener as _,
+            sim::{SimConnector, SimFabric, SimListener},
+        },
+        transport::{SchemeProvider, UrlOptions},
+    };
 
     #[test]
     fn versions_that_are_offered() {
@@ -293,6 +306,68 @@ mod tests {
         {
             let rules = |version_1_only| DialRules { version_1_only, must_answer: false };
             assert_eq!((rules(false).offered(allowed), rules(true).offered(allowed)), (allowed, after_failure));
+        }
+    }
+
+    /// A connection is used at once, unless the server has to answer first.
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_are_needed() {
+        for must_answer in [false, true] {
+            let link = fakes::link(0);
+            let rules = DialRules { version_1_only: false, must_answer };
+            let config = fakes::config();
+            let mut fulfilled = Box::pin(rules.fulfilled(Arc::clone(&link), &config));
+            assert_eq!(fakes::poll(&mut fulfilled).is_pending(), must_answer);
+            assert_eq!(fakes::sent(&link.port).len(), usize::from(must_answer));
+        }
+    }
+
+    /// A local address reaches no address of the other family, so that no connection is tried.
+    #[tokio::test(start_paused = true)]
+    async fn families_of_addresses() {
+        for url in ["tcp://[::1]:1?local=127.0.0.1", "tcp://127.0.0.1:1?local=::1"] {
+            let error = crate::Channel::connect(url).await.unwrap_err();
+            assert!(matches!(error, ConnectError::Resolve { .. }), "{url}: {error:?}");
+        }
+    }
+
+    struct Network(SimFabric);
+
+    impl SchemeProvider for Network {
+        type Connector = SimConnector;
+        type Listener = SimListener;
+
+        fn connector(&self, _: &UrlOptions) -> SimConnector {
+            self.0.connector()
+        }
+
+        fn listen(&self, _: &UrlOptions, addr: SocketAddr) -> io::Result<SimListener> {
+            self.0.listen(addr.port())
+        }
+    }
+
+    /// A channel that has fallen back to version 1 does not negotiate with any address of its server.
+    #[tokio::test(start_paused = true)]
+    async fn a_fallback_holds_for_all_addresses() {
+        let network = SimFabric::default();
+        let listener = network.listen(1).unwrap();
+        Scheme::register("x-fallback", Network(network)).unwrap();
+        let (url, config) = ("x-fallback://127.0.0.1:1".parse().unwrap(), fakes::config());
+        let dialer = UrlDialer {
+            url,
+            versions: Versions::Both,
+            callbacks: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        };
+        for version_1_only in [false, true] {
+            let rules = DialRules { version_1_only, must_answer: false };
+            let accepted = async {
+                let request = listener.accept().await.unwrap().request(Duration::from_secs(1)).await.unwrap();
+                request.accept(config.connection.setup_params()).await.unwrap()
+            };
+            let (link, _accepted) = tokio::join!(dialer.dial(&config, rules), accepted);
+            assert_eq!(link.unwrap().negotiates.load(Ordering::Relaxed), !version_1_only);
         }
     }
 }

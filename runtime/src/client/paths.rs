@@ -160,3 +160,51 @@ impl Dial for PathsDialer {
         better.filter_map(|(path, error)| Some(UnusedPath { url: path.url.clone(), error: error.clone()? })).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{
+        client::{target::Target, tests::fakes},
+        engine::Versions,
+        trace::log::Log,
+    };
+
+    fn dialer() -> PathsDialer {
+        let dialer = |url| UrlDialer {
+            url,
+            versions: Versions::Both,
+            callbacks: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        };
+        PathsDialer::new(Target::parse("iwarp://a:1,iwarp://b:1,tcp://c:1").unwrap().into_iter().map(dialer).collect())
+    }
+
+    /// The error of the best path is returned, whatever the order of the failures is.
+    #[test]
+    fn the_error_of_the_best_path() {
+        let dialer = dialer();
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
+            let failed = order.into_iter().fold(None, |first, rank| {
+                let error = ConnectError::Overtaken { after: Duration::from_secs(rank as u64) };
+                dialer.failed(rank, error, first)
+            });
+            assert!(matches!(failed, Some((0, ConnectError::Overtaken { after: Duration::ZERO }))), "{order:?}");
+        }
+    }
+
+    /// The use of another path than the best is reported.
+    #[test]
+    fn paths_that_are_not_the_best_are_reported() {
+        Log::of(|log| {
+            let dialer = dialer();
+            for rank in 0..3 {
+                assert_eq!(dialer.used(rank, fakes::link(0), &[]).rank(), rank);
+                assert_eq!(log.take_messages().len(), usize::from(rank > 0), "{rank}");
+            }
+        });
+    }
+}

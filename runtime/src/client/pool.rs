@@ -275,15 +275,14 @@ impl ChannelPool {
         // The channel retries and waits by the same rules, and knows the error of the last attempt to connect.
         let is_single = self.0.members.len() == 1;
         let scope = if is_single { RetryScope::Channel } else { RetryScope::Pool };
-        if !is_single {
-            options.deadline = options.deadline.or_else(|| self.first().default_deadline());
-        }
+        options.deadline = options.deadline.or_else(|| self.first().default_deadline());
         let load = if is_single { 0 } else { load(args, bounds) };
         let deadline = options.deadline;
         let policy = self.0.policy;
         let retries = if options.can_retry() { policy.retries(deadline.is_some()) } else { 0 };
         let (mut retried, mut since) = (0, None);
-        let repetition = Repetition::new(options.is_idempotent(target), self.first().is_deduplicated(target));
+        // A call that the server recognizes is sent again by its channel.
+        let repetition = Repetition::new(options.is_idempotent(target), false);
         let mut earlier = None;
         loop {
             let member = if is_single { &self.0.members[0] } else { self.member_for_call(deadline).await };

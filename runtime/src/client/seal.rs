@@ -50,3 +50,35 @@ pub(super) fn set_verifier(
     attach(&front, &mut call.message, pool);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{
+        engine::{CallPolicy, ChunkItems, ReplyResources, message_buf},
+        memory::Output as _,
+    };
+
+    /// RFC 5531 §8.2: a verifier has up to 400 bytes, and may be longer than the header before it.
+    #[test]
+    fn verifiers_of_any_length() {
+        let pool = BufferPool::default();
+        for len in [0, 4, 400] {
+            let mut message = message_buf(&pool, 64);
+            CallHeader::new(0, 1, 2, 3).encode(&mut FlatSink::new(&mut message)).unwrap();
+            message.append(&[7; 8]);
+            let reply = ReplyResources { max_inline: 0, chunks: ChunkItems::new() };
+            let (reduced, policy) = (ChunkItems::new(), CallPolicy::default());
+            let mut call = OutgoingCall { message, reduced, reply, deadline: None, policy };
+            let header = signed_header(&mut call, 9).unwrap();
+            let verifier = OpaqueAuth { flavor: 6, body: vec![1; len].into() };
+            set_verifier(&mut call, &header, &verifier, &pool).unwrap();
+            let mut expected = Vec::new();
+            CallHeader { verifier, ..CallHeader::new(9, 1, 2, 3) }.encode(&mut FlatSink::new(&mut expected)).unwrap();
+            expected.extend([7; 8]);
+            assert_eq!(call.message[..], expected[..]);
+        }
+    }
+}

@@ -43,7 +43,11 @@ impl Target {
         let strongest = self.0.iter().filter_map(Url::tls).max().max(configured);
         match strongest {
             Some(strongest) if self.0.len() > 1 => {
-                let protect = |url: Url| if url.scheme() == Scheme::TCP { url.with_tls(strongest) } else { url };
+                // Without the option, the policy is the configured one.
+                let is_weaker = |url: &Url| url.tls().or(configured).unwrap_or(TlsPolicy::Off) < strongest;
+                let protect = |url: Url| {
+                    if url.scheme() == Scheme::TCP && is_weaker(&url) { url.with_tls(strongest) } else { url }
+                };
                 // Other transports have no TLS. If there is no TCP, the configuration demands TLS, and the builder says that.
                 let has_tcp = self.0.iter().any(|url| url.scheme() == Scheme::TCP);
                 let may = |url: &Url| url.scheme() == Scheme::TCP || strongest < TlsPolicy::Required || !has_tcp;
@@ -128,12 +132,39 @@ mod tests {
             (None, "tcp://a:1?tls=off,tcp://b:2?tls=required", "tcp://a:1?tls=required,tcp://b:2?tls=required"),
             (Some(TlsPolicy::Required), "tcp://a:1?tls=off,iwarp://b:2", "tcp://a:1?tls=required"),
             (Some(TlsPolicy::Required), "iwarp://a:1,iwarp://b:2", "iwarp://a:1,iwarp://b:2"),
+            // A URL without the option has the configured policy.
+            (None, "tcp://a:1,tcp://b:2?tls=required", "tcp://a:1?tls=required,tcp://b:2?tls=required"),
+            (
+                Some(TlsPolicy::Opportunistic),
+                "tcp://a:1?priority=1,tcp://b:2?tls=required",
+                "tcp://a:1?priority=1&tls=required,tcp://b:2?tls=required",
+            ),
+            (Some(TlsPolicy::Required), "tcp://a:1,tcp://b:2?tls=off", "tcp://a:1,tcp://b:2?tls=required"),
+            (None, "tcp://a:1,tcp://b:2?tls=off", "tcp://a:1,tcp://b:2?tls=off"),
             // One URL may say what it likes.
             (Some(TlsPolicy::Required), "tcp://a:1?tls=off", "tcp://a:1?tls=off"),
         ] {
             let target = Target::parse(text).unwrap().evenly_protected(configured);
             assert_eq!(target.to_string(), expected, "{configured:?} and {text}");
         }
+    }
+
+    /// A URL that asks for less protection than configured is reported. Any other one stays as it is.
+    #[cfg(all(feature = "tls", feature = "discover"))]
+    #[test]
+    fn listed_urls_do_not_weaken_the_configuration() {
+        crate::trace::log::Log::of(|log| {
+            for (text, is_raised) in [
+                ("tcp://a:1?tls=off", true),
+                ("tcp://a:1?tls=opportunistic", false),
+                ("tcp://a:1?tls=required", false),
+                ("tcp://a:1", false),
+            ] {
+                let target = Target::parse(text).unwrap().with_least_tls(TlsPolicy::Opportunistic);
+                let expected = if is_raised { "tcp://a:1?tls=opportunistic" } else { text };
+                assert_eq!((target.to_string(), log.take_messages().len()), (expected.to_owned(), is_raised.into()));
+            }
+        });
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod tcp;
 mod timer;
 
 #[cfg(test)]
-pub(crate) use self::command::CommandQueue;
+pub(crate) use self::command::{CommandQueue, ResultSlot};
 pub use self::encoded_reply::EncodedReply;
 pub use self::formats::{CallFormats, FormatCounts};
 #[cfg(feature = "tls")]

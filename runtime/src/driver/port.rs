@@ -275,7 +275,7 @@ impl DriverPort {
         self.publish(|counters| counters.replies_received = replies, None, None);
     }
 
-    pub(super) fn set_limits(&self, limits: PeerLimits) {
+    pub(crate) fn set_limits(&self, limits: PeerLimits) {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 

@@ -150,6 +150,7 @@ fn scope_name(scope: LimitScope) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::{duplicates::DuplicateRequests, limits::Limits};
 
     #[test]
     fn servers_add_up() {
@@ -185,5 +186,22 @@ mod tests {
         let twice = LimitStats { scope, running: 2, waiting: 4, executed: 6, refused: 8, timed_out: 10, cancelled: 12 };
         let server = LimitStats { scope: LimitScope::Server, ..twice };
         assert_eq!(scopes, [(LimitScope::Server, server), (scope, twice)].into());
+    }
+
+    /// The counters of a server outlast it.
+    #[test]
+    fn counters_outlast_their_server() {
+        const PROGRAM: u32 = 0x2fff_fff1;
+        let cache = Arc::new(DuplicateRequestCache::new(PROGRAM, DuplicateRequests::new()));
+        let scope = LimitScope::Program(PROGRAM);
+        let limiter = Arc::new(Limiter::new(scope, Limits::new()));
+        let measured = server(&[cache], &[limiter]);
+        let is_kept = || {
+            let all = servers();
+            (all.caches.contains_key(&PROGRAM), all.limits.contains_key(&scope))
+        };
+        assert_eq!(is_kept(), (false, false));
+        drop(measured);
+        assert_eq!(is_kept(), (true, true));
     }
 }

@@ -250,6 +250,7 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
+    use crate::trace::log::Log;
 
     const LIMIT: Duration = Duration::from_secs(5);
 
@@ -355,5 +356,23 @@ mod tests {
         assert!(tokio::time::timeout(LIMIT, hanging).await.is_err());
         tokio::task::yield_now().await;
         assert_eq!(counts(&runtimes), [0]);
+    }
+
+    /// The end of each runtime is reported once, and the end of the last one as an error.
+    #[test]
+    fn ends_are_reported() {
+        Log::of(|log| {
+            let (first, second) = (idle(), idle());
+            let runtimes = Runtimes::new([&first, &second].map(|runtime| runtime.handle().clone()).into()).unwrap();
+            for (index, expected) in [
+                (0, &["a runtime of the server has ended, using the others"][..]),
+                (0, &[]),
+                (1, &["all runtimes of the server have ended, rejecting connections"]),
+                (1, &[]),
+            ] {
+                runtimes.ended(&runtimes.all[index]);
+                assert_eq!(log.take_messages(), expected);
+            }
+        });
     }
 }

@@ -73,11 +73,12 @@ impl UrlOptions {
         self.get(name)?.parse().ok()
     }
 
-    /// Replaces the value of an option that the URL has. `value` is valid.
+    /// Sets an option, whether the URL has it or not. `value` is valid.
     #[cfg(feature = "tls")]
-    pub(super) fn replace(&mut self, name: &str, value: &str) {
-        if let Some((_, old)) = self.0.iter_mut().find(|(option, _)| *option == name) {
-            value.clone_into(old);
+    pub(super) fn set(&mut self, name: &'static str, value: &str) {
+        match self.0.iter_mut().find(|(option, _)| *option == name) {
+            Some((_, old)) => value.clone_into(old),
+            None => self.0.push((name, value.to_owned())),
         }
     }
 

@@ -187,10 +187,10 @@ impl Url {
         found
     }
 
-    /// Returns the same URL with another policy for TLS.
+    /// Returns the same URL with this policy for TLS. Only for URLs over TCP.
     #[cfg(feature = "tls")]
     pub(crate) fn with_tls(mut self, policy: TlsPolicy) -> Self {
-        self.options.replace("tls", policy.as_str());
+        self.options.set("tls", policy.as_str());
         self
     }
 

@@ -363,8 +363,19 @@ impl AttemptError {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
-    use crate::{engine::NegotiationFailure, rpc::RpcError};
+    use crate::{
+        client::{
+            dial::Dial,
+            reconnect::Reconnect,
+            tests::fakes::{Outcome, Script, config, link_to},
+        },
+        engine::NegotiationFailure,
+        rpc::RpcError,
+        transport::Scheme,
+    };
 
     const PAUSE: Duration = Duration::from_millis(70);
 
@@ -426,5 +437,41 @@ mod tests {
         assert_eq!(AttemptError::from(in_use).kind(false, false), FailureKind::Final);
         assert_eq!(AttemptError::from(negotiation(None)).kind(true, true), FailureKind::NegotiationFailed);
         assert_eq!(late(true).kind(true, true), FailureKind::Final);
+    }
+
+    /// A channel falls back to version 1 if the server may support it, and if the channel can connect again. Then it remembers the
+    /// server.
+    #[tokio::test(start_paused = true)]
+    async fn falls_back_to_version_1() {
+        let failed = |versions| {
+            let reason = CloseReason::NegotiationFailed { why: NegotiationFailure::NoCommonVersion, versions };
+            AttemptError::from(CallFailure::Closed { reason, sent: false })
+        };
+        let channel = |peer, can_dial: bool| {
+            let dial = || Box::new(Script::new([Outcome::Hangs])) as Box<dyn Dial>;
+            Channel::over(can_dial.then(dial), link_to(peer), config(), Reconnect::on_demand())
+        };
+        for (port, (versions, expected)) in (1..).zip([
+            (None, true),
+            (Some((0, 0)), true),
+            (Some((1, 1)), true),
+            (Some((1, 4)), true),
+            (Some((2, 2)), false),
+            (Some((3, 4)), false),
+        ]) {
+            let peer = ([192, 0, 2, 5], port).into();
+            let is_known = || version_1_servers::has_version_1_only(Scheme::IWARP, peer);
+            let without_dial = channel(peer, false);
+            let closed = channel(peer, true);
+            closed.0.current.lock().unwrap().closed = true;
+            for channel in [without_dial, closed] {
+                assert_eq!((channel.falls_back(&failed(versions)), is_known()), (false, false), "{versions:?}");
+            }
+            let channel = channel(peer, true);
+            for _ in 0..2 {
+                assert_eq!((channel.falls_back(&failed(versions)), is_known()), (expected, expected), "{versions:?}");
+            }
+            assert!(!channel.falls_back(&super::tests::closed(false).into()));
+        }
     }
 }

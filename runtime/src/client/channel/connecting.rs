@@ -201,3 +201,121 @@ pub(super) enum LinkError {
     /// The attempt to connect failed. The next one is not made before this time.
     Failed(ConnectError, tokio::time::Instant),
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{future::ready, sync::OnceLock};
+
+    use super::*;
+    use crate::{
+        client::{
+            dial::{Dial, DialFuture},
+            tests::fakes::{Outcome, Script, config, link, settle},
+        },
+        session::ChannelConfig,
+        transport::Transport,
+    };
+
+    type Change = fn(&Channel);
+
+    /// Changes its channel while it makes a connection, as another thread may.
+    struct Interference {
+        channel: Arc<OnceLock<Weak<ChannelInner>>>,
+        change: Change,
+        made: Arc<ChannelLink>,
+    }
+
+    impl Dial for Interference {
+        fn dial<'a>(&'a self, _: &'a Arc<ChannelConfig>, _: DialRules) -> DialFuture<'a> {
+            (self.change)(&Channel(self.channel.get().unwrap().upgrade().unwrap()));
+            Box::pin(ready(Ok(Arc::clone(&self.made))))
+        }
+
+        fn dial_better<'a>(&'a self, _: usize, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
+            self.dial(config, rules)
+        }
+    }
+
+    fn mark_closed(channel: &Channel) {
+        channel.0.current.lock().unwrap().closed = true;
+    }
+
+    /// A connection that is made while the channel is closed, or gets another one, is not used.
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_come_too_late() {
+        let changes: [(Change, bool); 3] =
+            [(|_| {}, true), (mark_closed, false), (|channel| channel.0.current.lock().unwrap().link = link(0), false)];
+        for (change, is_used) in changes {
+            let (made, first, slot) = (link(0), link(1), Arc::<OnceLock<_>>::default());
+            let dial = || Box::new(Interference { channel: Arc::clone(&slot), change, made: Arc::clone(&made) });
+            let better = Channel::dialed(dial(), Arc::clone(&first), config(), Reconnect::on_demand());
+            slot.set(Arc::downgrade(&better.0)).unwrap();
+            tokio::time::sleep(MIN_IMPROVE_PAUSE).await;
+            settle().await;
+            assert_eq!(Arc::ptr_eq(&better.current(), &made), is_used);
+        }
+        for (change, is_used) in &changes[..2] {
+            let (made, slot) = (link(0), Arc::<OnceLock<_>>::default());
+            let dial = Interference { channel: Arc::clone(&slot), change: *change, made: Arc::clone(&made) };
+            let channel = Channel::lazy(Box::new(dial), Transport::Tcp, config(), Reconnect::on_demand());
+            slot.set(Arc::downgrade(&channel.0)).unwrap();
+            assert_eq!(
+                (channel.reconnect().await.is_ok(), Arc::ptr_eq(&channel.current(), &made)),
+                (*is_used, *is_used)
+            );
+        }
+    }
+
+    /// One task at a time looks for a better path, and none for a channel that is closed.
+    #[tokio::test(start_paused = true)]
+    async fn one_task_looks_for_a_better_path() {
+        let dial = Box::new(Script::new([Outcome::Hangs]));
+        let channel = Channel::dialed(dial, link(1), config(), Reconnect::on_demand());
+        let task = || channel.0.current.lock().unwrap().improving.clone();
+        let first = task().unwrap();
+        tokio::time::sleep(2 * MIN_IMPROVE_PAUSE).await;
+        channel.improve();
+        settle().await;
+        let second = task().unwrap();
+        assert!(first.is_finished() && !second.is_finished());
+        mark_closed(&channel);
+        channel.improve();
+        settle().await;
+        assert!(second.is_finished() && task().is_none());
+    }
+
+    /// A connection that the server closes before its first reply counts as an attempt that failed.
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn connections_that_serve_nothing_have_failed() {
+        use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+        for (has_served, failures) in [(true, None), (false, Some(1))] {
+            let recorder = DebuggingRecorder::new();
+            let snapshotter = recorder.snapshotter();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            ::metrics::with_local_recorder(&recorder, || {
+                runtime.block_on(async {
+                    let first = link(0);
+                    if has_served {
+                        first.port.publish_replies(1);
+                    }
+                    first.port.close(&CloseReason::Disconnected(DisconnectReason::Remote));
+                    let dial = Box::new(Script::new([Outcome::Connects(0)]));
+                    let channel = Channel::dialed(dial, first, config(), Reconnect::on_demand());
+                    channel.connected(|_| {}).await.unwrap();
+                });
+            });
+            let metrics = snapshotter.snapshot().into_vec();
+            let failed = metrics.iter().find(|(key, ..)| key.key().name() == "rpcrdma.connections.failed");
+            let failed = failed.map(|(.., value)| match value {
+                DebugValue::Counter(count) => *count,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(failed, failures);
+        }
+    }
+}

@@ -74,3 +74,24 @@ impl tower::hedge::Policy<CallRequest> for HedgePolicy {
         self.0.may_hedge(request)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tower::{hedge::Policy as _, retry::budget::TpsBudget};
+
+    use super::*;
+    use crate::{CallOptions, client::tests::fakes::Harmful};
+
+    /// Second attempts take from the budget, and are made only of calls that may be executed twice.
+    #[tokio::test(start_paused = true)]
+    async fn second_attempts_have_a_budget() {
+        let request = |options| CallRequest::new::<Harmful>(&(), options).unwrap();
+        let policy = HedgePolicy(RetryPolicy::new(TpsBudget::new(Duration::from_secs(1), 2, 0.0)));
+        let repeatable = request(CallOptions::new().repeatable());
+        assert!(policy.clone_request(&repeatable).is_some());
+        assert!(policy.clone_request(&request(CallOptions::new())).is_none());
+        assert_eq!([(); 3].map(|()| policy.can_retry(&repeatable)), [true, true, false]);
+    }
+}

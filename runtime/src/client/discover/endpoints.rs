@@ -89,7 +89,7 @@ struct Rank {
 }
 
 /// A server in the list.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Candidate {
     weight: u32,
     /// `None` if no endpoint is open.
@@ -97,6 +97,7 @@ struct Candidate {
     has_failed: bool,
     /// `true` if the server is not used as long as it stays in the list.
     is_excluded: bool,
+    /// Number of the last time at which its endpoint was closed after a failure. 0 if there was none.
     parked: u64,
 }
 
@@ -189,7 +190,7 @@ impl Endpoints {
                 }
                 Entry::Vacant(_) => {
                     tracing::info!(target: "rpcrdma", server = %url, priority, weight, "server added");
-                    Candidate { weight, health: None, has_failed: false, is_excluded: false, parked: 0 }
+                    Candidate { weight, ..Candidate::default() }
                 }
             };
             let hash = self.order.hash_one(&*url);
@@ -251,8 +252,7 @@ impl Endpoints {
                 continue;
             }
             let slow_at = candidates.values().filter_map(Candidate::slow_at).filter(|slow_at| *slow_at > now).min();
-            let next =
-                slow_at.into_iter().chain(rotated.map(|_| self.next_turn.max(now + Duration::from_millis(1)))).min();
+            let next = slow_at.into_iter().chain(rotated.map(|_| self.next_turn)).min();
             self.timer =
                 next.filter(|_| Handle::try_current().is_ok()).map(|at| Box::pin(tokio::time::sleep_until(at)));
             break;
@@ -317,7 +317,6 @@ impl Stream for Endpoints {
             if let Some(timer) = &mut this.timer
                 && timer.as_mut().poll(cx).is_ready()
             {
-                this.timer = None;
                 is_due = true;
             }
             if !is_due {
@@ -337,3 +336,6 @@ impl fmt::Debug for Endpoints {
         f.debug_struct("Endpoints").field("listed", &listed).field("open", &open).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -211,6 +211,10 @@ mod tests {
         let two = pool(&[false, false]);
         assert!((0..200).all(|seed| pick(&two, Some(0), &mut Random(seed)) == Some(1)));
         assert_eq!(pick(&two[..1], Some(0), &mut Random(1)), Some(0));
+        // Load matters less than another server.
+        let mut idle = pool(&[false, false, false]);
+        idle[0].load = 0;
+        assert!((0..200).all(|seed| pick(&idle, Some(0), &mut Random(seed)) != Some(0)));
         let mut standby = pool(&[true, false]);
         standby[1].priority = 7;
         assert_eq!(drawn(&standby), [1].into());

@@ -162,6 +162,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::trace::log::Log;
 
     fn poll(servers: &mut Servers) -> Poll<Option<usize>> {
         let list = Pin::new(servers).poll_next(&mut Context::from_waker(Waker::noop()));
@@ -205,5 +206,17 @@ mod tests {
         let (sender, mut servers) = Servers::channel();
         drop(sender);
         assert_eq!((poll(&mut servers), poll(&mut servers)), (Poll::Ready(None), Poll::Ready(None)));
+    }
+
+    /// Skipped servers are reported.
+    #[test]
+    fn skipped_servers_are_reported() {
+        Log::of(|log| {
+            let (sender, _servers) = Servers::channel();
+            for (len, is_reported) in [(ServersSender::MAX_URL_LEN, false), (ServersSender::MAX_URL_LEN + 1, true)] {
+                sender.set(["x".repeat(len)]);
+                assert_eq!(log.take_messages().len(), usize::from(is_reported), "{len}");
+            }
+        });
     }
 }

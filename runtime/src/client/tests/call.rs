@@ -1,16 +1,21 @@
 #![allow(clippy::unwrap_used)]
 
+use std::{sync::Arc, task::Poll};
+
 use bytes::Bytes;
 
+use super::fakes::*;
 use crate::{
     client::{
         call::{self, CallOptions, CallTarget},
+        channel::Channel,
         error::CallError,
+        reconnect::Reconnect,
     },
-    engine::{ChunkItems, FormatChoice, FormatReason, IncomingReply, MessageFormat, MessagePayload},
+    engine::IncomingReply,
     rpc::{ReplyHeader, RpcError},
     service::{Procedure, ReplyBounds},
-    xdr::{DecodeLimits, FlatSink, XdrDecode as _, XdrEncode as _},
+    xdr::{DecodeError, DecodeLimits, Decoder, EncodeError, Sink, XdrDecode, XdrEncode, XdrType},
 };
 
 struct Plain;
@@ -64,19 +69,6 @@ fn reply_limits() {
     }
 }
 
-fn reply(header: &ReplyHeader, results: &[u32]) -> IncomingReply {
-    let mut message = Vec::new();
-    header.encode(&mut FlatSink::new(&mut message)).unwrap();
-    results.iter().for_each(|word| word.encode(&mut FlatSink::new(&mut message)).unwrap());
-    IncomingReply {
-        payload: MessagePayload::Long(Bytes::from(message)),
-        writes: ChunkItems::new(),
-        format: MessageFormat::default(),
-        reason: FormatReason::default(),
-        call: FormatChoice::default(),
-    }
-}
-
 /// A reply has exactly one result.
 #[test]
 fn results_are_complete() {
@@ -89,4 +81,77 @@ fn results_are_complete() {
     }
     let error = decode(&reply(&ReplyHeader::failure(7, RpcError::SystemError), &[])).unwrap_err();
     assert!(matches!(error, CallError::Rpc { procedure: "P", source: RpcError::SystemError }), "{error:?}");
+}
+
+/// An eligible item that is not kept as `Bytes`. Its length is a multiple of four.
+struct Item(Bytes);
+
+impl XdrType for Item {
+    const MIN_LEN: usize = 4;
+    const MAX_LEN: Option<u64> = None;
+    const MAX_INLINE: Option<u64> = Some(4);
+    const MAX_DDP_ITEMS: Option<u32> = Some(1);
+}
+
+impl XdrEncode for Item {
+    fn encoded_len(&self) -> usize {
+        4 + self.0.len()
+    }
+
+    fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
+        sink.put_u32(self.0.len() as u32);
+        if sink.would_reduce(self.0.len()) {
+            sink.reduce(&self.0);
+        } else {
+            sink.keep(self.0.len());
+            sink.put(&self.0);
+        }
+        Ok(())
+    }
+}
+
+impl XdrDecode for Item {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        decoder.take_u32().map(|_| Self(Bytes::new()))
+    }
+}
+
+struct Put;
+
+impl Procedure for Put {
+    const PROGRAM: u32 = 1;
+    const VERSION: u32 = 1;
+    const NUMBER: u32 = 2;
+    const NAME: &'static str = "PUT";
+    const IDEMPOTENT: bool = false;
+    type Args = Item;
+    type Reply = ();
+    fn reply_bounds(_: &Item) -> ReplyBounds {
+        ReplyBounds::default()
+    }
+}
+
+/// Eligible items that are too short to be reduced are counted.
+#[test]
+fn short_items_are_copied() {
+    let link = link(0);
+    let channel = Channel::over(None, Arc::clone(&link), config(), Reconnect::Never);
+    for (len, copied) in [(64, 64), (4, 68), (1 << 16, 68)] {
+        let item = Item(vec![0; len].into());
+        let mut call = Box::pin(channel.call::<Put>(&item, CallOptions::new()));
+        assert!(poll(&mut call).is_pending());
+        assert_eq!(channel.counters().copied_eligible_bytes, copied);
+    }
+}
+
+/// A landing buffer needs a result for it.
+#[test]
+fn superfluous_landing_buffers() {
+    let channel = Channel::over(None, link(0), config(), Reconnect::Never);
+    let options = CallOptions::new().landing(vec![0; 8].into());
+    let mut call = Box::pin(channel.call::<Plain>(&(), options));
+    match poll(&mut call) {
+        Poll::Ready(Err(CallError::Landing { index: 0, len: 8, needed: 0, .. })) => {}
+        other => panic!("{other:?}"),
+    }
 }

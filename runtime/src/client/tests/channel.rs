@@ -1,129 +1,26 @@
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    collections::VecDeque,
-    future::{pending, ready},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::fakes::*;
 use crate::{
     client::{
         call::CallOptions,
         channel::Channel,
-        dial::{Dial, DialFuture, DialRules},
         error::{CallError, ConnectError},
         invoke::Invoke as _,
         link::ChannelLink,
         pool::ChannelPool,
         reconnect::Reconnect,
     },
-    config::ConnectionConfig,
-    driver::DriverPort,
-    engine::CloseReason,
+    driver::{CommandQueue, DriverPort},
+    engine::{CloseReason, NegotiationFailure},
     provider::DisconnectReason,
-    service::{Procedure, ReplyBounds},
-    session::{ChannelConfig, ChannelInfo},
+    session::ChannelInfo,
     transport::Transport,
 };
-
-/// The outcome of an attempt to connect.
-#[derive(Clone, Copy)]
-enum Outcome {
-    /// A connection over the path with this rank.
-    Connects(usize),
-    Fails,
-    Hangs,
-}
-
-/// Attempts to connect, the last of which repeats.
-#[derive(Clone)]
-struct Script(Arc<Mutex<Scripted>>);
-
-struct Scripted {
-    outcomes: VecDeque<Outcome>,
-    /// When each attempt began, and the rank that it had to improve.
-    attempts: Vec<(Instant, Option<usize>)>,
-    /// The latest connection.
-    port: Option<Arc<DriverPort>>,
-}
-
-impl Script {
-    fn new(outcomes: impl IntoIterator<Item = Outcome>) -> Self {
-        Self(Arc::new(Mutex::new(Scripted {
-            outcomes: outcomes.into_iter().collect(),
-            attempts: Vec::new(),
-            port: None,
-        })))
-    }
-
-    fn next(&self, rank: Option<usize>) -> DialFuture<'static> {
-        let mut script = self.0.lock().unwrap();
-        script.attempts.push((Instant::now(), rank));
-        let outcome = script.outcomes.pop_front().unwrap();
-        if script.outcomes.is_empty() {
-            script.outcomes.push_back(outcome);
-        }
-        match outcome {
-            Outcome::Connects(rank) => {
-                let link = link(rank);
-                script.port = Some(Arc::clone(&link.port));
-                Box::pin(ready(Ok(link)))
-            }
-            Outcome::Fails => Box::pin(ready(Err(ConnectError::Overtaken { after: Duration::ZERO }))),
-            Outcome::Hangs => Box::pin(pending()),
-        }
-    }
-
-    fn port(&self) -> Arc<DriverPort> {
-        self.0.lock().unwrap().port.clone().unwrap()
-    }
-
-    /// Returns the ranks of the attempts since the last question.
-    fn ranks(&self) -> Vec<Option<usize>> {
-        self.0.lock().unwrap().attempts.drain(..).map(|(_, rank)| rank).collect()
-    }
-}
-
-impl Dial for Script {
-    fn dial<'a>(&'a self, _: &'a Arc<ChannelConfig>, _: DialRules) -> DialFuture<'a> {
-        self.next(None)
-    }
-
-    fn dial_better<'a>(&'a self, rank: usize, _: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a> {
-        assert!(rules.must_answer, "calls leave a connection that works");
-        self.next(Some(rank))
-    }
-}
-
-fn link(rank: usize) -> Arc<ChannelLink> {
-    let port = Arc::new(DriverPort::new(1));
-    let link = ChannelLink::new(port, ChannelInfo::unconnected(Transport::Tcp), false).dialed(None);
-    link.set_rank(rank);
-    Arc::new(link)
-}
-
-fn config() -> Arc<ChannelConfig> {
-    Arc::new(ChannelConfig::new(ConnectionConfig::default(), 1))
-}
-
-/// Closes a channel with this connection.
-async fn close(channel: &Channel, port: &DriverPort) {
-    let closing = tokio::spawn({
-        let channel = channel.clone();
-        async move { channel.close().await }
-    });
-    sleep(Duration::from_millis(1)).await;
-    assert!(!closing.is_finished());
-    port.close(&CloseReason::Disconnected(DisconnectReason::Local));
-    closing.await.unwrap();
-}
-
-fn lazy(script: &Script, reconnect: Reconnect) -> Channel {
-    Channel::lazy(Box::new(script.clone()), Transport::Tcp, config(), reconnect)
-}
 
 /// A channel over a path that is not the best looks for better ones, with pauses that double, until it has the best or is closed.
 #[tokio::test(start_paused = true)]
@@ -190,6 +87,12 @@ async fn late_calls_know_the_last_error() {
     };
     let script = Script::new([Outcome::Fails, Outcome::Hangs]);
     assert!(late(&lazy(&script, Reconnect::on_demand())).await);
+    // The connection that was lost meanwhile is no failed attempt.
+    let script = Script::new([Outcome::Fails, Outcome::Connects(0), Outcome::Hangs]);
+    let channel = lazy(&script, Reconnect::on_demand());
+    channel.connected(|_| {}).await.unwrap();
+    lose(&script.port());
+    assert!(!late(&channel).await);
     let script = Script::new([Outcome::Hangs]);
     let channel = lazy(&script, Reconnect::on_demand());
     assert!(!late(&channel).await);
@@ -200,21 +103,6 @@ async fn late_calls_know_the_last_error() {
     drop(channel);
     sleep(Duration::from_millis(1)).await;
     assert!(Arc::strong_count(&script.0) < held && Arc::strong_count(&script.0) == 1);
-}
-
-struct Harmful;
-
-impl Procedure for Harmful {
-    const PROGRAM: u32 = 1;
-    const VERSION: u32 = 1;
-    const NUMBER: u32 = 1;
-    const NAME: &'static str = "HARMFUL";
-    const IDEMPOTENT: bool = false;
-    type Args = ();
-    type Reply = ();
-    fn reply_bounds((): &()) -> ReplyBounds {
-        ReplyBounds::default()
-    }
 }
 
 /// A call that was not sent moves to another connection, even if it must not be executed twice.
@@ -243,4 +131,40 @@ async fn unsent_calls_move_to_other_connections() {
     drop(pool);
     sleep(Duration::from_millis(1)).await;
     assert_eq!(Arc::strong_count(&script.0), 1);
+}
+
+/// A channel that never connects again does so once, after a failed negotiation of versions.
+#[tokio::test(start_paused = true)]
+async fn the_fallback_is_the_last_connection() {
+    let script = Script::new([Outcome::Connects(0)]);
+    let first = link_to(([192, 0, 2, 4], 1).into());
+    let port = Arc::clone(&first.port);
+    let channel = Channel::dialed(Box::new(script.clone()), first, config(), Reconnect::Never);
+    let call = tokio::spawn({
+        let channel = channel.clone();
+        async move { channel.call::<Harmful>(&(), CallOptions::new()).await }
+    });
+    settle().await;
+    port.close(&CloseReason::NegotiationFailed { why: NegotiationFailure::NoCommonVersion, versions: None });
+    settle().await;
+    assert_eq!((call.is_finished(), script.ranks()), (false, vec![None]));
+    lose(&script.port());
+    call.await.unwrap().unwrap_err();
+    let (args, options) = ((), CallOptions::new());
+    timeout(Duration::from_secs(1), channel.call::<Harmful>(&args, options)).await.unwrap().unwrap_err();
+    assert_eq!(script.ranks(), []);
+}
+
+/// A channel over the connection of another one does not close it.
+#[tokio::test(start_paused = true)]
+async fn borrowed_connections_stay_open() {
+    let port = Arc::new(DriverPort::new(1));
+    let link = ChannelLink::new(Arc::clone(&port), ChannelInfo::unconnected(Transport::Tcp), false);
+    port.hold();
+    let channel = Channel::over(None, Arc::new(link), config(), Reconnect::Never);
+    timeout(Duration::from_secs(1), channel.close()).await.unwrap();
+    assert!(!port.is_closed() && !channel.is_connected());
+    let mut commands = CommandQueue::default();
+    port.take(&mut commands);
+    assert!(commands.is_empty());
 }

@@ -1,4 +1,7 @@
-use std::time::Duration;
+use std::{
+    io::{self, ErrorKind},
+    time::Duration,
+};
 
 use tokio::time::{Instant, advance};
 
@@ -58,5 +61,26 @@ fn attempts_that_were_sent() {
     ] {
         let text = error.to_string();
         assert_eq!(format!("{:?}", error.into_sent()), format!("{sent:?}"), "{text}");
+    }
+}
+
+/// The hint follows from the error.
+#[test]
+fn hints() {
+    for (kind, hint) in [(ErrorKind::ConnectionRefused, true), (ErrorKind::HostUnreachable, false)] {
+        let error = ConnectError::Setup { peer: ([127, 0, 0, 1], 1).into(), source: io::Error::from(kind).into() };
+        assert_eq!(error.to_string().contains("start the server"), hint, "{error}");
+    }
+}
+
+/// Time may help a server that was slow, and no other TLS error.
+#[cfg(feature = "tls")]
+#[test]
+fn tls_errors_are_permanent() {
+    use crate::tls::TlsError;
+
+    for (error, is_permanent) in [(TlsError::NoAlpn, true), (TlsError::TimedOut(Duration::ZERO), false)] {
+        let error = ConnectError::Setup { peer: ([127, 0, 0, 1], 1).into(), source: error.into() };
+        assert_eq!(error.is_permanent(), is_permanent, "{error:?}");
     }
 }
