@@ -33,6 +33,8 @@ pub(crate) struct File {
     pub(crate) spellings: Vec<(String, Primitive)>,
     /// `%` lines, without the `%`.
     pub(crate) passed_through: Vec<Ident>,
+    /// Hints of eligibility (`pragma pages`), as statements of a binding.
+    pub(crate) hints: Vec<Statement>,
     /// Words of definitions that could not be parsed. A missing name among them is not reported as another error.
     pub(crate) failed_words: HashSet<String>,
     /// Uses of dialects. They are accepted, and reported in strict mode.
@@ -141,6 +143,8 @@ pub(crate) struct Annotation {
     pub(crate) args: Vec<(Option<Ident>, ExprNode)>,
     /// The source range of the annotation.
     pub(crate) span: Span,
+    /// `true` if another compiler's construct implies the annotation. It then has no effect where it is not allowed.
+    pub(crate) is_hint: bool,
 }
 
 /// A statement of a `.ulb` file: `keyword [procedure:] path, ... [name] [= expr]`.

@@ -69,8 +69,11 @@ fn check_reports_errors_of_every_file() {
     assert!(said.contains("error[E0002]") && said.contains("--> b.x:1:18"), "{said}");
     assert!(!said.contains('\u{1b}'), "colours without a terminal");
     let together = Place::new(&[("a.x", "struct a { b c; };"), ("b.x", "struct b { int c; };")]);
-    assert_eq!(together.run(&["check", "a.x", "b.x"]).status.code(), Some(1));
-    assert_eq!(together.run(&["check", "--together", "a.x", "b.x"]).status.code(), Some(0));
+    let apart = together.run(&["check", "a.x", "b.x"]);
+    assert_eq!(apart.status.code(), Some(0));
+    assert!(text(&apart.stderr).contains("warning[W0005]: `b`: taken from `b.x`"), "{}", text(&apart.stderr));
+    let output = together.run(&["check", "--together", "a.x", "b.x"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
 /// The output `-` is standard output.
@@ -197,6 +200,26 @@ fn fmt_filters() {
 }
 
 #[test]
+fn explain_prints_the_page_of_a_diagnostic() {
+    let place = Place::new(&[("store.x", STORE)]);
+    for code in ["E0208", "e0208"] {
+        let output = place.run(&["explain", code]);
+        let page = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(
+            page.starts_with("E0208: unbounded reply\n\nThe requester provides") && !page.contains("E0209"),
+            "{page}"
+        );
+    }
+    let unknown = place.run(&["explain", "E9999"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("there is no diagnostic E9999"));
+    // A file takes precedence.
+    fs::write(place.path("E0208"), STORE).unwrap();
+    assert!(text(&place.run(&["explain", "E0208"]).stdout).starts_with("<!"));
+}
+
+#[test]
 fn explain_writes_a_page() {
     let place = Place::new(&[("store.x", STORE)]);
     let output = place.run(&["explain", "store.x", "-o", "store.html"]);
@@ -296,14 +319,21 @@ fn gen_strips_prefixes_of_enumerations() {
 fn gen_needs_no_maximum_without_a_client() {
     let text_of = "struct r { opaque data<>; }; program P { version V { r GET(void) = 1; } = 1; } = 1;";
     let place = Place::new(&[("p.x", text_of)]);
-    let refused = place.run(&["gen", "p.x"]);
+    for flags in [&["gen", "p.x"][..], &["gen", "p.x", "--no-server"]] {
+        let assumed = place.run(flags);
+        assert_eq!(assumed.status.code(), Some(0));
+        assert!(text(&assumed.stderr).contains("warning[W0004]"));
+        assert!(text(&assumed.stdout).contains("ReplyBounds::new(65536, &[])"));
+    }
+    fs::write(place.path("p.ulb"), "port P = 20000;").unwrap();
+    let refused = place.run(&["gen", "p.x", "--ulb", "p.ulb"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("error[E0208]"));
-    assert_eq!(place.run(&["gen", "p.x", "--no-server"]).status.code(), Some(1));
     for flag in ["--types-only", "--no-client"] {
         let output = place.run(&["gen", "p.x", flag]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let rust = text(&output.stdout);
+        assert_eq!(text(&output.stderr), "");
         assert!(rust.contains("ReplyBounds::new(4294967295, &[])"), "{rust}");
         assert_eq!(rust.contains("VServer"), flag == "--no-client");
         assert!(!rust.contains("VClient"), "{rust}");
@@ -338,7 +368,7 @@ fn unknown_names_are_reported_once_with_help() {
         ),
         ("types.x", "typedef int stamp;\n"),
     ]);
-    let said = text(&place.run(&["check", "a.x"]).stderr);
+    let said = text(&place.run(&["check", "--strict", "a.x"]).stderr);
     for part in [
         "-D 'MAX_LEN=64'",
         "typedef opaque netobj<1024>;",

@@ -13,6 +13,7 @@ Examples:
   xdrgen gen blobstore.x -o src/blobstore.rs    generate types, codecs, client and server in Rust
   xdrgen ulb blobstore.x                        show what RDMA transfers, and message sizes
   xdrgen explain blobstore.x -o blobstore.html  document types and procedures in an HTML page
+  xdrgen explain E0208                          explain a diagnostic
   xdrgen fmt blobstore.x                        format in place
   xdrgen strip blobstore.x > plain.x            remove annotations, for other XDR tools
   xdrgen gen nfs3.x --ulb nfs3.ulb              use a binding in a separate file
@@ -81,7 +82,7 @@ pub(crate) enum Command {
     /// Prints a specification without annotations, as plain XDR (RFC 4506 and RFC 5531). Keeps comments.
     Strip(Strip),
     /// Writes an HTML page that explains a specification: wire format of the types, procedures, and how each item is
-    /// transferred.
+    /// transferred. With the code of a diagnostic in place of a file, prints the page of the diagnostic.
     Explain(Explain),
     /// Formats specifications in place. Keeps comments and preprocessor lines.
     Fmt(Fmt),
@@ -218,7 +219,7 @@ pub(crate) struct Strip {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The page is a single self-contained HTML file. Several input files form one specification.\n\n\
-    Example:\n  xdrgen explain nfs3.x --ulb nfs3.ulb -o nfs3.html"
+    Examples:\n  xdrgen explain nfs3.x --ulb nfs3.ulb -o nfs3.html\n  xdrgen explain E0208"
 )]
 pub(crate) struct Explain {
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use rpcrdma_xdrgen::{
+    diag::Code,
     emit::{Borrow, EmitOptions, emit},
     extract::{Amendments, ExtractOptions, extract_with},
     table,
@@ -131,10 +132,26 @@ pub(crate) fn strip(strip: &Strip, format: DiagnosticFormat) -> Result<(), CliEr
 }
 
 pub(crate) fn explain(explain: &Explain, format: DiagnosticFormat) -> Result<(), CliError> {
+    if let [word] = explain.input.files.as_slice()
+        && let Some(code) = word.to_str().filter(|word| is_code(word))
+        && !word.exists()
+    {
+        let found = Code::find(code).ok_or_else(|| CliError {
+            message: format!("error: there is no diagnostic {code}; ERRORS.md lists all\n"),
+            code: WRONG_USAGE,
+        })?;
+        return output::write(explain.output.as_deref(), &format!("{}\n", found.explanation()));
+    }
     let compiled = compile(&compiler(&explain.input.files, &explain.input), format)?;
     let names = explain.input.files.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let title = explain.title.clone().unwrap_or_else(|| names.collect::<Vec<_>>().join(", "));
     output::write(explain.output.as_deref(), &rpcrdma_xdrgen::explain(&compiled.spec, &title))
+}
+
+/// Returns `true` for a word of the form `E0101`.
+fn is_code(word: &str) -> bool {
+    let digits = word.strip_prefix(['E', 'W', 'e', 'w']).unwrap_or_default();
+    digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 pub(crate) fn ulb(ulb: &Ulb, format: DiagnosticFormat) -> Result<(), CliError> {

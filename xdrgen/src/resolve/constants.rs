@@ -410,6 +410,14 @@ impl<'a> Constants<'a> {
         }
     }
 
+    /// Returns the value of the enumerator `name` of the enumeration `of`. Other enumerations may have the same name for one.
+    pub(super) fn enumerator_named(&self, of: &str, name: &str) -> Option<i128> {
+        match self.states.get(*self.scoped.get(&(of, name))?) {
+            Some(VisitState::Done(value)) => *value,
+            _ => None,
+        }
+    }
+
     /// Returns all names with their values.
     pub(super) fn into_values(self) -> HashMap<String, i128> {
         let value = |(name, _): (&&str, &usize)| Some(((*name).to_owned(), self.get(name)?));

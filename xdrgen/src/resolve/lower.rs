@@ -238,7 +238,14 @@ impl<'a> Lowering<'a> {
         case: &'b Value,
         values: &mut HashMap<i64, &'b Span>,
     ) -> Option<Case> {
-        let number = self.types.constants.number(case, self.types.out)?;
+        let number = match (kind, &case.kind) {
+            (Some(Discriminant::Enum(_, of)), ValueKind::Name(name)) => self.types.constants.enumerator_named(of, name),
+            _ => None,
+        };
+        let number = match number {
+            Some(number) => number,
+            None => self.types.constants.number(case, self.types.out)?,
+        };
         let label = match &case.kind {
             ValueKind::Name(name) => name.rsplit("::").next().unwrap_or(name).to_owned(),
             _ => number.to_string(),

@@ -19,7 +19,7 @@ pub(super) fn facts(
 ) -> Vec<StatedFact> {
     let fact = |(place, annotation): &(AnnotationPlace, Annotation)| {
         let kind = kind(spec, *place, annotation, constants).map_err(|diagnostic| out.push(*diagnostic)).ok()?;
-        Some(StatedFact { kind, place: *place, span: annotation.span.clone() })
+        Some(StatedFact { kind, place: *place, span: annotation.span.clone(), is_hint: annotation.is_hint })
     };
     marks.iter().filter_map(fact).collect()
 }

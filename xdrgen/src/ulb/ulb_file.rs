@@ -41,6 +41,20 @@ pub(super) fn facts(
     facts
 }
 
+/// Returns the facts of `hints`. A hint that names nothing in the specification has no effect.
+pub(super) fn hinted(
+    spec: &Spec,
+    hints: &[Statement],
+    constants: &HashMap<String, i128>,
+    out: &mut Vec<Diagnostic>,
+) -> Vec<StatedFact> {
+    let mut problems = Vec::new();
+    let mut found = facts(spec, hints, constants, &mut problems);
+    found.iter_mut().for_each(|fact| fact.is_hint = true);
+    out.extend(problems.into_iter().map(|problem| Diagnostic { code: Code::NoEffect, ..problem }));
+    found
+}
+
 struct Binder<'a> {
     spec: &'a Spec,
     constants: &'a HashMap<String, i128>,
@@ -60,7 +74,7 @@ impl<'a> Binder<'a> {
             let message = format!("`{keyword}` does not accept `PROCEDURE:` before the item");
             return Err(Box::new(Diagnostic::new(Code::BadArguments, message).at(&procedure.span, "")));
         }
-        let fact = |place, kind| StatedFact { kind, place, span: statement.span.clone() };
+        let fact = |place, kind| StatedFact { kind, place, span: statement.span.clone(), is_hint: false };
         let each = |place: &dyn Fn(&Path) -> SidecarResult<AnnotationPlace>, kind: FactKind| {
             statement.paths.iter().map(|path| Ok(fact(place(path)?, kind.clone()))).collect()
         };
