@@ -256,6 +256,8 @@ fn siblings(directory: &Path, loader: &Loader) -> Vec<Sibling> {
     let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let read: HashSet<PathBuf> = loader.files.iter().map(|path| canonical(path)).collect();
     let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    // Messages show the path as the user would write it.
+    let entries = entries.map(|path| path.strip_prefix(".").map(Path::to_owned).unwrap_or(path));
     let mut paths: Vec<PathBuf> = entries
         .filter(|path| path.extension().is_some_and(|extension| extension == "x") && !read.contains(&canonical(path)))
         .collect();

@@ -8,7 +8,6 @@ use super::{Builder, Rule};
 use crate::{
     ast::{Ident, Path, Statement},
     diag::{Code, Diagnostic},
-    did_you_mean,
 };
 
 /// The pragmas. All except the last two have no effect.
@@ -33,13 +32,12 @@ impl Builder<'_, '_> {
         let keyword = keyword?;
         let word = keyword.text.as_str();
         if !PRAGMAS.contains(&word) {
-            let mut diagnostic = Diagnostic::new(Code::BadAnnotation, format!("there is no pragma `{word}`"))
-                .at(&keyword.span, "unknown")
-                .note("pragmas are big_endian, exclude, header, pages, public and skip");
-            if let Some(known) = did_you_mean::of(word, PRAGMAS.into_iter()) {
-                diagnostic = diagnostic.help(format!("did you mean `{known}`?")).suggest(&keyword.span, known);
-            }
-            self.diagnostics.push(diagnostic);
+            self.diagnostics.push(
+                Diagnostic::new(Code::BadAnnotation, format!("there is no pragma `{word}`"))
+                    .at(&keyword.span, "unknown")
+                    .list("pragmas", PRAGMAS.into_iter())
+                    .did_you_mean(word, &keyword.span, PRAGMAS.into_iter()),
+            );
             return None;
         }
         let is_hint = HINTS.contains(&word);

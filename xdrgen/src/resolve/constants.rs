@@ -418,6 +418,12 @@ impl<'a> Constants<'a> {
         }
     }
 
+    /// Lists the enumerators of `of` for the error about `name`, and suggests a similar one.
+    pub(super) fn list_enumerators(&self, error: Diagnostic, of: &str, name: &str, at: &Span) -> Diagnostic {
+        let known = || self.nodes.iter().filter(|node| node.of == Some(of)).map(|node| node.name.text.as_str());
+        error.list(&format!("enumerators of `{of}`"), known()).did_you_mean(name, at, known())
+    }
+
     /// Returns all names with their values.
     pub(super) fn into_values(self) -> HashMap<String, i128> {
         let value = |(name, _): (&&str, &usize)| Some(((*name).to_owned(), self.get(name)?));

@@ -244,7 +244,20 @@ impl<'a> Lowering<'a> {
         };
         let number = match number {
             Some(number) => number,
-            None => self.types.constants.number(case, self.types.out)?,
+            None => {
+                let mut found = Vec::new();
+                let number = self.types.constants.number(case, &mut found);
+                for mut error in found {
+                    if error.code == Code::UnknownConstant && matches!(kind, Some(Discriminant::Enum(..))) {
+                        // An enumerator of another type would not help.
+                        error.suggestions.clear();
+                        error.helps.clear();
+                        error = self.with_enumerators(error, kind, case);
+                    }
+                    self.types.out.push(error);
+                }
+                number?
+            }
         };
         let label = match &case.kind {
             ValueKind::Name(name) => name.rsplit("::").next().unwrap_or(name).to_owned(),
@@ -263,11 +276,11 @@ impl<'a> Lowering<'a> {
         };
         let Some(value) = fits else {
             let which = if label == number.to_string() { String::new() } else { format!(" (which is {number})") };
-            self.types.out.push(
-                Diagnostic::new(Code::BadCase, format!("`{label}`{which} is not a value of {what}"))
-                    .at(&case.span, "not a value of the discriminant")
-                    .note("each case is a value of the discriminant's type (RFC 4506 §4.15)"),
-            );
+            let diagnostic = Diagnostic::new(Code::BadCase, format!("`{label}`{which} is not a value of {what}"))
+                .at(&case.span, "not a value of the discriminant")
+                .note("each case is a value of the discriminant's type (RFC 4506 §4.15)");
+            let diagnostic = self.with_enumerators(diagnostic, kind, case);
+            self.types.out.push(diagnostic);
             return None;
         };
         // An enumerator out of range has already been reported.
@@ -284,5 +297,21 @@ impl<'a> Lowering<'a> {
             return None;
         }
         Some(Case { label, value })
+    }
+
+    /// Lists the enumerators of the discriminant for the error about a case, and suggests a similar one.
+    fn with_enumerators(&self, error: Diagnostic, kind: Option<&Discriminant<'_>>, case: &Value) -> Diagnostic {
+        /// Maximum number of errors with a list. Each list visits all constants.
+        const MAX_LISTS: usize = 50;
+        match kind {
+            Some(Discriminant::Enum(_, of)) if self.types.out.len() < MAX_LISTS => {
+                let name = match &case.kind {
+                    ValueKind::Name(name) => name,
+                    _ => "",
+                };
+                self.types.constants.list_enumerators(error, of, name, &case.span)
+            }
+            _ => error,
+        }
     }
 }
