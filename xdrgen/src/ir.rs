@@ -155,6 +155,8 @@ pub struct Field {
     pub ddp: Option<Ddp>,
     /// `true` if the value must be boxed to have a finite size.
     pub boxed: bool,
+    /// The constant that the declaration names as its length or maximum.
+    pub length: Option<ItemId>,
 }
 
 /// The annotation of an item that is eligible for direct data placement (RFC 8166 §6.1).

@@ -77,7 +77,10 @@ fn shadowed_names_use_absolute_paths() {
 #[test]
 fn markup_in_comments_is_escaped() {
     for (comment, markdown) in [
-        ("a [link] and `code`", "a \\[link\\] and \\`code\\`"),
+        ("a [link] and `code`", "a \\[link\\] and `code`"),
+        ("`a_b*`, [x], `c`.", "`a_b*`, \\[x\\], `c`."),
+        ("`quoted' and `this'", "\\`quoted' and \\`this'"),
+        ("one ` and `` two", "one \\` and \\`\\` two"),
         ("snake_case stays, _this_ too", "snake_case stays, \\_this\\_ too"),
         ("# heading", "\\# heading"),
         ("- list", "\\- list"),
@@ -136,6 +139,39 @@ fn options_select_the_generated_code() {
     assert!(["client", "server", "std::"].iter().all(|name| !types.contains(name)), "{types}");
     let other = with(|options| options.runtime = syn::parse_quote!(crate::rt));
     assert!(other.contains("use crate::rt::{client, server, service};") && !other.contains("rpcrdma::"));
+}
+
+#[test]
+fn generic_arguments_stay_on_the_line_of_the_call() {
+    let text = generated(
+        "struct a { int x; opaque y[4]; string z<9>; };
+         program P { version V { a A_PROCEDURE_WITH_A_VERY_LONG_NAME_INDEED(a, string, int) = 1; } = 1; } = 1;",
+    );
+    assert!(!text.lines().any(|line| line.ends_with("::<")), "{text}");
+    assert!(text.contains("invoke::<AProcedureWithAVeryLongNameIndeed>("), "{text}");
+    assert!(text.contains("xdr::put_run::<8, _>("), "{text}");
+}
+
+#[test]
+fn lengths_are_the_names_of_constants() {
+    let text = generated(
+        "const BLOB_MAX = 1048576; const unsigned int NAME_MAX = 255; const hyper WIDE = 7; enum e { LEN = 3 }; const BIG = 5000;
+         struct a { opaque b<BLOB_MAX>; string c<NAME_MAX>; int d<WIDE>; int e<LEN>; opaque f[BIG]; opaque g<BLOB_MAX - 1>; };
+         program P { version V { void PUT(opaque<BLOB_MAX>, int) = 1; } = 1; } = 1;",
+    );
+    let code: String = text.split_whitespace().collect();
+    for call in [
+        "put_opaque(sink,&self.b,BLOB_MAX)",
+        "put_opaque(sink,&self.c,NAME_MAX)",
+        "take_string(decoder,NAME_MAX)",
+        "put_array(sink,&self.d,7)",
+        "put_array(sink,&self.e,3)",
+        "put_opaque_exact(sink,&self.f,BIG)",
+        "put_opaque(sink,&self.g,1048575)",
+        "super::BLOB_MAX",
+    ] {
+        assert!(code.contains(call), "{call}: {text}");
+    }
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl<'a> Lowering<'a> {
 
     /// Returns the text at `span` without annotations.
     pub(super) fn text(&self, span: &Span) -> String {
-        let text = self.sources.get(span.file).map(|source| source.text().as_ref()).unwrap_or_default();
+        let Some(source) = self.sources.get(span.file) else { return String::new() };
+        let text = source.text();
         let file = self.files.iter().find(|file| file.source == span.file);
         let (annotations, excluded) =
             file.map(|file| (file.annotations.as_slice(), file.excluded.as_slice())).unwrap_or_default();
@@ -76,7 +77,8 @@ impl<'a> Lowering<'a> {
             merged = both;
             &merged
         };
-        let start = text.get(..span.range.start).map_or(0, |before| before.rfind('\n').map_or(0, |n| n + 1));
+        // A search for the start of the line would take quadratic time if all definitions are on one.
+        let (_, start) = source.line_start(span.range.start);
         let indent = text.get(start..span.range.start).unwrap_or_default();
         let text = without(text, &span.range, annotations);
         // White space before the definition is the indentation of its first line.
@@ -176,7 +178,8 @@ impl<'a> Lowering<'a> {
         };
         // After an error, the type does not matter.
         let ty = self.types.ty(declaration).unwrap_or(Type::Base(Base::Int));
-        Field { name, doc: declaration.doc.clone(), ty, ddp: None, boxed: false }
+        let length = self.types.length_constant(declaration);
+        Field { name, doc: declaration.doc.clone(), ty, ddp: None, boxed: false, length }
     }
 
     fn union(&mut self, id: ItemId, name: &Name, body: &UnionBody) -> Union {
