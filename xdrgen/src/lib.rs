@@ -95,7 +95,7 @@
 //! | lines for the C compiler | `%#include <rpc/rpc.h>`; `%#define N 20` declares `N` if nothing else does |
 //! | preprocessor lines for constants, types, files and conditions | `#define N 3`, `#define T unsigned int`, `#include "types.x"` ([`Compiler::include_dir`]), `#if A > 2 && !defined(B)` ([`Compiler::define`]) |
 //! | line comments | `// comment` |
-//! | C types | `unsigned`, `char`, `short`, `long`, `long long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
+//! | C types | `unsigned`, `char` (`i8` in Rust), `short` (`i16`), `long` (32 bits), `long long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
 //! | strings without a maximum | `string name` |
 //! | typedefs with the new name first | `typedef number unsigned int`, `typedef new old` |
 //! | namespaces, which the compiler ignores | `namespace a::b { ... }` |

@@ -245,6 +245,19 @@ fn computed_constants_have_one_value_or_an_error() {
 }
 
 #[test]
+fn constants_and_cases_of_shorter_integers_are_checked() {
+    for (text, code) in [
+        ("const unsigned char A = 256;", Code::OutOfRange),
+        ("const short A = 32768;", Code::OutOfRange),
+        ("union u switch (char k) { case 128: void; };", Code::BadCase),
+        ("union u switch (u_char k) { case -1: void; };", Code::BadCase),
+    ] {
+        assert_eq!(codes(&compiler(text).compile().unwrap_err()), [code], "{text}");
+    }
+    spec(&compiler("const unsigned char A = 255; typedef char c; union u switch (c k) { case -128: void; };"));
+}
+
+#[test]
 fn the_discriminant_decides_between_enumerators_of_one_name() {
     let enums = "enum a { RED = 0, BLUE = 5 }; enum b { RED = 1, GREEN = 2 }; typedef b c;";
     let labels = |discriminant: &str| {

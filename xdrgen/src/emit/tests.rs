@@ -187,6 +187,53 @@ fn derives_are_added_to_every_type() {
 }
 
 #[test]
+fn derived_arbitrary_respects_lengths() {
+    let spec = compile(
+        "const MAX = 9; typedef opaque name<4>;
+         struct a { opaque b<MAX>; string c<7>; int d<6>; opaque e<>; string f<>; opaque g[5000]; hyper h[600]; int i; };
+         union u switch (bool b) { case TRUE: opaque j<8>; default: void; };",
+    );
+    let options = EmitOptions { derives: vec![syn::parse_quote!(arbitrary::Arbitrary)], ..EmitOptions::default() };
+    let text = emit(&spec, &options).unwrap();
+    let found = text.split("#[arbitrary(with = ").skip(1).map(|rest| rest.split(")]").next().unwrap());
+    let expected = [
+        "arbitrary_opaque::<4>",
+        "arbitrary_opaque::<{MAX}>",
+        "arbitrary_string::<7>",
+        "arbitrary_array::<i32, 6>",
+        "arbitrary_bytes",
+        "arbitrary_opaque_exact::<5000>",
+        "arbitrary_array_exact::<i64, 600>",
+        "arbitrary_opaque::<8>",
+    ];
+    let expected = expected.map(|function| format!("::rpcrdma::xdr::{function}"));
+    assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
+}
+
+#[test]
+fn shorter_integers_of_c_are_shorter_in_rust() {
+    let text = generated(
+        "typedef short s16; struct a { s16 b; unsigned char c; int8_t d[3]; u_short e<4>; char *f; };
+         union u switch (char k) { case 'a': int x; default: void; };
+         struct ok { opaque data<>; };
+         program P { version V { @reply_max(args.c + args.b) ok GET(a) = 1; } = 1; } = 1;",
+    );
+    for part in [
+        "pub type S16 = i16;",
+        "pub b: S16,",
+        "pub c: u8,",
+        "pub d: [i8; 3],",
+        "pub e: Vec<u16>,",
+        "pub f: Option<i8>,",
+        // A case decides.
+        "Default(i32)",
+        "u64::from(args.c).saturating_add(u64::try_from(args.b).unwrap_or(0))",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
 fn large_arrays_are_stored_on_the_heap() {
     let text = generated("struct a { opaque b[4096]; opaque c[4097]; hyper d[512]; hyper e[513]; };");
     for field in ["b: [u8; 4096]", "c: Bytes", "d: [i64; 512]", "e: Vec<i64>"] {

@@ -8,7 +8,7 @@ use super::{
     layout::{Layout, padded},
     names::{NameScope, Std, ident},
 };
-use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, Type};
+use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, ShortInt, Type};
 
 /// The scope of the generated code that refers to items.
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +109,10 @@ impl<'a> View<'a> {
             Base::UInt => quote!(u32),
             Base::Hyper => quote!(i64),
             Base::UHyper => quote!(u64),
+            Base::Short(ShortInt::Char) => quote!(i8),
+            Base::Short(ShortInt::UChar) => quote!(u8),
+            Base::Short(ShortInt::Short) => quote!(i16),
+            Base::Short(ShortInt::UShort) => quote!(u16),
             Base::Float => quote!(f32),
             Base::Double => quote!(f64),
             Base::Quadruple => self.runtime("Quadruple"),

@@ -110,6 +110,7 @@ impl<'a> Lowering<'a> {
             Base::UInt => u32::try_from(number).is_ok(),
             Base::Hyper => i64::try_from(number).is_ok(),
             Base::UHyper => u64::try_from(number).is_ok(),
+            Base::Short(short) => short.holds(number),
             Base::Float | Base::Double | Base::Quadruple | Base::Item(_) => return ConstValue::Int(number),
         };
         if !fits {
@@ -185,9 +186,14 @@ impl<'a> Lowering<'a> {
     fn union(&mut self, id: ItemId, name: &Name, body: &UnionBody) -> Union {
         let mut discriminant = self.field(&body.discriminant, String::new);
         let kind = self.types.discriminant(body);
-        if matches!(kind, Some(Discriminant::UHyper)) {
+        match kind {
             // The size of a union depends on this type. The size of a typedef is not yet known here.
-            discriminant.ty = Type::Base(Base::UHyper);
+            Some(Discriminant::UHyper) => discriminant.ty = Type::Base(Base::UHyper),
+            // No case selects the other values, so the decoder need not refuse them earlier.
+            Some(Discriminant::Short(short)) => {
+                discriminant.ty = Type::Base(if short.is_unsigned() { Base::UInt } else { Base::Int });
+            }
+            _ => {}
         }
         let mut arms = Vec::new();
         let mut default = None;
@@ -269,6 +275,10 @@ impl<'a> Lowering<'a> {
         // Without a valid discriminant, there is nothing to compare with.
         let (fits, what) = match kind.as_ref()? {
             Discriminant::Int => (word(number).map(i64::from), "`int`".to_owned()),
+            Discriminant::Short(short) => {
+                let value = i64::try_from(number).ok().filter(|_| short.holds(number));
+                (value, format!("`{}`", short.text()))
+            }
             Discriminant::UInt => (u32::try_from(number).ok().map(i64::from), "`unsigned int`".to_owned()),
             // The value uses all 64 bits.
             Discriminant::UHyper => (u64::try_from(number).ok().map(u64::cast_signed), "`unsigned hyper`".to_owned()),

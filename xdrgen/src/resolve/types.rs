@@ -10,13 +10,15 @@ use super::{
 use crate::{
     ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
-    ir::{Base, ItemId, Type},
+    ir::{Base, ItemId, ShortInt, Type},
 };
 
 /// The type of a union's discriminant (RFC 4506 §4.15, §6.4).
 pub(super) enum Discriminant<'a> {
     Int,
     UInt,
+    /// One of C's shorter integers.
+    Short(ShortInt),
     /// `unsigned hyper`, which some dialects allow.
     UHyper,
     Bool,
@@ -208,6 +210,7 @@ impl<'a> TypeResolver<'a> {
             match primitive {
                 Some(Primitive::Int) => return Some(Discriminant::Int),
                 Some(Primitive::UInt) => return Some(Discriminant::UInt),
+                Some(Primitive::Short(short)) => return Some(Discriminant::Short(short)),
                 Some(Primitive::UHyper) => {
                     let what = "a union switched by an `unsigned hyper`";
                     self.dialects.push(Dialect::new(&declaration.span, what, "RFC 4506 §4.15"));
@@ -255,6 +258,7 @@ fn of_primitive(primitive: Primitive) -> ResolvedSpecifier {
         Primitive::UInt => Base::UInt,
         Primitive::Hyper => Base::Hyper,
         Primitive::UHyper => Base::UHyper,
+        Primitive::Short(short) => Base::Short(short),
         Primitive::Float => Base::Float,
         Primitive::Double => Base::Double,
         Primitive::Quadruple => Base::Quadruple,

@@ -65,7 +65,10 @@ impl ExprScope<'_> {
         let ty = through_typedefs(self.spec, &field.ty);
         let path = ArgPath { arg, fields };
         Ok(match (wanted, ty) {
-            (ExpectedKind::Integer, Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)) => Expr::Arg(path),
+            (
+                ExpectedKind::Integer,
+                Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper | Base::Short(_)),
+            ) => Expr::Arg(path),
             // An item used as a number stands for its length in bytes. The length of an array is not a number of bytes, so
             // it requires `len`.
             (_, Type::Opaque(_) | Type::String(_)) | (ExpectedKind::Counted, Type::Array(..)) => Expr::Len(path),
@@ -124,7 +127,7 @@ impl ExprScope<'_> {
                 }
             } else if matches!(
                 through_typedefs(self.spec, &field.ty),
-                Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)
+                Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper | Base::Short(_))
             ) {
                 let name = field.name.text.to_lowercase();
                 if ["max", "count", "len", "size", "bytes"].iter().any(|word| name.contains(word)) {

@@ -93,6 +93,14 @@ pub enum DecodeErrorKind {
         /// Received value.
         value: i32,
     },
+    /// The number is outside of the range of one of C's shorter integers.
+    #[error("{value} is not a value of `{name}`")]
+    OutOfRange {
+        /// Name of the type in C.
+        name: &'static str,
+        /// Received value.
+        value: i64,
+    },
     /// The discriminant selects no arm of the union.
     #[error("{value} selects no arm of union {name}")]
     UnknownDiscriminant {

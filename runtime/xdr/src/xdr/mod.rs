@@ -49,7 +49,9 @@ pub use decode::DetachedMessage;
 pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discriminant};
 #[cfg(feature = "arbitrary")]
 #[doc(hidden)]
-pub use interop_arbitrary::arbitrary_bytes;
+pub use interop_arbitrary::{
+    arbitrary_array, arbitrary_array_exact, arbitrary_bytes, arbitrary_opaque, arbitrary_opaque_exact, arbitrary_string,
+};
 #[cfg(feature = "serde")]
 #[doc(hidden)]
 pub use interop_serde::serde_array;

@@ -202,6 +202,13 @@ pub(super) fn unknown_value(name: &'static str, value: i32, position: u64) -> De
     DecodeError::new(DecodeErrorKind::UnknownEnumValue { name, value }, position)
 }
 
+/// Creates the error for a number that was just read and that the type `name` cannot hold.
+#[cold]
+#[inline(never)]
+pub(super) fn out_of_range(name: &'static str, value: i64, position: u64) -> DecodeError {
+    DecodeError::new(DecodeErrorKind::OutOfRange { name, value }, position)
+}
+
 #[cold]
 #[inline(never)]
 pub(super) fn bad_bool(value: u32, position: u64) -> DecodeError {
