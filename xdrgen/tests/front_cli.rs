@@ -126,6 +126,28 @@ fn gen_writes_rust() {
 }
 
 #[test]
+fn gen_splits_the_code_on_request() {
+    let store = format!("const LIMIT = 9; typedef string mod<LIMIT>; {STORE}");
+    let place = Place::new(&[("store.x", &store)]);
+    let output = place.run(&["gen", "store.x", "--split", "out/store"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    let entries = fs::read_dir(place.path("out/store")).unwrap();
+    let mut files: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    files.sort();
+    assert_eq!(files, ["constants.rs", "get_args.rs", "get_ok.rs", "mod.rs", "mod2.rs", "store_v1.rs"]);
+    let index = read(place.path("out/store/mod.rs"));
+    for part in ["mod get_ok;", "pub use self::get_ok::*;", "pub mod store_v1;", "/// Program `STORE`", "mod mod2;"] {
+        assert!(index.contains(part), "{part}: {index}");
+    }
+    let item = read(place.path("out/store/get_ok.rs"));
+    assert!(
+        item.contains("use super::*;") && item.contains("pub struct GetOk") && item.contains("XdrDecode for GetOk")
+    );
+    assert!(!item.contains("GetArgs") && read(place.path("out/store/store_v1.rs")).contains("pub trait StoreV1"));
+    assert_eq!(place.run(&["gen", "store.x", "--split", "out", "-o", "x.rs"]).status.code(), Some(2));
+}
+
+#[test]
 fn gen_adds_derives() {
     let place = Place::new(&[("store.x", STORE)]);
     let derives = ["--derive", "*=a::B", "--derive", "c::D", "--derive", "get_ok=e::F", "--derive", "std::hash::Hash"];

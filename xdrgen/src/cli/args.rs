@@ -119,7 +119,8 @@ pub(crate) struct InputArgs {
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Maximum size of each reply that has no maximum. Without this option, such a reply is an error.
+    /// Maximum size of each reply that has no maximum. Without this option, such a reply is an error if there is a binding, and
+    /// otherwise gets 65536 bytes, with a warning.
     #[arg(long, value_name = "BYTES")]
     pub(crate) default_reply_max: Option<u64>,
 }
@@ -144,8 +145,12 @@ pub(crate) struct Gen {
     pub(crate) input: InputArgs,
 
     /// Output file. Default, and `-`: standard output.
-    #[arg(short, long, value_name = "OUT.rs")]
+    #[arg(short, long, value_name = "OUT.rs", conflicts_with = "split")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Write a file for each type and each version of a program to this folder, with a `mod.rs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) split: Option<PathBuf>,
 
     /// Generate types, codecs and procedure metadata only, without clients and servers, for example for `no_std` crates.
     #[arg(long)]

@@ -1,10 +1,10 @@
 //! The subcommands. The library does most of the work.
 
-use std::error::Error as _;
+use std::{error::Error as _, path::Path};
 
 use rpcrdma_xdrgen::{
     diag::Code,
-    emit::{Borrow, EmitOptions, emit},
+    emit::{Borrow, EmitError, EmitOptions, emit, emit_split},
     extract::{Amendments, ExtractOptions, extract_with},
     table,
 };
@@ -81,11 +81,25 @@ pub(crate) fn generate(generate: &Gen, format: DiagnosticFormat) -> Result<(), C
     };
     let first = generate.input.files.first().and_then(|path| path.file_name());
     options.source = first.map(|name| name.to_string_lossy().into_owned());
-    let text = emit(&compiled.spec, &options).map_err(|error| {
+    let failed = |error: EmitError| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         CliError { message: format!("error: {error}{cause}\n"), code: WRONG_INPUT }
-    })?;
-    output::write(generate.output.as_deref(), &text)
+    };
+    let Some(directory) = &generate.split else {
+        return output::write(generate.output.as_deref(), &emit(&compiled.spec, &options).map_err(failed)?);
+    };
+    create_directory(directory)?;
+    for file in emit_split(&compiled.spec, &options).map_err(failed)? {
+        output::write(Some(&directory.join(file.name)), &file.text)?;
+    }
+    Ok(())
+}
+
+fn create_directory(directory: &Path) -> Result<(), CliError> {
+    std::fs::create_dir_all(directory).map_err(|error| CliError {
+        message: format!("error: cannot create {}: {error}\n", directory.display()),
+        code: NO_FILE,
+    })
 }
 
 pub(crate) fn extract(extract: &Extract) -> Result<(), CliError> {
@@ -108,10 +122,7 @@ pub(crate) fn extract(extract: &Extract) -> Result<(), CliError> {
     let Some(directory) = &extract.split else {
         return output::write(extract.output.as_deref(), &extraction.text);
     };
-    std::fs::create_dir_all(directory).map_err(|error| CliError {
-        message: format!("error: cannot create {}: {error}\n", directory.display()),
-        code: NO_FILE,
-    })?;
+    create_directory(directory)?;
     let stem = extract.text.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     for (index, file) in extraction.files.iter().enumerate() {
         // The text after the last `FILE ENDS` has no name.

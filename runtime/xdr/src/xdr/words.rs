@@ -110,7 +110,7 @@ impl<'a> Words<'a> {
 
     /// Returns the position of the next item in the unreduced stream.
     #[inline(always)]
-    fn position(&self) -> u64 {
+    pub(super) fn position(&self) -> u64 {
         // As for `Decoder::position`.
         self.end.wrapping_sub(self.bytes.len() as u64)
     }

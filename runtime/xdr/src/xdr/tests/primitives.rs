@@ -215,7 +215,7 @@ fn one_call_reads_and_writes_a_value() {
 
 #[test]
 fn shorter_integers_are_encoded_as_ints_and_checked() {
-    for (word, name) in [(128_u32, "char"), (-129_i32 as u32, "char")] {
+    for (word, name) in [(128_u32, "char"), ((-129_i32).cast_unsigned(), "char")] {
         let error = decode::<i8>(&encode_words(&[word])).unwrap_err();
         assert_eq!(*error.kind(), DecodeErrorKind::OutOfRange { name, value: i64::from(word.cast_signed()) });
     }
