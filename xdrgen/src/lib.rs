@@ -68,7 +68,7 @@
 //! written as `node *next`, with a `typedef node *list`, or as the equivalent union. Such a list becomes a `Vec` of nodes
 //! without the pointer field. Its length is limited only by memory. Any other type that contains itself becomes a tree, with a
 //! `Box` at each level. This includes a struct with two such pointers, or with one that is not the last field. A decoder
-//! accepts 100 levels (`rpcrdma::xdr::Limits`).
+//! accepts 100 levels (`rpcrdma::xdr::DecodeLimits`), and an encoder refuses to write more.
 //!
 //! # Conversions of generated types
 //!

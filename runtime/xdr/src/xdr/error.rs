@@ -33,6 +33,12 @@ pub enum EncodeError {
         /// XDR name of the union.
         union: &'static str,
     },
+    /// A recursive value has more nested levels than a decoder accepts.
+    #[error("more than {max} nested levels")]
+    TooDeep {
+        /// Maximum number of levels.
+        max: u32,
+    },
 }
 
 impl EncodeError {
