@@ -1,4 +1,4 @@
-//! What specifications for rpcgen take from C: `%` lines, and types of Sun's headers.
+//! Names that specifications for rpcgen take from C: `%` lines, and types of Sun's headers.
 
 use crate::ast::{File, Ident};
 

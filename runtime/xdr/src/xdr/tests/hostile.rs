@@ -49,17 +49,6 @@ fn recursion_has_a_limit() {
     assert!(Decoder::new(&deep(4)).with_limits(limits).read::<Tree>().is_err());
 }
 
-/// An encoder refuses a value that the peer's decoder would refuse.
-#[test]
-fn encoders_and_decoders_have_the_same_limit() {
-    let limits = DecodeLimits { max_depth: 1000, ..DecodeLimits::default() };
-    let tree = |depth: usize| Decoder::new(&deep(depth)).with_limits(limits).read::<Tree>().unwrap();
-    assert_eq!(tree(100).to_bytes().unwrap(), deep(100));
-    assert_eq!(tree(101).to_bytes().unwrap_err(), EncodeError::TooDeep { max: 100 });
-    let mut out = Vec::new();
-    assert!(tree(101).encode(&mut ReducingSink::for_call(&mut out, 1)).is_err());
-}
-
 #[test]
 fn leaving_a_level_restores_the_depth() {
     // A hundred trees of the maximum depth, one after the other.
