@@ -62,7 +62,8 @@ fn depth_limit_depends_on_the_level_size() {
 /// An encoder refuses a value that the peer's decoder would refuse.
 #[test]
 fn encoders_and_decoders_have_the_same_depth_limit() {
-    let limits = DecodeLimits { max_depth: 1000, ..DecodeLimits::default() };
+    let mut limits = DecodeLimits::default();
+    limits.max_depth = 1000;
     let value = |depth| Decoder::new(&nested(4, depth)).with_limits(limits).read::<Small>().unwrap();
     assert_eq!(value(100).to_bytes().unwrap(), nested(4, 100));
     assert_eq!(value(101).to_bytes().unwrap_err(), EncodeError::TooDeep { max: 100 });
