@@ -234,6 +234,13 @@ fn shorter_integers_of_c_are_shorter_in_rust() {
 }
 
 #[test]
+fn many_fields_of_variable_length_do_not_overflow_the_stack() {
+    let fields: String = (0..5_000).map(|n| format!("string s{n}<9>; ")).collect();
+    let text = generated(&format!("struct wide {{ {fields} }};"));
+    assert!(text.contains("len += xdr::opaque_len(self.s4999.len());"));
+}
+
+#[test]
 fn large_arrays_are_stored_on_the_heap() {
     let text = generated("struct a { opaque b[4096]; opaque c[4097]; hyper d[512]; hyper e[513]; };");
     for field in ["b: [u8; 4096]", "c: Bytes", "d: [i64; 512]", "e: Vec<i64>"] {
