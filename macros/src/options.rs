@@ -100,6 +100,8 @@ impl Options {
         if !self.emit().client {
             compiler = compiler.no_client();
         }
+        // A macro cannot show the warning about an assumed maximum.
+        compiler = compiler.require_reply_max();
         match &self.reply_max {
             Some(bytes) => Ok(compiler.default_reply_max(bytes.base10_parse()?)),
             None => Ok(compiler),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::source::Span;
+use crate::{ir::ShortInt, source::Span};
 
 /// A name as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(crate) struct File {
     pub(crate) spellings: Vec<(String, Primitive)>,
     /// `%` lines, without the `%`.
     pub(crate) passed_through: Vec<Ident>,
+    /// Hints of eligibility (`pragma pages`), as statements of a binding.
+    pub(crate) hints: Vec<Statement>,
     /// Words of definitions that could not be parsed. A missing name among them is not reported as another error.
     pub(crate) failed_words: HashSet<String>,
     /// Uses of dialects. They are accepted, and reported in strict mode.
@@ -141,6 +143,8 @@ pub(crate) struct Annotation {
     pub(crate) args: Vec<(Option<Ident>, ExprNode)>,
     /// The source range of the annotation.
     pub(crate) span: Span,
+    /// `true` if another compiler's construct implies the annotation. It then has no effect where it is not allowed.
+    pub(crate) is_hint: bool,
 }
 
 /// A statement of a `.ulb` file: `keyword [procedure:] path, ... [name] [= expr]`.
@@ -261,10 +265,12 @@ pub(crate) enum TypeKind {
 pub(crate) enum Primitive {
     /// `bool`
     Bool,
-    /// `int`, and shorter C types, which are encoded as `int`
+    /// `int`
     Int,
-    /// `unsigned int`, and shorter unsigned C types
+    /// `unsigned int`
     UInt,
+    /// A shorter integer of C
+    Short(ShortInt),
     /// `hyper`
     Hyper,
     /// `unsigned hyper`
@@ -284,13 +290,15 @@ pub(crate) enum Primitive {
 impl Primitive {
     /// Returns the type that public specifications mean by `name` without declaring it. These are type names of C and rpcgen.
     ///
-    /// RFC 8166 §4.1 itself uses `uint32` and `uint64`. C's `char` and `short` are encoded as `int`, because RFC 4506 §4.1 has no
-    /// shorter type. So is `long`, which rpcgen encodes in 32 bits.
+    /// RFC 8166 §4.1 itself uses `uint32` and `uint64`. `long` is `int`: rpcgen encodes it in 32 bits.
     pub(crate) fn predeclared(name: &str) -> Option<Self> {
         Some(match name {
-            "int8" | "int8_t" | "int16" | "int16_t" | "int32" | "int32_t" | "char" | "short" | "long" => Self::Int,
-            "uint8" | "uint8_t" | "uint16" | "uint16_t" | "uint32" | "uint32_t" | "u_int8_t" | "u_int16_t"
-            | "u_int32_t" | "u_char" | "u_short" | "u_int" | "u_long" | "uint" | "ushort" | "ulong" => Self::UInt,
+            "int8" | "int8_t" | "char" => Self::Short(ShortInt::Char),
+            "uint8" | "uint8_t" | "u_int8_t" | "u_char" => Self::Short(ShortInt::UChar),
+            "int16" | "int16_t" | "short" => Self::Short(ShortInt::Short),
+            "uint16" | "uint16_t" | "u_int16_t" | "u_short" | "ushort" => Self::Short(ShortInt::UShort),
+            "int32" | "int32_t" | "long" => Self::Int,
+            "uint32" | "uint32_t" | "u_int32_t" | "u_int" | "u_long" | "uint" | "ulong" => Self::UInt,
             "int64" | "int64_t" | "quad_t" | "longlong_t" => Self::Hyper,
             "uint64" | "uint64_t" | "u_int64_t" | "u_quad_t" | "u_longlong_t" | "u_hyper" => Self::UHyper,
             "bool_t" => Self::Bool,

@@ -8,8 +8,9 @@ use std::{
 use quote::ToTokens as _;
 
 use crate::{
-    ast::Dialect,
+    ast::{Dialect, Statement},
     diag::{Code, Diagnostic, Diagnostics, Severity},
+    elsewhere,
     ir::Spec,
     load::{Loader, TextSource},
     macro_kinds::classify,
@@ -94,11 +95,21 @@ impl Compiler {
 
     /// Sets the maximum size, in bytes, of each reply that has no maximum.
     ///
-    /// By default, such a reply is an error (RFC 8166 §6.2). With this setting, a specification without a binding compiles. A
-    /// call whose reply is larger fails.
+    /// By default, such a reply is an error (RFC 8166 §6.2) if the specification has a binding: annotations or a `.ulb` file. If
+    /// it has none, the compiler assumes [`DEFAULT_REPLY_MAX`](crate::DEFAULT_REPLY_MAX) with a warning
+    /// ([`Code::AssumedMaximum`]). With this setting, such replies are accepted silently. A call whose reply is larger fails.
     #[must_use]
     pub fn default_reply_max(mut self, bytes: u64) -> Self {
         self.options.default_reply_max = Some(bytes);
+        self
+    }
+
+    /// Reports each reply without a maximum as an error, even if the specification has no binding.
+    ///
+    /// The macros call this, because a macro cannot show a warning.
+    #[must_use]
+    pub fn require_reply_max(mut self) -> Self {
+        self.options.require_reply_max = true;
         self
     }
 
@@ -193,6 +204,9 @@ impl Compiler {
                 statements.extend(parse::parse_binding(file, &text, &mut out));
             }
         }
+        if !self.strict {
+            elsewhere::find(&mut loader, &self.externs, &mut out);
+        }
         let Loader { mut trees, sources, files, absent, .. } = loader;
         if trees.iter().any(|tree| tree.stopped_early) {
             return Err(Diagnostics::new(out, Arc::new(sources)));
@@ -206,7 +220,8 @@ impl Compiler {
         if out.iter().any(|diagnostic| diagnostic.severity() == Severity::Error) {
             return Err(Diagnostics::new(out, sources));
         }
-        let mut spec = ulb::bind(resolved, &statements, self.options, &mut out);
+        let hints: Vec<Statement> = trees.iter_mut().flat_map(|tree| std::mem::take(&mut tree.hints)).collect();
+        let mut spec = ulb::bind(resolved, &statements, &hints, self.options, &mut out);
         prefix::strip(&mut spec, &self.stripped, &mut out);
         let diagnostics = Diagnostics::new(out, Arc::clone(&sources));
         if diagnostics.error_count() > 0 {

@@ -155,6 +155,8 @@ pub struct Field {
     pub ddp: Option<Ddp>,
     /// `true` if the value must be boxed to have a finite size.
     pub boxed: bool,
+    /// The constant that the declaration names as its length or maximum.
+    pub length: Option<ItemId>,
 }
 
 /// The annotation of an item that is eligible for direct data placement (RFC 8166 §6.1).
@@ -216,6 +218,8 @@ pub enum Base {
     Hyper,
     /// `unsigned hyper`
     UHyper,
+    /// One of C's integers that are shorter than `int`. Its encoding is that of `int` or `unsigned int`.
+    Short(ShortInt),
     /// `float`
     Float,
     /// `double`
@@ -224,6 +228,49 @@ pub enum Base {
     Quadruple,
     /// A declared type.
     Item(ItemId),
+}
+
+/// An integer of C that is shorter than `int`. RFC 4506 has no such types, but other XDR compilers accept them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShortInt {
+    /// `char`, `int8_t`
+    Char,
+    /// `unsigned char`, `u_char`, `uint8_t`
+    UChar,
+    /// `short`, `int16_t`
+    Short,
+    /// `unsigned short`, `u_short`, `uint16_t`
+    UShort,
+}
+
+impl ShortInt {
+    /// Returns `true` if the type has no negative values.
+    #[must_use]
+    pub const fn is_unsigned(self) -> bool {
+        matches!(self, Self::UChar | Self::UShort)
+    }
+
+    /// Returns `true` if `value` is a value of the type.
+    #[must_use]
+    pub fn holds(self, value: i128) -> bool {
+        match self {
+            Self::Char => i8::try_from(value).is_ok(),
+            Self::UChar => u8::try_from(value).is_ok(),
+            Self::Short => i16::try_from(value).is_ok(),
+            Self::UShort => u16::try_from(value).is_ok(),
+        }
+    }
+
+    /// Returns the type as written in C.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Char => "char",
+            Self::UChar => "unsigned char",
+            Self::Short => "short",
+            Self::UShort => "unsigned short",
+        }
+    }
 }
 
 impl Base {
@@ -235,6 +282,7 @@ impl Base {
             Self::UInt => "unsigned int",
             Self::Hyper => "hyper",
             Self::UHyper => "unsigned hyper",
+            Self::Short(short) => short.text(),
             Self::Float => "float",
             Self::Double => "double",
             Self::Quadruple => "quadruple",

@@ -68,7 +68,7 @@
 //! written as `node *next`, with a `typedef node *list`, or as the equivalent union. Such a list becomes a `Vec` of nodes
 //! without the pointer field. Its length is limited only by memory. Any other type that contains itself becomes a tree, with a
 //! `Box` at each level. This includes a struct with two such pointers, or with one that is not the last field. A decoder
-//! accepts 100 levels (`rpcrdma::xdr::Limits`).
+//! accepts 100 levels (`rpcrdma::xdr::DecodeLimits`), and an encoder refuses to write more.
 //!
 //! # Conversions of generated types
 //!
@@ -92,17 +92,21 @@
 //!
 //! | dialect | example |
 //! | --- | --- |
-//! | lines for the C compiler | `%#include <rpc/rpc.h>` |
+//! | lines for the C compiler | `%#include <rpc/rpc.h>`; `%#define N 20` declares `N` if nothing else does |
 //! | preprocessor lines for constants, types, files and conditions | `#define N 3`, `#define T unsigned int`, `#include "types.x"` ([`Compiler::include_dir`]), `#if A > 2 && !defined(B)` ([`Compiler::define`]) |
 //! | line comments | `// comment` |
-//! | C types | `unsigned`, `char`, `short`, `long`, `long long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
+//! | C types | `unsigned`, `char` (`i8` in Rust), `short` (`i16`), `long` (32 bits), `long long`, `u_int`, `uint32_t`, `quad_t`, `struct node *next` |
 //! | strings without a maximum | `string name` |
 //! | typedefs with the new name first | `typedef number unsigned int`, `typedef new old` |
 //! | namespaces, which the compiler ignores | `namespace a::b { ... }` |
 //! | constants | `const uint32 A = 1`, `const S = "text"`, `const B = (A + 1) << 4`, `'c'`, `1'000'000`, `0X1F`, `-010`, enumerators without a value or with bit 31 set |
 //! | lengths | an enumerator, or a constant that is declared later: `opaque x[N]; const N = 3` |
 //! | names | `_reserved`, `program`, `version`; one name for a constant, a type and a program, or for an arm and the discriminant |
-//! | enumerators with the same name in two enumerations, and scopes | `color::RED`, `::RED` |
+//! | enumerators with the same name in two enumerations, and scopes | `color::RED`, `::RED`; in a `case`, `RED` is enough |
+//! | types of Sun's headers | `netobj`, `des_block` |
+//! | types and constants of other files in the same directory | `foo x;`, where only `types.x` declares `foo`; with a warning |
+//! | pragmas of the Linux kernel, which are ignored with two exceptions | `pragma header nfs4;`, `public`, `big_endian`, `exclude` |
+//! | hints of eligibility for direct data placement | `zcopaque data<>` (xdrzcc), `pragma pages read_ok data;` and `skip` (Linux) |
 //! | unions | `union u switch (unsigned hyper kind) { ... }`, `opaque_union u switch (int kind) { ... }`, a default arm alone |
 //! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; the names of procedures as constants; version 0 |
 //! | punctuation | a repeated `;`, a `,` after the last enumerator |
@@ -112,6 +116,8 @@
 //! that the length is exactly that of the arm. Items in such an arm cannot be eligible for direct data placement. In other
 //! positions, `opaque_union` is a name.
 //!
+//! A hint has the effect of `@ddp` if the resulting binding is valid, and otherwise none.
+//!
 //! To use types of another file, compile that file as well, or declare them with [`Compiler::extern_type`].
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
@@ -120,13 +126,16 @@
 
 mod ast;
 mod build_script;
+mod c_lines;
 mod compiler;
 mod const_expr;
+mod declared;
 #[cfg(feature = "decode")]
 pub mod decode;
 pub mod derive;
 pub mod diag;
 mod did_you_mean;
+mod elsewhere;
 pub mod emit;
 #[cfg(feature = "tools")]
 mod explain;
@@ -149,6 +158,8 @@ pub mod source;
 #[cfg(feature = "tools")]
 mod strip;
 mod ulb;
+mod uses;
+mod zero_copy;
 
 pub use build_script::{Build, BuildError};
 pub use compiler::{Compiled, Compiler};
@@ -158,4 +169,4 @@ pub use explain::explain;
 pub use report::table;
 #[cfg(feature = "tools")]
 pub use strip::strip;
-pub use ulb::DEFAULT_LIMIT;
+pub use ulb::{DEFAULT_ITEM_MAX, DEFAULT_LIMIT, DEFAULT_REPLY_MAX};

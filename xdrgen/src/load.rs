@@ -1,7 +1,7 @@
 //! Reads the input files and the files that they include, and parses each into a syntax tree.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -35,6 +35,8 @@ pub(crate) struct Loader {
     pub(crate) files: Vec<PathBuf>,
     /// Paths that the loader tried, but that do not exist.
     pub(crate) absent: Vec<PathBuf>,
+    /// The path of each source that is a file, by its index.
+    pub(crate) paths: HashMap<usize, PathBuf>,
     /// Syntax trees. The tree of a file follows those of the files it includes.
     pub(crate) trees: Vec<ast::File>,
     /// Files that were started. Each file is read once.
@@ -49,6 +51,19 @@ impl Loader {
         Self { include_dirs: include_dirs.to_vec(), strict, ..Self::default() }
     }
 
+    /// Reads and parses a file that is not part of the input. Returns the trees of the file and of those that it includes, and
+    /// the paths of the files.
+    pub(crate) fn peek(&mut self, path: &Path) -> (Vec<ast::File>, Vec<PathBuf>) {
+        let mut other = Self::new(&self.include_dirs, false);
+        other.defines.clone_from(&self.defines);
+        other.sources = std::mem::take(&mut self.sources);
+        // The errors of a file that may not be used do not matter.
+        other.load(&TextSource::Path(path.to_owned()), &mut Vec::new());
+        self.sources = other.sources;
+        self.paths.extend(other.paths);
+        (other.trees, other.files)
+    }
+
     /// Reads and parses an input, together with the files it includes.
     pub(crate) fn load(&mut self, input: &TextSource, out: &mut Vec<Diagnostic>) {
         if let TextSource::Path(path) = input
@@ -57,6 +72,9 @@ impl Loader {
             return;
         }
         let Some((file, text)) = self.read(input, out) else { return };
+        if let TextSource::Path(path) = input {
+            self.paths.insert(file, path.clone());
+        }
         let base = match input {
             TextSource::Path(path) => path.parent().map(Path::to_owned),
             // The name of a text need not be a path.
@@ -74,6 +92,7 @@ impl Loader {
         let mut tree = parse::parse(file, &done.text, self.strict, out);
         tree.macros = done.macros;
         tree.excluded = done.excluded;
+        tree.passed_through.extend(done.passed_through);
         if self.strict {
             tree.dialects.extend(done.dialects);
         }

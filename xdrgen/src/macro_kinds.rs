@@ -1,20 +1,23 @@
 //! Decisions that depend on all definitions together: whether a macro stands for a constant or a type, and which of the
 //! two names in a typedef is the new one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::{
     ast::{
         Declaration, Declarator, Definition, DefinitionKind, Dialect, File, Ident, Macro, Primitive, TypeKind,
         TypeSpec, Value, ValueKind,
     },
+    declared::DeclaredNames,
     diag::{Code, Diagnostic},
+    zero_copy,
 };
 
 /// Turns the macros of `trees` into constants and typedefs, and corrects typedefs whose names are in the wrong order. A
 /// macro that is neither is ignored with a warning, because it may be intended for other tools.
 pub(crate) fn classify(trees: &mut [File], out: &mut Vec<Diagnostic>) {
     let known = DeclaredNames::of(trees);
+    zero_copy::mark(trees, &known);
     for tree in trees.iter_mut() {
         tree.definitions.iter_mut().for_each(|definition| correct_typedef(definition, &known, &mut tree.dialects));
     }
@@ -77,80 +80,6 @@ fn correct_typedef(definition: &mut Definition, known: &DeclaredNames, dialects:
     }
 }
 
-/// All declared names except macros.
-struct DeclaredNames {
-    /// Types, with the number of declarations of each.
-    types: HashMap<String, usize>,
-    constants: HashSet<String>,
-}
-
-impl DeclaredNames {
-    fn of(trees: &[File]) -> Self {
-        let mut known = Self { types: HashMap::new(), constants: HashSet::new() };
-        for name in ["TRUE", "FALSE"] {
-            known.constants.insert(name.to_owned());
-        }
-        for definition in trees.iter().flat_map(|tree| &tree.definitions) {
-            match &definition.kind {
-                DefinitionKind::Const { name, .. } => known.constant(name),
-                DefinitionKind::Typedef(declaration) => {
-                    declaration.name.iter().for_each(|name| known.ty(name));
-                    known.spec(&declaration.ty);
-                }
-                DefinitionKind::Enum(name, body) => {
-                    known.ty(name);
-                    body.enumerators.iter().for_each(|enumerator| known.constant(&enumerator.name));
-                }
-                DefinitionKind::Struct(name, body) => {
-                    known.ty(name);
-                    body.fields.iter().for_each(|field| known.spec(&field.ty));
-                }
-                DefinitionKind::Union(name, body) => {
-                    known.ty(name);
-                    known.spec(&body.discriminant.ty);
-                    body.arms.iter().filter_map(|arm| arm.declaration.as_ref()).for_each(|arm| known.spec(&arm.ty));
-                }
-                DefinitionKind::Program(program) => {
-                    known.constant(&program.name);
-                    for version in &program.versions {
-                        known.constant(&version.name);
-                        version.procedures.iter().for_each(|procedure| known.constant(&procedure.name));
-                    }
-                }
-            }
-        }
-        known
-    }
-
-    fn ty(&mut self, name: &Ident) {
-        *self.types.entry(name.text.clone()).or_default() += 1;
-    }
-
-    fn constant(&mut self, name: &Ident) {
-        self.constants.insert(name.text.clone());
-    }
-
-    /// Adds the types that are declared within a declaration. The nesting depth of braces bounds the recursion.
-    fn spec(&mut self, spec: &TypeSpec) {
-        match &spec.kind {
-            TypeKind::Primitive(_) | TypeKind::Named(_) => {}
-            TypeKind::Enum(tag, body) => {
-                tag.iter().for_each(|tag| self.ty(tag));
-                body.enumerators.iter().for_each(|enumerator| self.constant(&enumerator.name));
-            }
-            TypeKind::Struct(tag, body) => {
-                tag.iter().for_each(|tag| self.ty(tag));
-                body.fields.iter().for_each(|field| self.spec(&field.ty));
-            }
-            TypeKind::Union(tag, body) => {
-                tag.iter().for_each(|tag| self.ty(tag));
-                self.spec(&body.discriminant.ty);
-                body.arms.iter().filter_map(|arm| arm.declaration.as_ref()).for_each(|arm| self.spec(&arm.ty));
-            }
-        }
-    }
-}
-
 #[derive(Clone, Copy, PartialEq)]
 enum MacroKind {
     Constant,
@@ -170,7 +99,7 @@ impl MacroKinds {
             let mut chain = Vec::new();
             let mut at = start;
             let kind = loop {
-                let Some(line) = by_name.get(at) else { break known.kind(at) };
+                let Some(line) = by_name.get(at) else { break kind_of(known, at) };
                 if let Some(kind) = kinds.0.get(at) {
                     break *kind;
                 }
@@ -200,16 +129,15 @@ impl MacroKinds {
     }
 }
 
-impl DeclaredNames {
-    fn kind(&self, name: &str) -> Option<MacroKind> {
-        // Only enumerators have qualified names.
-        let name = name.rsplit("::").next().unwrap_or(name);
-        if self.constants.contains(name) {
-            Some(MacroKind::Constant)
-        } else if self.types.contains_key(name) || Primitive::predeclared(name).is_some() {
-            Some(MacroKind::Type)
-        } else {
-            None
-        }
+/// Returns the kind of a macro that stands for the declared name `name`.
+fn kind_of(known: &DeclaredNames, name: &str) -> Option<MacroKind> {
+    // Only enumerators have qualified names.
+    let name = name.rsplit("::").next().unwrap_or(name);
+    if known.constants.contains(name) {
+        Some(MacroKind::Constant)
+    } else if known.types.contains_key(name) || Primitive::predeclared(name).is_some() {
+        Some(MacroKind::Type)
+    } else {
+        None
     }
 }

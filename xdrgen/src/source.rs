@@ -61,12 +61,41 @@ pub struct Source {
     text: Arc<str>,
     /// Byte offset of the start of each line.
     lines: Vec<usize>,
+    /// Number of characters before each block of [`BLOCK`] bytes, so that the columns of a long line need no search.
+    blocks: Vec<usize>,
+}
+
+/// Size of a block for which the number of characters is stored, in bytes.
+const BLOCK: usize = 1024;
+
+/// Returns the number of characters that begin in `bytes`, which are a part of a UTF-8 text.
+fn characters(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count()
 }
 
 impl Source {
     fn new(name: String, text: Arc<str>) -> Self {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { name, text, lines }
+        let before = |count: &mut usize, block: &[u8]| {
+            let before = *count;
+            *count += characters(block);
+            Some(before)
+        };
+        let blocks = text.as_bytes().chunks(BLOCK).scan(0, before).collect();
+        Self { name, text, lines, blocks }
+    }
+
+    /// Returns the number of characters before a byte offset.
+    fn characters_before(&self, offset: usize) -> usize {
+        let block = offset / BLOCK;
+        let rest = self.text.as_bytes().get(block * BLOCK..offset).unwrap_or_default();
+        self.blocks.get(block).copied().unwrap_or_else(|| characters(self.text.as_bytes())) + characters(rest)
+    }
+
+    /// Returns the number of the line that contains a byte offset, counting from 1, and the byte offset of its start.
+    pub(crate) fn line_start(&self, offset: usize) -> (usize, usize) {
+        let line = self.lines.partition_point(|&start| start <= offset);
+        (line, line.checked_sub(1).and_then(|index| self.lines.get(index)).copied().unwrap_or(0))
     }
 
     /// Returns the name for messages, which is a path as the user gave it.
@@ -85,10 +114,8 @@ impl Source {
     #[must_use]
     pub fn line_column(&self, offset: usize) -> (usize, usize) {
         let offset = offset.min(self.text.len());
-        let line = self.lines.partition_point(|&start| start <= offset);
-        let start = line.checked_sub(1).and_then(|index| self.lines.get(index)).copied().unwrap_or(0);
-        let column = self.text.get(start..offset).map_or(0, |before| before.chars().count());
-        (line, column + 1)
+        let (line, start) = self.line_start(offset);
+        (line, self.characters_before(offset) - self.characters_before(start) + 1)
     }
 }
 
@@ -197,5 +224,15 @@ mod tests {
         assert_eq!(source.line_column(5), (2, 2));
         assert_eq!(source.line_column(7), (3, 1));
         assert_eq!(source.line_column(900), (3, 1));
+        // Lines and characters across the blocks of a long text.
+        let text = format!("a\n{}\n", "\u{e9}\u{20ac}b".repeat(1000));
+        let file = sources.add("long.x", &*text);
+        let source = sources.get(file).unwrap();
+        for (offset, _) in text.char_indices().chain([(text.len(), ' ')]) {
+            let before = &text[..offset];
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap().chars().count() + 1;
+            assert_eq!(source.line_column(offset), (line, column));
+        }
     }
 }

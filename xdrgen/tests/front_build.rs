@@ -31,8 +31,10 @@ fn bindings_apply() {
         program P { version V { ok GET(a) = 1; } = 1; } = 1;";
     fs::write(&input, text).unwrap();
     let build = Build::new().file(&input).out_dir(place.path());
-    assert!(matches!(build.run(), Err(BuildError::Specification(_))));
-    build.clone().default_reply_max(4096).run().unwrap();
+    let generated = |build: &Build| fs::read_to_string(build.run().unwrap()).unwrap();
+    assert!(generated(&build).contains("ReplyBounds::new(65536, &[])"));
+    assert!(generated(&build.clone().default_reply_max(4096)).contains("ReplyBounds::new(4096, &[])"));
+    assert!(matches!(build.clone().ulb_source("p.ulb", "port P = 9;").run(), Err(BuildError::Specification(_))));
     build.clone().ulb_source("p.ulb", "ddp ok.data max = args.n;").run().unwrap();
     let binding = place.path().join("p.ulb");
     fs::write(&binding, "ddp ok.data max = args.n;").unwrap();
@@ -116,9 +118,10 @@ fn options_select_prefixes_and_stubs() {
     fs::write(&input, text).unwrap();
     let build = Build::new().file(&input).out_dir(place.path());
     let generated = |build: Build| fs::read_to_string(build.run().unwrap()).unwrap();
-    assert!(matches!(build.run(), Err(BuildError::Specification(_))));
-    assert!(matches!(build.clone().no_server().run(), Err(BuildError::Specification(_))));
-    let server = generated(build.clone().no_client());
+    let with = |build: &Build| build.clone().ulb_source("p.ulb", "port P = 9;");
+    assert!(matches!(with(&build).run(), Err(BuildError::Specification(_))));
+    assert!(matches!(with(&build).no_server().run(), Err(BuildError::Specification(_))));
+    let server = generated(with(&build).no_client());
     assert!(server.contains("VServer") && !server.contains("VClient") && server.contains("KindA"), "{server}");
     let client = generated(build.clone().no_server().default_reply_max(64));
     assert!(!client.contains("VServer") && client.contains("VClient"), "{client}");

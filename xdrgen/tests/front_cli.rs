@@ -69,8 +69,11 @@ fn check_reports_errors_of_every_file() {
     assert!(said.contains("error[E0002]") && said.contains("--> b.x:1:18"), "{said}");
     assert!(!said.contains('\u{1b}'), "colours without a terminal");
     let together = Place::new(&[("a.x", "struct a { b c; };"), ("b.x", "struct b { int c; };")]);
-    assert_eq!(together.run(&["check", "a.x", "b.x"]).status.code(), Some(1));
-    assert_eq!(together.run(&["check", "--together", "a.x", "b.x"]).status.code(), Some(0));
+    let apart = together.run(&["check", "a.x", "b.x"]);
+    assert_eq!(apart.status.code(), Some(0));
+    assert!(text(&apart.stderr).contains("warning[W0005]: `b`: taken from `b.x`"), "{}", text(&apart.stderr));
+    let output = together.run(&["check", "--together", "a.x", "b.x"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
 /// The output `-` is standard output.
@@ -120,6 +123,28 @@ fn gen_writes_rust() {
     assert_eq!(read(place.path("store.rs")), rust);
     let types = text(&place.run(&["gen", "--types-only", "store.x"]).stdout);
     assert!(types.len() < rust.len() && !types.contains("Client"));
+}
+
+#[test]
+fn gen_splits_the_code_on_request() {
+    let store = format!("const LIMIT = 9; typedef string mod<LIMIT>; {STORE}");
+    let place = Place::new(&[("store.x", &store)]);
+    let output = place.run(&["gen", "store.x", "--split", "out/store"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    let entries = fs::read_dir(place.path("out/store")).unwrap();
+    let mut files: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    files.sort();
+    assert_eq!(files, ["constants.rs", "get_args.rs", "get_ok.rs", "mod.rs", "mod2.rs", "store_v1.rs"]);
+    let index = read(place.path("out/store/mod.rs"));
+    for part in ["mod get_ok;", "pub use self::get_ok::*;", "pub mod store_v1;", "/// Program `STORE`", "mod mod2;"] {
+        assert!(index.contains(part), "{part}: {index}");
+    }
+    let item = read(place.path("out/store/get_ok.rs"));
+    assert!(
+        item.contains("use super::*;") && item.contains("pub struct GetOk") && item.contains("XdrDecode for GetOk")
+    );
+    assert!(!item.contains("GetArgs") && read(place.path("out/store/store_v1.rs")).contains("pub trait StoreV1"));
+    assert_eq!(place.run(&["gen", "store.x", "--split", "out", "-o", "x.rs"]).status.code(), Some(2));
 }
 
 #[test]
@@ -194,6 +219,26 @@ fn fmt_filters() {
     child.stdin.take().unwrap().write_all(b"const  A=1; // \xE9\r\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(0), b"const A = 1;  // \xE9\n".to_vec()));
+}
+
+#[test]
+fn explain_prints_the_page_of_a_diagnostic() {
+    let place = Place::new(&[("store.x", STORE)]);
+    for code in ["E0208", "e0208"] {
+        let output = place.run(&["explain", code]);
+        let page = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(
+            page.starts_with("E0208: unbounded reply\n\nThe requester provides") && !page.contains("E0209"),
+            "{page}"
+        );
+    }
+    let unknown = place.run(&["explain", "E9999"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("there is no diagnostic E9999"));
+    // A file takes precedence.
+    fs::write(place.path("E0208"), STORE).unwrap();
+    assert!(text(&place.run(&["explain", "E0208"]).stdout).starts_with("<!"));
 }
 
 #[test]
@@ -296,14 +341,21 @@ fn gen_strips_prefixes_of_enumerations() {
 fn gen_needs_no_maximum_without_a_client() {
     let text_of = "struct r { opaque data<>; }; program P { version V { r GET(void) = 1; } = 1; } = 1;";
     let place = Place::new(&[("p.x", text_of)]);
-    let refused = place.run(&["gen", "p.x"]);
+    for flags in [&["gen", "p.x"][..], &["gen", "p.x", "--no-server"]] {
+        let assumed = place.run(flags);
+        assert_eq!(assumed.status.code(), Some(0));
+        assert!(text(&assumed.stderr).contains("warning[W0004]"));
+        assert!(text(&assumed.stdout).contains("ReplyBounds::new(65536, &[])"));
+    }
+    fs::write(place.path("p.ulb"), "port P = 20000;").unwrap();
+    let refused = place.run(&["gen", "p.x", "--ulb", "p.ulb"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("error[E0208]"));
-    assert_eq!(place.run(&["gen", "p.x", "--no-server"]).status.code(), Some(1));
     for flag in ["--types-only", "--no-client"] {
         let output = place.run(&["gen", "p.x", flag]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let rust = text(&output.stdout);
+        assert_eq!(text(&output.stderr), "");
         assert!(rust.contains("ReplyBounds::new(4294967295, &[])"), "{rust}");
         assert_eq!(rust.contains("VServer"), flag == "--no-client");
         assert!(!rust.contains("VClient"), "{rust}");
@@ -338,7 +390,7 @@ fn unknown_names_are_reported_once_with_help() {
         ),
         ("types.x", "typedef int stamp;\n"),
     ]);
-    let said = text(&place.run(&["check", "a.x"]).stderr);
+    let said = text(&place.run(&["check", "--strict", "a.x"]).stderr);
     for part in [
         "-D 'MAX_LEN=64'",
         "typedef opaque netobj<1024>;",

@@ -106,6 +106,8 @@ const DIALECTS: &[(&str, &str)] = &[
     ("program with the name of a constant", "program P { version V { void N(void) = 0; } = 1; } = 2; const P = 2;"),
     ("program as a name", "struct a { int program; };"),
     ("version as a name", "struct version { int x; };"),
+    ("pragma", "pragma public a; struct a { int x; };"),
+    ("zcopaque", "struct a { zcopaque x<9>; };"),
     ("version 0", "program P { version V { void N(void) = 0; } = 0; } = 2;"),
     ("named number", "const TWO = 2; program P { version V { void N(void) = TWO; } = 1; } = 2;"),
 ];
@@ -243,6 +245,42 @@ fn computed_constants_have_one_value_or_an_error() {
 }
 
 #[test]
+fn constants_and_cases_of_shorter_integers_are_checked() {
+    for (text, code) in [
+        ("const unsigned char A = 256;", Code::OutOfRange),
+        ("const short A = 32768;", Code::OutOfRange),
+        ("union u switch (char k) { case 128: void; };", Code::BadCase),
+        ("union u switch (u_char k) { case -1: void; };", Code::BadCase),
+    ] {
+        assert_eq!(codes(&compiler(text).compile().unwrap_err()), [code], "{text}");
+    }
+    spec(&compiler("const unsigned char A = 255; typedef char c; union u switch (c k) { case -128: void; };"));
+}
+
+#[test]
+fn the_discriminant_decides_between_enumerators_of_one_name() {
+    let enums = "enum a { RED = 0, BLUE = 5 }; enum b { RED = 1, GREEN = 2 }; typedef b c;";
+    let labels = |discriminant: &str| {
+        let spec = spec(&compiler(&format!(
+            "{enums} union u switch ({discriminant} k) {{ case RED: int x; default: void; }};"
+        )));
+        let ItemKind::Union(union) = kind(&spec, "u") else { panic!() };
+        union.arms[0].cases.iter().map(|case| (case.label.clone(), case.value)).collect::<Vec<_>>()
+    };
+    for (discriminant, value) in [("a", 0), ("b", 1), ("c", 1)] {
+        assert_eq!(labels(discriminant), [("RED".to_owned(), value)], "{discriminant}");
+    }
+    // No type decides elsewhere, and the enumerator of another enumeration is no case.
+    for (text, code) in [
+        ("union u switch (int k) { case RED: void; };", Code::UnknownConstant),
+        ("struct s { opaque x[RED]; };", Code::UnknownConstant),
+        ("union u switch (b k) { case BLUE: void; };", Code::BadCase),
+    ] {
+        assert_eq!(codes(&compiler(&format!("{enums} {text}")).compile().unwrap_err()), [code], "{text}");
+    }
+}
+
+#[test]
 fn an_enumeration_without_a_name_is_constants() {
     let spec = spec(&compiler("enum { A, B, C = 0x10, D }; const E = D; struct s { opaque x[D]; };"));
     for (name, value) in [("A", 0), ("B", 1), ("C", 16), ("D", 17), ("E", 17)] {
@@ -324,7 +362,8 @@ fn extern_types() {
 fn extern_types_have_no_known_maximum() {
     let text = "program P { version V { handle GET(void) = 1; } = 1; } = 2;";
     let compiler = Compiler::new().source("t.x", text).extern_type("handle", &syn::parse_quote!(Handle));
-    assert_eq!(codes(&compiler.compile().unwrap_err()), [Code::UnboundedReply]);
+    assert_eq!(codes(&compiler.compile().unwrap().warnings), [Code::AssumedMaximum]);
+    assert_eq!(codes(&compiler.require_reply_max().compile().unwrap_err()), [Code::UnboundedReply]);
 }
 
 #[test]

@@ -72,6 +72,9 @@ const WORDS: &[&str] = &[
     "limit",
     "port",
     "idempotent",
+    "pragma",
+    "pages",
+    "zcopaque",
     "@ddp",
     "@ddp(max = args.a)",
     "@reply_max(",
@@ -319,7 +322,7 @@ fn sizes_that_double() {
     for i in 0..25 {
         let _ = write!(text, "struct s{} {{ s{i} a; s{i} b; s{i} c[4294967295]; s{i} d<4294967295>; }};", i + 1);
     }
-    text += "program P { version V { s25 A(s25) = 1; } = 1; } = 1;";
+    text += "@port(9) program P { version V { s25 A(s25) = 1; } = 1; } = 1;";
     assert_eq!(hostile(&text), 1);
 }
 

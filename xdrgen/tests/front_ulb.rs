@@ -208,7 +208,15 @@ fn constant_arithmetic_is_evaluated_and_saturates() {
 #[test]
 fn replies_without_a_maximum() {
     let text = "typedef string text<>; program P { version V { text A(void) = 1; } = 1; } = 1;";
-    assert_eq!(codes(text), [Code::UnboundedReply]);
+    let binding = |text: &str| Compiler::new().source("t.x", text).ulb_source("t.ulb", "port P = 9;");
+    let refused = binding(text).compile().unwrap_err();
+    assert_eq!(refused.iter().map(|d| d.code).collect::<Vec<_>>(), [Code::UnboundedReply]);
+    // Without a binding, the maximum has a default.
+    let compiled = Compiler::new().source("t.x", text).compile().unwrap();
+    assert_eq!(compiled.warnings.iter().map(|d| d.code).collect::<Vec<_>>(), [Code::AssumedMaximum]);
+    assert_eq!(procedure(&compiled, "A").bounds.inline, Expr::Const(rpcrdma_xdrgen::DEFAULT_REPLY_MAX));
+    let required = Compiler::new().source("t.x", text).require_reply_max().compile().unwrap_err();
+    assert_eq!(required.to_string(), refused.to_string());
     let compiled = Compiler::new().source("t.x", text).default_reply_max(1000).compile().unwrap();
     assert_eq!(procedure(&compiled, "A").bounds.inline, Expr::Const(1000));
     assert_eq!(codes("typedef opaque x<>; struct unused { x y; };"), []);
@@ -328,7 +336,7 @@ fn hints_name_the_arguments() {
     let text = "struct list { opaque names<>; };
         struct args { unsigned hyper cookie; unsigned int maxcount; };
         program P { version V { list LIST(args) = 1; } = 1; } = 1;";
-    let error = Compiler::new().source("t.x", text).compile().unwrap_err().to_string();
+    let error = Compiler::new().source("t.x", text).require_reply_max().compile().unwrap_err().to_string();
     assert!(error.contains("write `@reply_max(maxcount)` before `LIST`"), "{error}");
     assert!(error.contains("`reply_max V.LIST = maxcount;`"), "{error}");
     assert!(error.contains("--default-reply-max 65536"), "{error}");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::xdr::{EncodeError, Sink, XdrEncode, XdrType, padded_len};
+use crate::xdr::{EncodeError, NestedLevels, Sink, XdrEncode, XdrType, padded_len};
 
 /// Bound of the space that a value gets before it is encoded, in bytes: eligible items do not need space.
 const MAX_RESERVED_LEN: usize = 4096;
@@ -34,7 +34,8 @@ impl EncodedValue {
     pub(crate) fn new(value: &(impl XdrEncode + ?Sized), max_copied: usize) -> Result<Self, EncodeError> {
         // Exact for a short value without eligible items.
         let stream = Vec::with_capacity(value.encoded_len().min(MAX_RESERVED_LEN));
-        let mut sink = SplittingSink { stream, items: SmallVec::new(), max_copied };
+        let levels = NestedLevels::default();
+        let mut sink = SplittingSink { stream, items: SmallVec::new(), max_copied, levels };
         value.encode(&mut sink)?;
         // Without the spare capacity, which is not counted.
         Ok(Self { stream: sink.stream.into_boxed_slice().into(), items: sink.items })
@@ -73,9 +74,18 @@ struct SplittingSink {
     stream: Vec<u8>,
     items: SmallVec<[EncodedItem; 1]>,
     max_copied: usize,
+    levels: NestedLevels,
 }
 
 impl Sink for SplittingSink {
+    fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
+        self.levels.enter(bytes)
+    }
+
+    fn leave(&mut self, bytes: usize) {
+        self.levels.leave(bytes);
+    }
+
     fn put(&mut self, bytes: &[u8]) {
         self.stream.extend_from_slice(bytes);
     }

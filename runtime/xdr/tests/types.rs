@@ -4,7 +4,9 @@
 // Generated code refers to the runtime as `rpcrdma`.
 extern crate rpcrdma_xdr as rpcrdma;
 
-use rpcrdma::xdr::{DecodeErrorKind, Decoder, XdrDecode, XdrEncode, XdrType, encode_to_bytes};
+use rpcrdma::xdr::{
+    DecodeErrorKind, DecodeLimits, Decoder, EncodeError, ReducingSink, XdrDecode, XdrEncode, XdrType, encode_to_bytes,
+};
 
 mod types {
     rpcrdma::xdr! {
@@ -55,6 +57,18 @@ fn depth_limit_depends_on_the_level_size() {
     assert!(matches!(decoded::<Wide>(nested(4 * 4096, 100)), Err(DecodeErrorKind::TooDeep { .. })));
     // Values side by side do not count as depth.
     assert_eq!(decoded::<(Tree, Tree, Tree)>([nested(4096, 30), nested(4096, 30), nested(4096, 30)].concat()), Ok(()));
+}
+
+/// An encoder refuses a value that the peer's decoder would refuse.
+#[test]
+fn encoders_and_decoders_have_the_same_depth_limit() {
+    let mut limits = DecodeLimits::default();
+    limits.max_depth = 1000;
+    let value = |depth| Decoder::new(&nested(4, depth)).with_limits(limits).read::<Small>().unwrap();
+    assert_eq!(value(100).to_bytes().unwrap(), nested(4, 100));
+    assert_eq!(value(101).to_bytes().unwrap_err(), EncodeError::TooDeep { max: 100 });
+    let mut out = Vec::new();
+    assert!(value(101).encode(&mut ReducingSink::for_call(&mut out, 1)).is_err());
 }
 
 fn words(words: &[u32]) -> Vec<u8> {

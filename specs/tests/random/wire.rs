@@ -166,6 +166,11 @@ impl Writer<'_> {
                 let value = self.choices.byte() & 1;
                 self.word(u32::from(value));
             }
+            Base::Short(short) => {
+                let byte = self.choices.byte();
+                let value = if short.is_unsigned() { i32::from(byte) } else { i32::from(byte.cast_signed()) };
+                self.word(value.cast_unsigned());
+            }
             Base::Int if self.narrow => {
                 let value = i32::from(self.choices.byte().cast_signed());
                 self.word(value.cast_unsigned());

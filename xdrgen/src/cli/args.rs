@@ -13,6 +13,7 @@ Examples:
   xdrgen gen blobstore.x -o src/blobstore.rs    generate types, codecs, client and server in Rust
   xdrgen ulb blobstore.x                        show what RDMA transfers, and message sizes
   xdrgen explain blobstore.x -o blobstore.html  document types and procedures in an HTML page
+  xdrgen explain E0208                          explain a diagnostic
   xdrgen fmt blobstore.x                        format in place
   xdrgen strip blobstore.x > plain.x            remove annotations, for other XDR tools
   xdrgen gen nfs3.x --ulb nfs3.ulb              use a binding in a separate file
@@ -81,7 +82,7 @@ pub(crate) enum Command {
     /// Prints a specification without annotations, as plain XDR (RFC 4506 and RFC 5531). Keeps comments.
     Strip(Strip),
     /// Writes an HTML page that explains a specification: wire format of the types, procedures, and how each item is
-    /// transferred.
+    /// transferred. With the code of a diagnostic in place of a file, prints the page of the diagnostic.
     Explain(Explain),
     /// Formats specifications in place. Keeps comments and preprocessor lines.
     Fmt(Fmt),
@@ -118,7 +119,8 @@ pub(crate) struct InputArgs {
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Maximum size of each reply that has no maximum. Without this option, such a reply is an error.
+    /// Maximum size of each reply that has no maximum. Without this option, such a reply is an error if there is a binding, and
+    /// otherwise gets 65536 bytes, with a warning.
     #[arg(long, value_name = "BYTES")]
     pub(crate) default_reply_max: Option<u64>,
 }
@@ -143,8 +145,12 @@ pub(crate) struct Gen {
     pub(crate) input: InputArgs,
 
     /// Output file. Default, and `-`: standard output.
-    #[arg(short, long, value_name = "OUT.rs")]
+    #[arg(short, long, value_name = "OUT.rs", conflicts_with = "split")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Write a file for each type and each version of a program to this folder, with a `mod.rs`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) split: Option<PathBuf>,
 
     /// Generate types, codecs and procedure metadata only, without clients and servers, for example for `no_std` crates.
     #[arg(long)]
@@ -218,7 +224,7 @@ pub(crate) struct Strip {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The page is a single self-contained HTML file. Several input files form one specification.\n\n\
-    Example:\n  xdrgen explain nfs3.x --ulb nfs3.ulb -o nfs3.html"
+    Examples:\n  xdrgen explain nfs3.x --ulb nfs3.ulb -o nfs3.html\n  xdrgen explain E0208"
 )]
 pub(crate) struct Explain {
     #[command(flatten)]

@@ -1,9 +1,10 @@
 //! The subcommands. The library does most of the work.
 
-use std::error::Error as _;
+use std::{error::Error as _, path::Path};
 
 use rpcrdma_xdrgen::{
-    emit::{Borrow, EmitOptions, emit},
+    diag::Code,
+    emit::{Borrow, EmitError, EmitOptions, emit, emit_split},
     extract::{Amendments, ExtractOptions, extract_with},
     table,
 };
@@ -80,11 +81,25 @@ pub(crate) fn generate(generate: &Gen, format: DiagnosticFormat) -> Result<(), C
     };
     let first = generate.input.files.first().and_then(|path| path.file_name());
     options.source = first.map(|name| name.to_string_lossy().into_owned());
-    let text = emit(&compiled.spec, &options).map_err(|error| {
+    let failed = |error: EmitError| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         CliError { message: format!("error: {error}{cause}\n"), code: WRONG_INPUT }
-    })?;
-    output::write(generate.output.as_deref(), &text)
+    };
+    let Some(directory) = &generate.split else {
+        return output::write(generate.output.as_deref(), &emit(&compiled.spec, &options).map_err(failed)?);
+    };
+    create_directory(directory)?;
+    for file in emit_split(&compiled.spec, &options).map_err(failed)? {
+        output::write(Some(&directory.join(file.name)), &file.text)?;
+    }
+    Ok(())
+}
+
+fn create_directory(directory: &Path) -> Result<(), CliError> {
+    std::fs::create_dir_all(directory).map_err(|error| CliError {
+        message: format!("error: cannot create {}: {error}\n", directory.display()),
+        code: NO_FILE,
+    })
 }
 
 pub(crate) fn extract(extract: &Extract) -> Result<(), CliError> {
@@ -107,10 +122,7 @@ pub(crate) fn extract(extract: &Extract) -> Result<(), CliError> {
     let Some(directory) = &extract.split else {
         return output::write(extract.output.as_deref(), &extraction.text);
     };
-    std::fs::create_dir_all(directory).map_err(|error| CliError {
-        message: format!("error: cannot create {}: {error}\n", directory.display()),
-        code: NO_FILE,
-    })?;
+    create_directory(directory)?;
     let stem = extract.text.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     for (index, file) in extraction.files.iter().enumerate() {
         // The text after the last `FILE ENDS` has no name.
@@ -131,10 +143,26 @@ pub(crate) fn strip(strip: &Strip, format: DiagnosticFormat) -> Result<(), CliEr
 }
 
 pub(crate) fn explain(explain: &Explain, format: DiagnosticFormat) -> Result<(), CliError> {
+    if let [word] = explain.input.files.as_slice()
+        && let Some(code) = word.to_str().filter(|word| is_code(word))
+        && !word.exists()
+    {
+        let found = Code::find(code).ok_or_else(|| CliError {
+            message: format!("error: there is no diagnostic {code}; ERRORS.md lists all\n"),
+            code: WRONG_USAGE,
+        })?;
+        return output::write(explain.output.as_deref(), &format!("{}\n", found.explanation()));
+    }
     let compiled = compile(&compiler(&explain.input.files, &explain.input), format)?;
     let names = explain.input.files.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let title = explain.title.clone().unwrap_or_else(|| names.collect::<Vec<_>>().join(", "));
     output::write(explain.output.as_deref(), &rpcrdma_xdrgen::explain(&compiled.spec, &title))
+}
+
+/// Returns `true` for a word of the form `E0101`.
+fn is_code(word: &str) -> bool {
+    let digits = word.strip_prefix(['E', 'W', 'e', 'w']).unwrap_or_default();
+    digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 pub(crate) fn ulb(ulb: &Ulb, format: DiagnosticFormat) -> Result<(), CliError> {

@@ -106,6 +106,14 @@ impl<'s, 'a> Interpreter<'s, 'a> {
             },
             Base::Int => self.word().map_or_else(|error| error, |word| DecodedValue::Int(word.cast_signed().into())),
             Base::UInt => self.word().map_or_else(|error| error, |word| DecodedValue::UInt(word.into())),
+            Base::Short(short) => match self.word() {
+                Ok(word) if short.is_unsigned() && short.holds(word.into()) => DecodedValue::UInt(word.into()),
+                Ok(word) if !short.is_unsigned() && short.holds(word.cast_signed().into()) => {
+                    DecodedValue::Int(word.cast_signed().into())
+                }
+                Ok(word) => self.fail(format!("{} is not a value of `{}`", word.cast_signed(), short.text())),
+                Err(error) => error,
+            },
             Base::Hyper => self.hyper().map_or_else(|error| error, |hyper| DecodedValue::Int(hyper.cast_signed())),
             Base::UHyper => self.hyper().map_or_else(|error| error, DecodedValue::UInt),
             Base::Float => {

@@ -86,14 +86,46 @@ codes! {
     NoEffect = "W0002";
     /// An unused constant is omitted.
     LeftOut = "W0003";
+    /// A reply or an eligible result has no maximum, and gets the default.
+    AssumedMaximum = "W0004";
+    /// A name is declared in a file that is not part of the input.
+    FoundElsewhere = "W0005";
+    /// An eligible item is too small for direct data placement.
+    SmallEligible = "W0006";
+    /// Two programs have the same number and a version in common.
+    SameProgram = "W0007";
 }
 
+/// The documentation of the codes. A heading begins the page of each code.
+const PAGES: &str = include_str!("../../ERRORS.md");
+
 impl Code {
+    /// Returns the page that explains the code to users, in Markdown. `xdrgen explain CODE` prints it.
+    #[must_use]
+    pub fn explanation(self) -> &'static str {
+        let pages = PAGES.split("\n## ").skip(1);
+        let mut pages =
+            pages.filter(|page| page.strip_prefix(self.as_str()).is_some_and(|rest| rest.starts_with(": ")));
+        pages.next().unwrap_or_default().trim_end()
+    }
+
+    /// Returns the code with this text, such as `E0101`, in upper or lower case.
+    #[must_use]
+    pub fn find(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str().eq_ignore_ascii_case(text))
+    }
+
     /// Returns the severity of the code.
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
-            Self::Preprocessor | Self::NoEffect | Self::LeftOut => Severity::Warning,
+            Self::Preprocessor
+            | Self::NoEffect
+            | Self::LeftOut
+            | Self::AssumedMaximum
+            | Self::FoundElsewhere
+            | Self::SmallEligible
+            | Self::SameProgram => Severity::Warning,
             _ => Severity::Error,
         }
     }

@@ -7,7 +7,10 @@ pub use code::Code;
 
 use std::{fmt, sync::Arc};
 
-use crate::source::{Sources, Span};
+use crate::{
+    did_you_mean,
+    source::{Sources, Span},
+};
 
 /// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +99,32 @@ impl Diagnostic {
     pub(crate) fn help(mut self, text: impl Into<String>) -> Self {
         self.helps.push(text.into());
         self
+    }
+
+    /// Suggests the known name that is most similar to `word`, which is at `span`, if one is similar enough.
+    #[must_use]
+    pub(crate) fn did_you_mean<'a>(self, word: &str, span: &Span, known: impl Iterator<Item = &'a str>) -> Self {
+        match did_you_mean::of(word, known) {
+            Some(other) => self.help(format!("did you mean `{other}`?")).suggest(span, other),
+            None => self,
+        }
+    }
+
+    /// Adds a note that lists the known names: `what` are `a`, `b` and `c`.
+    #[must_use]
+    pub(crate) fn list<'a>(self, what: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        /// Maximum number of names to list.
+        const MAX_LISTED: usize = 12;
+        let names: Vec<String> = known.map(|name| format!("`{name}`")).collect();
+        match names.as_slice() {
+            [] => self,
+            [one] => self.note(format!("{what}: {one}")),
+            names if names.len() > MAX_LISTED => {
+                let (shown, more) = (names[..MAX_LISTED].join(", "), names.len() - MAX_LISTED);
+                self.note(format!("{what}: {shown} and {more} more"))
+            }
+            [names @ .., last] => self.note(format!("{what}: {} and {last}", names.join(", "))),
+        }
     }
 
     /// Adds a replacement that an editor can offer.

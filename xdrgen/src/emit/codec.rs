@@ -158,8 +158,15 @@ impl Len {
 
     /// Returns the length as an expression.
     pub(crate) fn tokens(&self) -> TokenStream {
+        /// Maximum number of terms of a sum. The Rust compiler and the printer recurse once for each.
+        const MAX_TERMS: usize = 100;
         let fixed = number(self.fixed);
         match self.terms.as_slice() {
+            terms if terms.len() > MAX_TERMS => quote!({
+                let mut len: usize = #fixed;
+                #(len += #terms;)*
+                len
+            }),
             [] => fixed,
             [first, rest @ ..] if self.fixed == 0 => quote!(#first #(+ #rest)*),
             terms => quote!(#fixed #(+ #terms)*),

@@ -3,7 +3,10 @@
 use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 
-use super::options::EmitOptions;
+use super::{
+    codec::{CodecItem, WireForm},
+    options::EmitOptions,
+};
 
 /// The requested traits of one type.
 #[derive(Debug, Default)]
@@ -29,11 +32,13 @@ impl Derives {
         }
     }
 
-    /// Returns the attributes that a field of type `ty` needs for these traits.
-    pub(super) fn of_field(&self, runtime: &TokenStream, ty: &TokenStream) -> TokenStream {
-        // Only the crates `arbitrary` and `bytes` could implement `Arbitrary` for `Bytes`.
-        if self.has(&["arbitrary::Arbitrary"]) && ends_with_bytes(ty) {
-            return quote!(#[arbitrary(with = #runtime::xdr::arbitrary_bytes)]);
+    /// Returns the attributes that a field needs for these traits.
+    pub(super) fn of_field(&self, runtime: &TokenStream, slot: &CodecItem) -> TokenStream {
+        let ty = &slot.ty;
+        if self.has(&["arbitrary::Arbitrary"])
+            && let Some(generator) = arbitrary(slot)
+        {
+            return quote!(#[arbitrary(with = #runtime::xdr::#generator)]);
         }
         let serde = ["serde::Serialize", "serde::Deserialize", "Serialize", "Deserialize"];
         if self.has(&serde) && array_len(ty).is_some_and(|len| len > MAX_SERDE_ARRAY) {
@@ -58,6 +63,28 @@ impl Derives {
 
 /// The maximum length of an array for which serde can derive its traits.
 const MAX_SERDE_ARRAY: u64 = 32;
+
+/// Returns the runtime function that generates a value within the length of its declaration. `None` if the type's own
+/// implementation does. Only the crates `arbitrary` and `bytes` could implement `Arbitrary` for `Bytes`.
+fn arbitrary(slot: &CodecItem) -> Option<TokenStream> {
+    let element = &slot.element;
+    let is_bounded = |max: &TokenStream| !max.to_string().contains("UNBOUNDED");
+    // The name of a constant could also be the name of a type.
+    let argument = |len: &TokenStream| {
+        let is_literal = matches!(len.clone().into_iter().next(), Some(TokenTree::Literal(_)));
+        if is_literal { len.clone() } else { quote!({ #len }) }
+    };
+    let (call, len) = match &slot.wire {
+        WireForm::Opaque { max } if is_bounded(max) => (quote!(arbitrary_opaque), max),
+        WireForm::OpaqueExact { len } => (quote!(arbitrary_opaque_exact), len),
+        WireForm::Text { max } if is_bounded(max) => (quote!(arbitrary_string), max),
+        WireForm::Array { max } if is_bounded(max) => (quote!(arbitrary_array), max),
+        WireForm::ElementsExact { len } => (quote!(arbitrary_array_exact), len),
+        _ => return ends_with_bytes(&slot.ty).then(|| quote!(arbitrary_bytes)),
+    };
+    let (len, element) = (argument(len), (!element.is_empty()).then(|| quote!(#element,)));
+    Some(quote!(#call::<#element #len>))
+}
 
 fn ends_with_bytes(ty: &TokenStream) -> bool {
     matches!(ty.clone().into_iter().last(), Some(TokenTree::Ident(ident)) if ident == "Bytes")

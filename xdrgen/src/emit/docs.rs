@@ -127,17 +127,39 @@ fn longest_run(line: &str, of: char) -> usize {
     line.split(|c| c != of).map(|run| run.chars().count()).max().unwrap_or(0)
 }
 
-/// Escapes everything in a line of prose that Markdown or rustdoc would interpret.
+/// Escapes everything in a line of prose that Markdown or rustdoc would interpret, except code between backticks.
 pub(crate) fn escape(line: &str) -> String {
     let line = line.trim();
     let mut escaped = String::with_capacity(line.len() + 8);
-    for (at, word) in line.split(' ').enumerate() {
+    let parts: Vec<&str> = line.split('`').collect();
+    // A single backtick may be a quotation mark, as in `this', and two have no code between them.
+    let is_code = |index: usize| {
+        let inner = parts.get(index).copied().unwrap_or_default();
+        index % 2 == 1 && index + 1 < parts.len() && !inner.is_empty() && inner == inner.trim()
+    };
+    let are_codes = parts.len() > 1 && (1..parts.len()).step_by(2).all(is_code);
+    if !are_codes {
+        escape_words(line, true, &mut escaped);
+        return escaped;
+    }
+    for (index, part) in parts.iter().enumerate() {
+        if is_code(index) {
+            escaped.push_str(&format!("`{part}`"));
+        } else {
+            escape_words(part, index == 0, &mut escaped);
+        }
+    }
+    escaped
+}
+
+/// Escapes words. `first` is `true` if they begin a line.
+fn escape_words(words: &str, first: bool, escaped: &mut String) {
+    for (at, word) in words.split(' ').enumerate() {
         if at > 0 {
             escaped.push(' ');
         }
-        escape_word(word, at == 0, &mut escaped);
+        escape_word(word, first && at == 0, escaped);
     }
-    escaped
 }
 
 fn escape_word(word: &str, first: bool, escaped: &mut String) {

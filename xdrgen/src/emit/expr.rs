@@ -70,6 +70,7 @@ impl ArgumentNames<'_> {
         match base {
             Base::UHyper => place,
             Base::UInt | Base::Bool => quote!(u64::from(#place)),
+            Base::Short(short) if short.is_unsigned() => quote!(u64::from(#place)),
             Base::Item(_) => quote!(u64::try_from(i32::from(#place)).unwrap_or(0)),
             _ => quote!(u64::try_from(#place).unwrap_or(0)),
         }

@@ -10,7 +10,35 @@ use super::options::EmitError;
 /// Returns an error if the tokens are not valid Rust, which is a bug in the compiler.
 pub(crate) fn print(tokens: TokenStream) -> Result<String, EmitError> {
     let file = syn::parse2::<syn::File>(tokens).map_err(EmitError::NotRust)?;
-    Ok(prettyplease::unparse(&file))
+    Ok(join_generics(&prettyplease::unparse(&file)))
+}
+
+/// Maximum length of a line that [`join_generics`] makes.
+const MAX_JOINED: usize = 120;
+
+/// Joins generic arguments that the printer puts on lines of their own, as in `invoke::<` `Marker,` `>(&self.channel)`.
+fn join_generics(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut joined = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        let (whole, count) = joined_generics(&lines[at..]).unwrap_or_else(|| ((*line).to_owned(), 1));
+        joined.push_str(&whole);
+        joined.push('\n');
+        at += count;
+    }
+    joined
+}
+
+/// Returns the line that joins the generic arguments at the beginning of `lines`, and the number of lines that it replaces.
+fn joined_generics(lines: &[&str]) -> Option<(String, usize)> {
+    /// Maximum number of arguments to join.
+    const MAX_ARGUMENTS: usize = 4;
+    let first = lines.first().filter(|line| line.ends_with("::<"))?;
+    let end = lines.iter().take(MAX_ARGUMENTS + 2).position(|line| line.trim_start().starts_with('>'))?;
+    let arguments: Vec<&str> = lines[1..end].iter().map(|line| line.trim().strip_suffix(',')).collect::<Option<_>>()?;
+    let whole = format!("{first}{}{}", arguments.join(", "), lines[end].trim_start());
+    (whole.len() <= MAX_JOINED).then_some((whole, end + 1))
 }
 
 /// Inserts an empty line between items. The printer does not.

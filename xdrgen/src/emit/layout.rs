@@ -5,7 +5,7 @@ use std::{cell::OnceCell, collections::HashMap};
 use proc_macro2::{Ident, TokenStream};
 
 use super::names::{LetterCase, NameScope, RustName};
-use crate::ir::{Arm, Base, Field, Item, ItemId, ItemKind, Spec, Type, TypeFacts, Union};
+use crate::ir::{Arm, Base, Field, Item, ItemId, ItemKind, ShortInt, Spec, Type, TypeFacts, Union};
 
 /// The maximum size of an inline fixed-length array, in bytes. Larger arrays are stored on the heap.
 const MAX_IN_PLACE: u64 = 4096;
@@ -177,7 +177,7 @@ impl<'a> Layout<'a> {
     /// Returns the length of the encoding, in bytes, if it is the same for all values.
     pub(super) fn fixed_len(&self, base: Base) -> Option<u64> {
         match self.resolve(base) {
-            Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
+            Base::Bool | Base::Int | Base::UInt | Base::Short(_) | Base::Float => Some(4),
             Base::Hyper | Base::UHyper | Base::Double => Some(8),
             Base::Quadruple => Some(16),
             Base::Item(id) => match self.item(id).facts {
@@ -270,7 +270,7 @@ impl<'a> Layout<'a> {
     /// Returns the length of a field, in bytes, that can be part of a run.
     pub(super) fn field_words(&self, field: &Field) -> Option<u64> {
         let base = |base: Base| match self.resolve(base) {
-            Base::Bool | Base::Int | Base::UInt | Base::Float => Some(4),
+            Base::Bool | Base::Int | Base::UInt | Base::Short(_) | Base::Float => Some(4),
             Base::Hyper | Base::UHyper | Base::Double => Some(8),
             Base::Quadruple => Some(16),
             Base::Item(id) => self.items[id.0].words,
@@ -294,7 +294,8 @@ impl<'a> Layout<'a> {
 
     fn base_size(&self, base: Base) -> u64 {
         match base {
-            Base::Bool => 1,
+            Base::Bool | Base::Short(ShortInt::Char | ShortInt::UChar) => 1,
+            Base::Short(ShortInt::Short | ShortInt::UShort) => 2,
             Base::Int | Base::UInt | Base::Float => 4,
             Base::Hyper | Base::UHyper | Base::Double => 8,
             Base::Quadruple => 16,

@@ -17,6 +17,7 @@ pub(crate) mod names;
 mod options;
 mod parts;
 pub(crate) mod program;
+mod split;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,10 @@ pub(crate) use xdr_text::declaration as declaration_text;
 
 use proc_macro2::TokenStream;
 
-pub use self::options::{Borrow, EmitError, EmitOptions};
+pub use self::{
+    options::{Borrow, EmitError, EmitOptions},
+    split::{SplitFile, emit_split},
+};
 use crate::ir::{ItemId, ItemKind, Spec};
 
 /// Generates the code as formatted text, with a header that names its source.
@@ -43,6 +47,11 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     options.check(spec)?;
     let spec = &*opened(spec, options);
     let body = parts::print(spec, options)?;
+    Ok(format!("{}\n{body}", file_header(spec, options)))
+}
+
+/// Returns the comment at the start of a file.
+fn file_header(spec: &Spec, options: &EmitOptions) -> String {
     let mut text = match &options.source {
         Some(source) => {
             let source: String = source.chars().filter(|c| !c.is_control()).collect();
@@ -54,9 +63,7 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
         text.push_str("//\n");
         text.push_str(&format::comment(&spec.header));
     }
-    text.push('\n');
-    text.push_str(&body);
-    Ok(text)
+    text
 }
 
 /// Generates the code as tokens.

@@ -138,6 +138,17 @@ impl Target<'_> {
 
     /// Returns the `impl XdrEncode` with these two method bodies.
     pub(super) fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
+        // The decoder counts the same levels.
+        let encode = if self.recursive {
+            quote! {
+                sink.enter(::core::mem::size_of::<Self>())?;
+                let written = { #encode };
+                sink.leave(::core::mem::size_of::<Self>());
+                written
+            }
+        } else {
+            encode
+        };
         let Generics { params, where_encode, .. } = &self.generics;
         let (ty, result, sized) = (&self.ty, self.std.path("Result"), self.std.path("Sized"));
         let sink = if mentions(&encode, "sink") { quote!(sink) } else { quote!(_sink) };

@@ -77,7 +77,10 @@ fn shadowed_names_use_absolute_paths() {
 #[test]
 fn markup_in_comments_is_escaped() {
     for (comment, markdown) in [
-        ("a [link] and `code`", "a \\[link\\] and \\`code\\`"),
+        ("a [link] and `code`", "a \\[link\\] and `code`"),
+        ("`a_b*`, [x], `c`.", "`a_b*`, \\[x\\], `c`."),
+        ("`quoted' and `this'", "\\`quoted' and \\`this'"),
+        ("one ` and `` two", "one \\` and \\`\\` two"),
         ("snake_case stays, _this_ too", "snake_case stays, \\_this\\_ too"),
         ("# heading", "\\# heading"),
         ("- list", "\\- list"),
@@ -139,6 +142,39 @@ fn options_select_the_generated_code() {
 }
 
 #[test]
+fn generic_arguments_stay_on_the_line_of_the_call() {
+    let text = generated(
+        "struct a { int x; opaque y[4]; string z<9>; };
+         program P { version V { a A_PROCEDURE_WITH_A_VERY_LONG_NAME_INDEED(a, string, int) = 1; } = 1; } = 1;",
+    );
+    assert!(!text.lines().any(|line| line.ends_with("::<")), "{text}");
+    assert!(text.contains("invoke::<AProcedureWithAVeryLongNameIndeed>("), "{text}");
+    assert!(text.contains("xdr::put_run::<8, _>("), "{text}");
+}
+
+#[test]
+fn lengths_are_the_names_of_constants() {
+    let text = generated(
+        "const BLOB_MAX = 1048576; const unsigned int NAME_MAX = 255; const hyper WIDE = 7; enum e { LEN = 3 }; const BIG = 5000;
+         struct a { opaque b<BLOB_MAX>; string c<NAME_MAX>; int d<WIDE>; int e<LEN>; opaque f[BIG]; opaque g<BLOB_MAX - 1>; };
+         program P { version V { void PUT(opaque<BLOB_MAX>, int) = 1; } = 1; } = 1;",
+    );
+    let code: String = text.split_whitespace().collect();
+    for call in [
+        "put_opaque(sink,&self.b,BLOB_MAX)",
+        "put_opaque(sink,&self.c,NAME_MAX)",
+        "take_string(decoder,NAME_MAX)",
+        "put_array(sink,&self.d,7)",
+        "put_array(sink,&self.e,3)",
+        "put_opaque_exact(sink,&self.f,BIG)",
+        "put_opaque(sink,&self.g,1048575)",
+        "super::BLOB_MAX",
+    ] {
+        assert!(code.contains(call), "{call}: {text}");
+    }
+}
+
+#[test]
 fn derives_are_added_to_every_type() {
     let spec =
         compile("struct a { float x; }; enum b { C = 1 }; typedef opaque d<>; union e switch (b f) { case C: a g; };");
@@ -148,6 +184,60 @@ fn derives_are_added_to_every_type() {
     // Floats implement neither `Eq` nor `Hash`, and neither do types that contain them.
     assert!(text.contains("#[derive(Debug, Clone, PartialEq, Default, ::serde::Serialize)]\npub struct A"), "{text}");
     assert!(text.contains("#[derive(Debug, Clone, PartialEq, ::serde::Serialize)]"), "{text}");
+}
+
+#[test]
+fn derived_arbitrary_respects_lengths() {
+    let spec = compile(
+        "const MAX = 9; typedef opaque name<4>;
+         struct a { opaque b<MAX>; string c<7>; int d<6>; opaque e<>; string f<>; opaque g[5000]; hyper h[600]; int i; };
+         union u switch (bool b) { case TRUE: opaque j<8>; default: void; };",
+    );
+    let options = EmitOptions { derives: vec![syn::parse_quote!(arbitrary::Arbitrary)], ..EmitOptions::default() };
+    let text = emit(&spec, &options).unwrap();
+    let found = text.split("#[arbitrary(with = ").skip(1).map(|rest| rest.split(")]").next().unwrap());
+    let expected = [
+        "arbitrary_opaque::<4>",
+        "arbitrary_opaque::<{MAX}>",
+        "arbitrary_string::<7>",
+        "arbitrary_array::<i32, 6>",
+        "arbitrary_bytes",
+        "arbitrary_opaque_exact::<5000>",
+        "arbitrary_array_exact::<i64, 600>",
+        "arbitrary_opaque::<8>",
+    ];
+    let expected = expected.map(|function| format!("::rpcrdma::xdr::{function}"));
+    assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
+}
+
+#[test]
+fn shorter_integers_of_c_are_shorter_in_rust() {
+    let text = generated(
+        "typedef short s16; struct a { s16 b; unsigned char c; int8_t d[3]; u_short e<4>; char *f; };
+         union u switch (char k) { case 'a': int x; default: void; };
+         struct ok { opaque data<>; };
+         program P { version V { @reply_max(args.c + args.b) ok GET(a) = 1; } = 1; } = 1;",
+    );
+    for part in [
+        "pub type S16 = i16;",
+        "pub b: S16,",
+        "pub c: u8,",
+        "pub d: [i8; 3],",
+        "pub e: Vec<u16>,",
+        "pub f: Option<i8>,",
+        // A case decides.
+        "Default(i32)",
+        "u64::from(args.c).saturating_add(u64::try_from(args.b).unwrap_or(0))",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn many_fields_of_variable_length_do_not_overflow_the_stack() {
+    let fields: String = (0..5_000).map(|n| format!("string s{n}<9>; ")).collect();
+    let text = generated(&format!("struct wide {{ {fields} }};"));
+    assert!(text.contains("len += xdr::opaque_len(self.s4999.len());"));
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl Emitter<'_> {
                 let docs = self.field_docs(field, Some(&name));
                 let slot = self.view.slot(field);
                 let (member, ty) = (&name.ident, &slot.ty);
-                let needs = self.derives.of_field(&self.layout.runtime, ty);
+                let needs = self.derives.of_field(&self.layout.runtime, &slot);
                 let declared = quote!(#docs #needs pub #member: #ty);
                 (declared, FieldCodec { member: quote!(#member), name: field.name.text.clone(), slot })
             })
@@ -220,7 +220,7 @@ impl Emitter<'_> {
             };
         }
         let derive = self.derive(false);
-        let needs = self.derives.of_field(&self.layout.runtime, inner);
+        let needs = self.derives.of_field(&self.layout.runtime, &slot);
         let from = self.view.std("From");
         let contents = format!(" `{}`", xdr_text::declaration(self.layout.spec, field));
         if self.borrowed {

@@ -8,7 +8,7 @@ use super::{
     layout::{Layout, padded},
     names::{NameScope, Std, ident},
 };
-use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, Type};
+use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, ShortInt, Type};
 
 /// The scope of the generated code that refers to items.
 #[derive(Debug, Clone, Copy)]
@@ -109,11 +109,34 @@ impl<'a> View<'a> {
             Base::UInt => quote!(u32),
             Base::Hyper => quote!(i64),
             Base::UHyper => quote!(u64),
+            Base::Short(ShortInt::Char) => quote!(i8),
+            Base::Short(ShortInt::UChar) => quote!(u8),
+            Base::Short(ShortInt::Short) => quote!(i16),
+            Base::Short(ShortInt::UShort) => quote!(u16),
             Base::Float => quote!(f32),
             Base::Double => quote!(f64),
             Base::Quadruple => self.runtime("Quadruple"),
             Base::Item(id) => self.item(id),
         }
+    }
+
+    /// Returns the length or maximum of a field as generated code of type `u32`: the name of the constant if the specification
+    /// names one.
+    fn length(&self, field: &Field, length: u32) -> TokenStream {
+        let is_u32 = |id: &ItemId| match self.layout.item(*id).kind {
+            ItemKind::Const(ConstValue::Int(value) | ConstValue::Typed(value, Base::UInt)) => {
+                value == i128::from(length)
+            }
+            _ => false,
+        };
+        if let Some(id) = field.length.filter(is_u32) {
+            return self.item(id);
+        }
+        if length == u32::MAX {
+            return quote!(xdr::UNBOUNDED);
+        }
+        let length = Literal::u32_unsuffixed(length);
+        quote!(#length)
     }
 
     /// Returns the Rust type and wire form of a field, arm or typedef.
@@ -153,7 +176,7 @@ impl<'a> View<'a> {
                 let n = Literal::u32_unsuffixed(*len);
                 if exact {
                     slot.ty = if is_view { quote!(&'a [u8]) } else { self.runtime("Bytes") };
-                    slot.wire = WireForm::OpaqueExact { len: quote!(#n) };
+                    slot.wire = WireForm::OpaqueExact { len: self.length(field, *len) };
                 } else {
                     slot.ty = quote!([u8; #n]);
                     slot.wire = WireForm::OpaqueArray;
@@ -161,7 +184,7 @@ impl<'a> View<'a> {
             }
             Type::Opaque(max) => {
                 slot.ty = if is_view { quote!(&'a [u8]) } else { self.runtime("Bytes") };
-                slot.wire = WireForm::Opaque { max: maximum(*max) };
+                slot.wire = WireForm::Opaque { max: self.length(field, *max) };
             }
             Type::String(max) => {
                 slot.ty = if is_view {
@@ -170,7 +193,7 @@ impl<'a> View<'a> {
                 } else {
                     self.runtime("XdrString")
                 };
-                slot.wire = WireForm::Text { max: maximum(*max) };
+                slot.wire = WireForm::Text { max: self.length(field, *max) };
             }
             Type::ArrayFixed(base, len) => {
                 let ty = self.base(*base);
@@ -181,7 +204,7 @@ impl<'a> View<'a> {
                 if exact {
                     let vec = vec();
                     slot.ty = quote!(#vec<#ty>);
-                    slot.wire = WireForm::ElementsExact { len: quote!(#n) };
+                    slot.wire = WireForm::ElementsExact { len: self.length(field, *len) };
                 } else {
                     slot.ty = quote!([#ty; #n]);
                     slot.wire = WireForm::Elements { len: quote!(#n) };
@@ -193,7 +216,7 @@ impl<'a> View<'a> {
                 slot.element_len = self.layout.fixed_len(*base);
                 let vec = vec();
                 slot.ty = quote!(#vec<#ty>);
-                slot.wire = WireForm::Array { max: maximum(*max) };
+                slot.wire = WireForm::Array { max: self.length(field, *max) };
             }
             Type::Optional(base) => {
                 let ty = self.base(*base);
@@ -267,15 +290,5 @@ impl<'a> View<'a> {
                 (ty, literal)
             }
         }
-    }
-}
-
-/// Returns the maximum length of an item as generated code.
-fn maximum(max: u32) -> TokenStream {
-    if max == u32::MAX {
-        quote!(xdr::UNBOUNDED)
-    } else {
-        let max = Literal::u32_unsuffixed(max);
-        quote!(#max)
     }
 }

@@ -112,10 +112,11 @@ pub(super) fn item_anchor(name: &str) -> String {
     format!("item-{name}")
 }
 
+/// Returns the anchor of a version. Links with names survive a change of numbers, and tell where they lead.
 pub(super) fn version_anchor(program: &Program, version: &Version) -> String {
-    format!("version-{}-{}", program.number, version.number)
+    format!("version-{}-{}", program.name.text, version.name.text)
 }
 
 pub(super) fn procedure_anchor(program: &Program, version: &Version, procedure: &Procedure) -> String {
-    format!("procedure-{}-{}-{}", program.number, version.number, procedure.number)
+    format!("procedure-{}-{}-{}", program.name.text, version.name.text, procedure.name.text)
 }

@@ -45,6 +45,8 @@ fn is_type(item: &Item) -> bool {
 fn contents(names: &ItemUsers<'_>, title: &str, out: &mut Html) {
     let spec = names.spec;
     out.raw("<nav>\n<a class=\"title\" href=\"#top\">").text(title).raw("</a>\n");
+    // The script closes it on a phone.
+    out.raw("<details id=\"index\" open><summary>Contents</summary>\n");
     out.raw("<input id=\"search\" type=\"search\" placeholder=\"Search  /\" aria-label=\"Search the contents\" autocomplete=\"off\">\n<div id=\"contents\">\n");
     for program in &spec.programs {
         for version in &program.versions {
@@ -84,7 +86,7 @@ fn contents(names: &ItemUsers<'_>, title: &str, out: &mut Html) {
         }
         out.raw("</ul></details>\n");
     }
-    out.raw("</div>\n</nav>\n");
+    out.raw("</div>\n</details>\n</nav>\n");
 }
 
 fn head(names: &ItemUsers<'_>, title: &str, out: &mut Html) {

@@ -1,5 +1,11 @@
 "use strict";
 const search = document.getElementById("search");
+const index = document.getElementById("index");
+const phone = window.matchMedia("(max-width: 56rem)");
+const collapse = () => { index.open = !phone.matches; };
+phone.addEventListener("change", collapse);
+collapse();
+index.addEventListener("click", (event) => { if (event.target.closest("a")) collapse(); });
 const entries = [...document.querySelectorAll("#contents li")];
 search.addEventListener("input", () => {
   const words = search.value.toLowerCase().split(/\s+/);
@@ -17,5 +23,5 @@ search.addEventListener("keydown", (event) => {
   if (event.key === "Escape") { search.value = ""; search.dispatchEvent(new Event("input")); search.blur(); }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && document.activeElement !== search) { event.preventDefault(); search.focus(); }
+  if (event.key === "/" && document.activeElement !== search) { event.preventDefault(); index.open = true; search.focus(); }
 });

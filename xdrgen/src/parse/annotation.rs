@@ -35,7 +35,7 @@ impl Builder<'_, '_> {
                 _ => {}
             }
         }
-        Some(Annotation { name: name?, args, span })
+        Some(Annotation { name: name?, args, span, is_hint: false })
     }
 
     /// Builds an `expr` or a `term`: operands separated by operators.

@@ -19,9 +19,16 @@ pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) 
     for unit in scan.units {
         match Grammar::parse(Rule::binding, text.get(unit.clone()).unwrap_or_default()) {
             Ok(mut pairs) => {
-                let annotations = &mut Vec::new();
-                let mut builder =
-                    Builder { file, base: unit.start, comments: &comments, annotations, operators: 0, diagnostics };
+                let (annotations, hints) = (&mut Vec::new(), &mut Vec::new());
+                let mut builder = Builder {
+                    file,
+                    base: unit.start,
+                    comments: &comments,
+                    annotations,
+                    hints,
+                    operators: 0,
+                    diagnostics,
+                };
                 let statement = pairs.next().and_then(|pair| pair.into_inner().next());
                 statements.extend(statement.and_then(|pair| builder.statement(pair)));
             }

@@ -5,6 +5,7 @@ mod agreement;
 mod annotation;
 mod binding;
 mod comments;
+mod pragma;
 mod program;
 mod strict;
 mod syntax_error;
@@ -16,7 +17,10 @@ use pest::{Parser as _, iterators::Pair};
 
 use self::comments::Comments;
 use crate::{
-    ast::{Definition, DefinitionKind, EnumeratorNode, File, Ident, TypeKind, TypeSpec, UnionBody, Value, ValueKind},
+    ast::{
+        Definition, DefinitionKind, EnumeratorNode, File, Ident, Statement, TypeKind, TypeSpec, UnionBody, Value,
+        ValueKind,
+    },
     const_expr,
     diag::{Code, Diagnostic},
     lexer::is_of_word,
@@ -68,12 +72,19 @@ pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec
         let slice = text.get(unit.clone()).unwrap_or_default();
         match grammar::Grammar::parse(Rule::unit, slice) {
             Ok(mut pairs) => {
-                let annotations = &mut tree.annotations;
-                let mut builder =
-                    Builder { file, base: unit.start, comments: &comments, annotations, operators: 0, diagnostics };
+                let File { annotations, hints, dialects, .. } = &mut tree;
+                let mut builder = Builder {
+                    file,
+                    base: unit.start,
+                    comments: &comments,
+                    annotations,
+                    hints,
+                    operators: 0,
+                    diagnostics,
+                };
                 let pair = pairs.next();
                 if let Some(pair) = pair.clone().filter(|_| strict) {
-                    strict::unit(file, unit.start, pair, &mut tree.dialects);
+                    strict::unit(file, unit.start, pair, dialects);
                 }
                 match pair.and_then(|pair| builder.unit(pair)) {
                     Some(definitions) => tree.definitions.extend(definitions),
@@ -105,8 +116,9 @@ pub(crate) fn macro_text(text: &str, at: &Span) -> (Option<Value>, Option<TypeSp
         return (None, None);
     }
     let comments = Comments::new("", &[]);
-    let (annotations, diagnostics) = (&mut Vec::new(), &mut Vec::new());
-    let mut builder = Builder { file: at.file, base: 0, comments: &comments, annotations, operators: 0, diagnostics };
+    let (annotations, hints, diagnostics) = (&mut Vec::new(), &mut Vec::new(), &mut Vec::new());
+    let mut builder =
+        Builder { file: at.file, base: 0, comments: &comments, annotations, hints, operators: 0, diagnostics };
     let only = |rule: Rule| grammar::Grammar::parse(rule, text).ok()?.next()?.into_inner().next();
     // The positions of individual words are unknown, because comments and line continuations have been removed from the
     // text.
@@ -132,6 +144,7 @@ struct Builder<'a, 'b> {
     base: usize,
     comments: &'a Comments<'a>,
     annotations: &'b mut Vec<Span>,
+    hints: &'b mut Vec<Statement>,
     /// Number of operators in the current annotation or statement.
     operators: usize,
     diagnostics: &'b mut Vec<Diagnostic>,
@@ -152,7 +165,7 @@ impl Builder<'_, '_> {
     }
 
     /// Returns the definitions of a unit. There is exactly one, except for an unnamed enumeration, which declares
-    /// constants.
+    /// constants, and for a pragma, which declares nothing.
     fn unit(&mut self, pair: Pair<'_, Rule>) -> Option<Vec<Definition>> {
         let span = trimmed(self.span(&pair), pair.as_str());
         let doc = self.comments.of(span.range.start, span.range.end);
@@ -178,6 +191,7 @@ impl Builder<'_, '_> {
                 }
                 Rule::program_def => kind = Some(DefinitionKind::Program(self.program(inner)?)),
                 Rule::constants => return self.constants(inner),
+                Rule::pragma_def => return self.pragma(inner).map(|()| Vec::new()),
                 _ => {}
             }
         }

@@ -47,6 +47,7 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
         Rule::name if pair.as_str().starts_with('_') => ("a name that begins with an underscore", LEXICAL),
         Rule::value if has(Rule::operator) || has(Rule::sign) || has(Rule::open) => ("a computed constant", XDR),
         Rule::c_type => ("a C type", XDR),
+        Rule::pragma_def => ("a `pragma`", XDR),
         Rule::kw_opaque_union => ("an `opaque_union`", XDR),
         Rule::const_def if value_is_name(pair) => ("a constant defined by another name", XDR),
         Rule::program_def | Rule::version_def | Rule::procedure if value_is_name(pair) => ("a name as a number", RPC),

@@ -152,6 +152,9 @@ fn words(rule: Rule) -> &'static str {
         Rule::kw_default => "`default`",
         Rule::kw_enum => "`enum`",
         Rule::kw_program => "`program`",
+        // Users of other compilers do not know it.
+        Rule::kw_pragma | Rule::pragma_def => "",
+        Rule::directive => "the name of a pragma",
         Rule::kw_struct => "`struct`",
         Rule::kw_switch => "`switch`",
         Rule::kw_typedef => "`typedef`",

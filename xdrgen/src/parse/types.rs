@@ -8,6 +8,7 @@ use crate::{
         Annotation, ArmNode, Declaration, Declarator, EnumBody, EnumeratorNode, Primitive, StructBody, TypeKind,
         TypeSpec, UnionBody, Value,
     },
+    ir::ShortInt,
     source::join,
 };
 
@@ -166,16 +167,18 @@ impl Builder<'_, '_> {
     }
 }
 
-/// Maps the words of a built-in type. `unsigned` means `unsigned int`. C's shorter integers, and rpcgen's `long`, are
-/// encoded as `int`. rpcgen does not support `long long`. Compilers that do encode it in 64 bits.
+/// Maps the words of a built-in type. `unsigned` means `unsigned int`. rpcgen's `long` is `int`. rpcgen does not support `long long`. Compilers that do encode it in 64 bits.
 fn primitive(pair: &Pair<'_, Rule>) -> Option<Primitive> {
     let leaves = pair.clone().into_inner().flatten().filter(|inner| inner.clone().into_inner().next().is_none());
     let words: Vec<&str> = leaves.map(|word| word.as_str()).collect();
     Some(match words.as_slice() {
         ["unsigned", "hyper"] | ["unsigned", "long", "long", ..] => Primitive::UHyper,
+        ["unsigned", "char"] => Primitive::Short(ShortInt::UChar),
+        ["unsigned", "short", ..] => Primitive::Short(ShortInt::UShort),
         ["unsigned", ..] => Primitive::UInt,
         ["hyper"] | ["long", "long", ..] => Primitive::Hyper,
-        ["int"] | ["long" | "short", "int"] => Primitive::Int,
+        ["short", "int"] => Primitive::Short(ShortInt::Short),
+        ["int"] | ["long", "int"] => Primitive::Int,
         ["float"] => Primitive::Float,
         ["double"] => Primitive::Double,
         ["quadruple"] => Primitive::Quadruple,

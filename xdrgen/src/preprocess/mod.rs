@@ -40,6 +40,8 @@ pub(crate) struct Preprocessed<'a> {
     pub(crate) dialects: Vec<Dialect>,
     /// Directives and inactive lines, in order, without surrounding white space.
     pub(crate) excluded: Vec<Span>,
+    /// The `%` lines, without the `%`, that are active only for one of rpcgen's outputs.
+    pub(crate) passed_through: Vec<Ident>,
 }
 
 /// An open `#if`.
@@ -51,7 +53,12 @@ struct Condition {
     taken: bool,
     /// `true` if `#else` has been seen.
     last: bool,
+    /// `true` if the current branch is active, or is the first branch of `#ifdef RPC_HDR` or the like.
+    for_rpcgen: bool,
 }
+
+/// The names that rpcgen defines, one for each of its outputs.
+const RPCGEN_OUTPUTS: [&str; 5] = ["RPC_CLNT", "RPC_HDR", "RPC_SVC", "RPC_TBL", "RPC_XDR"];
 
 struct Lines<'a, 'b> {
     file: usize,
@@ -65,6 +72,7 @@ struct Lines<'a, 'b> {
     macros: Vec<Macro>,
     dialects: Vec<Dialect>,
     excluded: Vec<Span>,
+    passed_through: Vec<Ident>,
 }
 
 /// Preprocesses `text`, the source with index `file`. Reads and updates `defines`.
@@ -86,10 +94,11 @@ pub(crate) fn run<'a>(
         macros: Vec::new(),
         dialects: Vec::new(),
         excluded: Vec::new(),
+        passed_through: Vec::new(),
     };
     lines.run(include);
-    let Lines { macros, dialects, excluded, blank, .. } = lines;
-    Preprocessed { text: blanked(text, &blank), macros, dialects, excluded }
+    let Lines { macros, dialects, excluded, passed_through, blank, .. } = lines;
+    Preprocessed { text: blanked(text, &blank), macros, dialects, excluded, passed_through }
 }
 
 impl Lines<'_, '_> {
@@ -130,12 +139,17 @@ impl Lines<'_, '_> {
         if self.active || range.is_empty() {
             return;
         }
+        let for_rpcgen = self.open.iter().all(|open| open.for_rpcgen);
         let mut at = range.start;
         for line in self.text.get(range.clone()).unwrap_or_default().split_inclusive('\n') {
             let code = line.trim();
             if !code.is_empty() {
                 let start = at + line.len() - line.trim_start().len();
-                self.excluded.push(span(self.file, start..start + code.len()));
+                let place = span(self.file, start..start + code.len());
+                if let Some(text) = code.strip_prefix('%').filter(|_| for_rpcgen) {
+                    self.passed_through.push(Ident { text: text.to_owned(), span: place.clone() });
+                }
+                self.excluded.push(place);
             }
             at += line.len();
         }
@@ -153,7 +167,8 @@ impl Lines<'_, '_> {
         match word {
             "if" | "ifdef" | "ifndef" => {
                 let holds = self.active && self.condition(word, rest, &place);
-                self.open.push(Condition { at, around: self.active, taken: holds, last: false });
+                let for_rpcgen = holds || word == "ifdef" && RPCGEN_OUTPUTS.contains(&rest);
+                self.open.push(Condition { at, around: self.active, taken: holds, last: false, for_rpcgen });
                 self.active = holds;
             }
             "elif" | "else" => {
@@ -167,6 +182,7 @@ impl Lines<'_, '_> {
                 self.active = around && !taken && (word == "else" || self.condition("if", rest, &place));
                 if let Some(open) = self.open.last_mut() {
                     open.taken |= self.active;
+                    open.for_rpcgen = self.active;
                     open.last = word == "else";
                 }
             }

@@ -410,6 +410,20 @@ impl<'a> Constants<'a> {
         }
     }
 
+    /// Returns the value of the enumerator `name` of the enumeration `of`. Other enumerations may have the same name for one.
+    pub(super) fn enumerator_named(&self, of: &str, name: &str) -> Option<i128> {
+        match self.states.get(*self.scoped.get(&(of, name))?) {
+            Some(VisitState::Done(value)) => *value,
+            _ => None,
+        }
+    }
+
+    /// Lists the enumerators of `of` for the error about `name`, and suggests a similar one.
+    pub(super) fn list_enumerators(&self, error: Diagnostic, of: &str, name: &str, at: &Span) -> Diagnostic {
+        let known = || self.nodes.iter().filter(|node| node.of == Some(of)).map(|node| node.name.text.as_str());
+        error.list(&format!("enumerators of `{of}`"), known()).did_you_mean(name, at, known())
+    }
+
     /// Returns all names with their values.
     pub(super) fn into_values(self) -> HashMap<String, i128> {
         let value = |(name, _): (&&str, &usize)| Some(((*name).to_owned(), self.get(name)?));

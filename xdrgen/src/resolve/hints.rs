@@ -4,16 +4,11 @@ use std::{collections::HashMap, path::Path};
 
 use crate::{
     ast::File,
+    c_lines::{SUN_TYPES, defined, included},
     diag::{Code, Diagnostic},
     lexer::is_of_word,
     source::{self, Sources},
 };
-
-/// Types from Sun's headers, with their definitions in XDR.
-const KNOWN: [(&str, &str, &str); 2] = [
-    ("netobj", "typedef opaque netobj<1024>;", "rpc/xdr.h"),
-    ("des_block", "typedef opaque des_block[8];", "rpc/des_crypt.h"),
-];
 
 /// Merges the errors about each unknown name into one that has the number of uses, and adds hints.
 pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnostic>) {
@@ -46,7 +41,7 @@ pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnost
 }
 
 fn type_hint(name: &str, file: &File, sources: &Sources) -> Option<String> {
-    if let Some((_, definition, header)) = KNOWN.iter().find(|(known, ..)| *known == name) {
+    if let Some((_, definition, header)) = SUN_TYPES.iter().find(|(known, ..)| *known == name) {
         return Some(format!(
             "`{name}` is a type of <{header}>: add `{definition}`, or give a Rust type with `--extern {name}=PATH`"
         ));
@@ -69,25 +64,6 @@ fn constant_hint(name: &str, file: &File, sources: &Sources) -> Option<String> {
     sibling_hint(name, file, sources).or_else(|| {
         let header = included(file).next()?;
         Some(format!("if `{header}` defines it for C: give its value with `-D {name}=VALUE`"))
-    })
-}
-
-/// Returns the text that a `%#define` line defines for the name.
-fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
-    file.passed_through.iter().find_map(|line| {
-        let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("define")?;
-        let value = rest.trim_start().strip_prefix(name)?;
-        let value = value.strip_prefix([' ', '\t'])?.split("/*").next()?.trim();
-        (!value.is_empty()).then_some(value)
-    })
-}
-
-/// Returns the names of the files in `%#include` lines.
-fn included(file: &File) -> impl Iterator<Item = &str> {
-    file.passed_through.iter().filter_map(|line| {
-        let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim();
-        let rest = rest.strip_prefix(['"', '<'])?;
-        rest.split(['"', '>']).next()
     })
 }
 

@@ -97,7 +97,8 @@ pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
             && let Some(item) = spec.items.get_mut(id.0)
         {
             let (name, doc) = (item.name.clone(), item.doc.clone());
-            item.kind = ItemKind::Typedef(Field { name, doc, ty: Type::Optional(node), ddp: None, boxed: false });
+            let ty = Type::Optional(node);
+            item.kind = ItemKind::Typedef(Field { name, doc, ty, ddp: None, boxed: false, length: None });
         }
     }
     let mut nodes = vec![false; spec.items.len()];

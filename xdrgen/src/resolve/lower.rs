@@ -57,7 +57,8 @@ impl<'a> Lowering<'a> {
 
     /// Returns the text at `span` without annotations.
     pub(super) fn text(&self, span: &Span) -> String {
-        let text = self.sources.get(span.file).map(|source| source.text().as_ref()).unwrap_or_default();
+        let Some(source) = self.sources.get(span.file) else { return String::new() };
+        let text = source.text();
         let file = self.files.iter().find(|file| file.source == span.file);
         let (annotations, excluded) =
             file.map(|file| (file.annotations.as_slice(), file.excluded.as_slice())).unwrap_or_default();
@@ -76,7 +77,8 @@ impl<'a> Lowering<'a> {
             merged = both;
             &merged
         };
-        let start = text.get(..span.range.start).map_or(0, |before| before.rfind('\n').map_or(0, |n| n + 1));
+        // A search for the start of the line would take quadratic time if all definitions are on one.
+        let (_, start) = source.line_start(span.range.start);
         let indent = text.get(start..span.range.start).unwrap_or_default();
         let text = without(text, &span.range, annotations);
         // White space before the definition is the indentation of its first line.
@@ -108,6 +110,7 @@ impl<'a> Lowering<'a> {
             Base::UInt => u32::try_from(number).is_ok(),
             Base::Hyper => i64::try_from(number).is_ok(),
             Base::UHyper => u64::try_from(number).is_ok(),
+            Base::Short(short) => short.holds(number),
             Base::Float | Base::Double | Base::Quadruple | Base::Item(_) => return ConstValue::Int(number),
         };
         if !fits {
@@ -176,15 +179,21 @@ impl<'a> Lowering<'a> {
         };
         // After an error, the type does not matter.
         let ty = self.types.ty(declaration).unwrap_or(Type::Base(Base::Int));
-        Field { name, doc: declaration.doc.clone(), ty, ddp: None, boxed: false }
+        let length = self.types.length_constant(declaration);
+        Field { name, doc: declaration.doc.clone(), ty, ddp: None, boxed: false, length }
     }
 
     fn union(&mut self, id: ItemId, name: &Name, body: &UnionBody) -> Union {
         let mut discriminant = self.field(&body.discriminant, String::new);
         let kind = self.types.discriminant(body);
-        if matches!(kind, Some(Discriminant::UHyper)) {
+        match kind {
             // The size of a union depends on this type. The size of a typedef is not yet known here.
-            discriminant.ty = Type::Base(Base::UHyper);
+            Some(Discriminant::UHyper) => discriminant.ty = Type::Base(Base::UHyper),
+            // No case selects the other values, so the decoder need not refuse them earlier.
+            Some(Discriminant::Short(short)) => {
+                discriminant.ty = Type::Base(if short.is_unsigned() { Base::UInt } else { Base::Int });
+            }
+            _ => {}
         }
         let mut arms = Vec::new();
         let mut default = None;
@@ -238,7 +247,27 @@ impl<'a> Lowering<'a> {
         case: &'b Value,
         values: &mut HashMap<i64, &'b Span>,
     ) -> Option<Case> {
-        let number = self.types.constants.number(case, self.types.out)?;
+        let number = match (kind, &case.kind) {
+            (Some(Discriminant::Enum(_, of)), ValueKind::Name(name)) => self.types.constants.enumerator_named(of, name),
+            _ => None,
+        };
+        let number = match number {
+            Some(number) => number,
+            None => {
+                let mut found = Vec::new();
+                let number = self.types.constants.number(case, &mut found);
+                for mut error in found {
+                    if error.code == Code::UnknownConstant && matches!(kind, Some(Discriminant::Enum(..))) {
+                        // An enumerator of another type would not help.
+                        error.suggestions.clear();
+                        error.helps.clear();
+                        error = self.with_enumerators(error, kind, case);
+                    }
+                    self.types.out.push(error);
+                }
+                number?
+            }
+        };
         let label = match &case.kind {
             ValueKind::Name(name) => name.rsplit("::").next().unwrap_or(name).to_owned(),
             _ => number.to_string(),
@@ -246,6 +275,10 @@ impl<'a> Lowering<'a> {
         // Without a valid discriminant, there is nothing to compare with.
         let (fits, what) = match kind.as_ref()? {
             Discriminant::Int => (word(number).map(i64::from), "`int`".to_owned()),
+            Discriminant::Short(short) => {
+                let value = i64::try_from(number).ok().filter(|_| short.holds(number));
+                (value, format!("`{}`", short.text()))
+            }
             Discriminant::UInt => (u32::try_from(number).ok().map(i64::from), "`unsigned int`".to_owned()),
             // The value uses all 64 bits.
             Discriminant::UHyper => (u64::try_from(number).ok().map(u64::cast_signed), "`unsigned hyper`".to_owned()),
@@ -256,11 +289,11 @@ impl<'a> Lowering<'a> {
         };
         let Some(value) = fits else {
             let which = if label == number.to_string() { String::new() } else { format!(" (which is {number})") };
-            self.types.out.push(
-                Diagnostic::new(Code::BadCase, format!("`{label}`{which} is not a value of {what}"))
-                    .at(&case.span, "not a value of the discriminant")
-                    .note("each case is a value of the discriminant's type (RFC 4506 §4.15)"),
-            );
+            let diagnostic = Diagnostic::new(Code::BadCase, format!("`{label}`{which} is not a value of {what}"))
+                .at(&case.span, "not a value of the discriminant")
+                .note("each case is a value of the discriminant's type (RFC 4506 §4.15)");
+            let diagnostic = self.with_enumerators(diagnostic, kind, case);
+            self.types.out.push(diagnostic);
             return None;
         };
         // An enumerator out of range has already been reported.
@@ -277,5 +310,21 @@ impl<'a> Lowering<'a> {
             return None;
         }
         Some(Case { label, value })
+    }
+
+    /// Lists the enumerators of the discriminant for the error about a case, and suggests a similar one.
+    fn with_enumerators(&self, error: Diagnostic, kind: Option<&Discriminant<'_>>, case: &Value) -> Diagnostic {
+        /// Maximum number of errors with a list. Each list visits all constants.
+        const MAX_LISTS: usize = 50;
+        match kind {
+            Some(Discriminant::Enum(_, of)) if self.types.out.len() < MAX_LISTS => {
+                let name = match &case.kind {
+                    ValueKind::Name(name) => name,
+                    _ => "",
+                };
+                self.types.constants.list_enumerators(error, of, name, &case.span)
+            }
+            _ => error,
+        }
     }
 }

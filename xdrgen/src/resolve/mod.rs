@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The result of resolution.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Resolved {
     /// The specification, without size facts, bounds and eligible items.
     pub(crate) spec: Spec,

@@ -26,12 +26,13 @@ impl Lowering<'_> {
             let versions = versions.map(|(index, version)| self.version((at, index), version, &mut seen)).collect();
             programs.push(Program {
                 name: name(&program.name),
-                number: self.number(&program.number),
+                number: self.number(&program.number).unwrap_or_default(),
                 doc: definition.doc.clone(),
                 versions,
                 port: None,
             });
         }
+        same_programs(&programs, self.types.out);
         programs
     }
 
@@ -42,7 +43,7 @@ impl Lowering<'_> {
         seen: &mut UsedNumbers<'s>,
     ) -> Version {
         let number = self.number(&version.number);
-        if number == 0 {
+        if number == Some(0) {
             self.types.dialects.push(Dialect::new(&version.name.span, "a version with the number 0", "RFC 5531 §8.1"));
         }
         seen.check("version", &version.name, number, self.types.out);
@@ -51,6 +52,7 @@ impl Lowering<'_> {
         let procedures = version.procedures.iter().enumerate();
         let procedures =
             procedures.map(|(index, procedure)| self.procedure((at.0, at.1, index), procedure, &mut seen)).collect();
+        let number = number.unwrap_or_default();
         Version { name: name(&version.name), number, doc: version.doc.clone(), procedures }
     }
 
@@ -80,7 +82,7 @@ impl Lowering<'_> {
         let result = procedure.result.as_ref().map(|result| self.field(result, || "result".to_owned()));
         Procedure {
             name: name(&procedure.name),
-            number,
+            number: number.unwrap_or_default(),
             doc: procedure.doc.clone(),
             text: self.text(&procedure.span),
             args,
@@ -90,17 +92,42 @@ impl Lowering<'_> {
         }
     }
 
-    /// Evaluates the number of a program, version or procedure, which is an unsigned 32-bit number (RFC 5531 §12.3).
-    fn number(&mut self, value: &Value) -> u32 {
-        let Some(n) = self.types.constants.number(value, self.types.out) else { return 0 };
-        u32::try_from(n).unwrap_or_else(|_| {
+    /// Evaluates the number of a program, version or procedure, which is an unsigned 32-bit number (RFC 5531 §12.3). Returns
+    /// `None` after reporting an error.
+    fn number(&mut self, value: &Value) -> Option<u32> {
+        let n = self.types.constants.number(value, self.types.out)?;
+        let number = u32::try_from(n).ok();
+        if number.is_none() {
             self.types.out.push(
                 Diagnostic::new(Code::OutOfRange, format!("{n} does not fit 32 bits"))
                     .at(&value.span, "")
                     .note("numbers of programs, versions and procedures are unsigned 32-bit (RFC 5531 §9)"),
             );
-            0
-        })
+        }
+        number
+    }
+}
+
+/// Warns about programs with the same number and a version in common.
+fn same_programs(programs: &[Program], out: &mut Vec<Diagnostic>) {
+    let mut seen: HashMap<(u32, u32), &Program> = HashMap::new();
+    for program in programs {
+        let taken = program.versions.iter().find_map(|version| {
+            let first = seen.get(&(program.number, version.number))?;
+            Some((version.number, *first))
+        });
+        for version in &program.versions {
+            seen.entry((program.number, version.number)).or_insert(program);
+        }
+        // The numbers of an invalid program are zero.
+        let Some((version, first)) = taken.filter(|_| program.number != 0) else { continue };
+        let message = format!("programs `{}` and `{}` have the same number", first.name.text, program.name.text);
+        out.push(
+            Diagnostic::new(Code::SameProgram, message)
+                .at(&program.name.span, format!("also {}, version {version}", program.number))
+                .also(&first.name.span, "first here")
+                .note("the numbers of program and version identify the service of a call (RFC 5531 §8.1)"),
+        );
     }
 }
 
@@ -124,10 +151,12 @@ struct UsedNumbers<'a> {
 }
 
 impl<'a> UsedNumbers<'a> {
-    fn check(&mut self, what: &str, ident: &'a ast::Ident, number: u32, out: &mut Vec<Diagnostic>) {
+    /// Reports a name or number that is already in use. An invalid number is `None`.
+    fn check(&mut self, what: &str, ident: &'a ast::Ident, number: Option<u32>, out: &mut Vec<Diagnostic>) {
         if let Some(first) = self.names.insert(&ident.text, &ident.span) {
             out.push(duplicate(what, &ident.text, first, &ident.span));
         }
+        let Some(number) = number else { return };
         if let Some(first) = self.numbers.insert(number, ident) {
             out.push(
                 Diagnostic::new(Code::Duplicate, format!("two {what}s have the number {number}"))

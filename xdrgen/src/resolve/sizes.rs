@@ -134,7 +134,7 @@ fn list(spec: &Spec, node: ItemId, min_len: u64) -> TypeFacts {
 /// Returns the facts of a type without declarator.
 pub(crate) fn base(spec: &Spec, base: Base) -> TypeFacts {
     match base {
-        Base::Bool | Base::Int | Base::UInt | Base::Float => fixed(4),
+        Base::Bool | Base::Int | Base::UInt | Base::Short(_) | Base::Float => fixed(4),
         Base::Hyper | Base::UHyper | Base::Double => fixed(8),
         Base::Quadruple => fixed(16),
         Base::Item(id) => spec.items.get(id.0).map_or(fixed(0), |item| item.facts),

@@ -1,6 +1,6 @@
 //! Resolution of type specifiers and declarators to types of the IR.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     constants::Constants,
@@ -10,13 +10,15 @@ use super::{
 use crate::{
     ast::{Declaration, Declarator, Dialect, Ident, Primitive, TypeKind, TypeSpec, UnionBody, Value, ValueKind},
     diag::{Code, Diagnostic},
-    ir::{Base, Type},
+    ir::{Base, ItemId, ShortInt, Type},
 };
 
 /// The type of a union's discriminant (RFC 4506 §4.15, §6.4).
 pub(super) enum Discriminant<'a> {
     Int,
     UInt,
+    /// One of C's shorter integers.
+    Short(ShortInt),
     /// `unsigned hyper`, which some dialects allow.
     UHyper,
     Bool,
@@ -40,6 +42,8 @@ pub(super) struct TypeResolver<'a> {
     pub(super) out: &'a mut Vec<Diagnostic>,
     /// Undeclared types that are interpreted as in C, and other uses of dialects.
     pub(super) dialects: Vec<Dialect>,
+    /// The items of constants, without enumerators.
+    constant_items: HashMap<&'a str, ItemId>,
 }
 
 impl<'a> TypeResolver<'a> {
@@ -49,7 +53,24 @@ impl<'a> TypeResolver<'a> {
         failed_words: &'a HashSet<String>,
         out: &'a mut Vec<Diagnostic>,
     ) -> Self {
-        Self { names, constants, failed_words, out, dialects: Vec::new() }
+        let mut constant_items = HashMap::new();
+        for (index, entry) in names.entries.iter().enumerate() {
+            if matches!(entry.body, ItemBody::Const(..)) {
+                constant_items.entry(entry.name.text.as_str()).or_insert(ItemId(index));
+            }
+        }
+        Self { names, constants, failed_words, out, dialects: Vec::new(), constant_items }
+    }
+
+    /// Returns the constant that a declaration names as its length or maximum.
+    pub(super) fn length_constant(&self, declaration: &Declaration) -> Option<ItemId> {
+        let (Declarator::Fixed(length) | Declarator::Counted(Some(length))) = &declaration.declarator else {
+            return None;
+        };
+        match &length.kind {
+            ValueKind::Name(name) => self.constant_items.get(name.as_str()).copied(),
+            _ => None,
+        }
     }
 
     /// Resolves the type of a declaration. Returns `None` after reporting an error.
@@ -189,6 +210,7 @@ impl<'a> TypeResolver<'a> {
             match primitive {
                 Some(Primitive::Int) => return Some(Discriminant::Int),
                 Some(Primitive::UInt) => return Some(Discriminant::UInt),
+                Some(Primitive::Short(short)) => return Some(Discriminant::Short(short)),
                 Some(Primitive::UHyper) => {
                     let what = "a union switched by an `unsigned hyper`";
                     self.dialects.push(Dialect::new(&declaration.span, what, "RFC 4506 §4.15"));
@@ -236,6 +258,7 @@ fn of_primitive(primitive: Primitive) -> ResolvedSpecifier {
         Primitive::UInt => Base::UInt,
         Primitive::Hyper => Base::Hyper,
         Primitive::UHyper => Base::UHyper,
+        Primitive::Short(short) => Base::Short(short),
         Primitive::Float => Base::Float,
         Primitive::Double => Base::Double,
         Primitive::Quadruple => Base::Quadruple,

@@ -11,6 +11,9 @@ use crate::{
     source::Span,
 };
 
+/// The names of annotations, which are also the keywords of `.ulb` statements.
+pub(super) const ANNOTATIONS: [&str; 5] = ["ddp", "reply_max", "port", "idempotent", "limit"];
+
 pub(super) fn facts(
     spec: &Spec,
     marks: &[(AnnotationPlace, Annotation)],
@@ -19,7 +22,7 @@ pub(super) fn facts(
 ) -> Vec<StatedFact> {
     let fact = |(place, annotation): &(AnnotationPlace, Annotation)| {
         let kind = kind(spec, *place, annotation, constants).map_err(|diagnostic| out.push(*diagnostic)).ok()?;
-        Some(StatedFact { kind, place: *place, span: annotation.span.clone() })
+        Some(StatedFact { kind, place: *place, span: annotation.span.clone(), is_hint: annotation.is_hint })
     };
     marks.iter().filter_map(fact).collect()
 }
@@ -46,7 +49,8 @@ fn kind(
             return Err(Box::new(
                 Diagnostic::new(Code::BadAnnotation, format!("there is no annotation `@{name}`"))
                     .at(&annotation.name.span, "unknown")
-                    .note("annotations are @ddp, @reply_max, @port, @idempotent and @limit"),
+                    .note("annotations are @ddp, @reply_max, @port, @idempotent and @limit")
+                    .did_you_mean(name, &annotation.name.span, ANNOTATIONS.into_iter()),
             ));
         }
     };

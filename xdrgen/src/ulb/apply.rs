@@ -14,11 +14,19 @@ use crate::{
 pub(super) fn apply(spec: &mut Spec, facts: Vec<StatedFact>, out: &mut Vec<Diagnostic>) -> BoundFacts {
     let mut stated = BoundFacts::default();
     let mut seen: HashMap<(AnnotationPlace, Discriminant<FactKind>, Option<super::ProcedureId>), Span> = HashMap::new();
-    for StatedFact { kind, place, span } in facts {
+    // Hints come last, so that a stated fact takes precedence.
+    let (hints, facts): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.is_hint);
+    for StatedFact { kind, place, span, is_hint } in facts.into_iter().chain(hints) {
         let procedure = match &kind {
             FactKind::DdpFor(procedure, _) => Some(*procedure),
             _ => None,
         };
+        if is_hint && matches!(kind, FactKind::Ddp(_)) {
+            if field_mut(spec, place).is_none_or(|field| field.ddp.is_some()) {
+                continue;
+            }
+            stated.hinted.insert(place);
+        }
         if let Some(first) = seen.insert((place, std::mem::discriminant(&kind), procedure), span.clone()) {
             out.push(
                 Diagnostic::new(Code::StatedTwice, "this is stated twice")

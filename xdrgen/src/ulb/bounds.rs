@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    BoundFacts, DEFAULT_LIMIT, ProcedureId, UlbOptions,
+    BoundFacts, DEFAULT_ITEM_MAX, DEFAULT_LIMIT, DEFAULT_REPLY_MAX, ProcedureId, UlbOptions,
+    assumed::Assumed,
     expr::{self, ExprScope},
     procedure, procedure_mut, procedure_name, procedures,
     walk::{MAX_INLINE, contents, eligible_places, fields_with_places, may_hold, parts, unbounded_item},
@@ -35,10 +36,19 @@ pub(super) fn compute(
     out: &mut Vec<Diagnostic>,
 ) {
     let mut reached = ReachablePlaces::default();
+    let mut assumed = Assumed::default();
     let before = out.len();
     for id in procedures(spec) {
         let scope = ExprScope { spec, procedure: id, constants };
-        let mut bounder = Bounder { scope, stated, options, out, reached: &mut reached, known: HashMap::new() };
+        let mut bounder = Bounder {
+            scope,
+            stated,
+            options,
+            out,
+            reached: &mut reached,
+            assumed: &mut assumed,
+            known: HashMap::new(),
+        };
         let bounds = bounder.procedure();
         if let (Some(bounds), Some(procedure)) = (bounds, procedure_mut(spec, id)) {
             procedure.bounds = bounds;
@@ -59,6 +69,7 @@ pub(super) fn compute(
             ddp.max = Some(max);
         }
     }
+    out.extend(assumed.warning());
     // If a procedure has an error, its analysis is incomplete, and items that it reaches may be missing.
     if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
         without_effect(spec, stated, &reached, out);
@@ -166,6 +177,7 @@ struct Bounder<'a> {
     options: UlbOptions,
     out: &'a mut Vec<Diagnostic>,
     reached: &'a mut ReachablePlaces,
+    assumed: &'a mut Assumed,
     /// Results for types already visited. `None` after an error.
     known: HashMap<ItemId, Option<ItemCount>>,
 }
@@ -299,6 +311,11 @@ impl<'a> Bounder<'a> {
         if let Some(known) = known.or(self.options.default_reply_max) {
             return Some(Expr::Const(known));
         }
+        if self.stated.assume_maxima && !self.options.no_client {
+            let item = unbounded_item(self.scope.spec, result?);
+            self.assume(item.field, item.why);
+            return Some(Expr::Const(DEFAULT_REPLY_MAX));
+        }
         let procedure = procedure(self.scope.spec, id)?;
         if self.options.no_client {
             return Some(Expr::Const(MAX_INLINE));
@@ -330,6 +347,14 @@ impl<'a> Bounder<'a> {
             .help(binding),
         );
         None
+    }
+
+    /// Records that this procedure's reply gets a default maximum because of `field`.
+    fn assume(&mut self, field: &Field, why: &'static str) {
+        let id = self.scope.procedure;
+        let Some(procedure) = procedure(self.scope.spec, id) else { return };
+        let name = procedure_name(self.scope.spec, id);
+        self.assumed.add(name, &procedure.name.span, &field.name.span, why);
     }
 
     fn field(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<ItemCount> {
@@ -426,6 +451,10 @@ impl<'a> Bounder<'a> {
             (Some(max), None) => Some(max),
             (None, Some(max_items)) => Some(Expr::Const(max_items)),
             (None, None) if self.options.no_client => Some(Expr::Const(MAX_INLINE)),
+            (None, None) if self.stated.hinted.contains(&place) && !self.options.require_reply_max => {
+                self.assume(field, "it can have any length");
+                Some(Expr::Const(DEFAULT_ITEM_MAX))
+            }
             (None, None) => {
                 let name = procedure_name(spec, id);
                 let procedure = procedure(spec, id)?;

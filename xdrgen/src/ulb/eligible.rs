@@ -1,5 +1,7 @@
 //! Checks of direct data placement eligibility (RFC 8166 §6.1, appendix A.1 of the version 2 draft).
 
+use std::collections::HashSet;
+
 use super::walk::{eligible_places, fields_with_places};
 use crate::{
     diag::{Code, Diagnostic},
@@ -55,10 +57,36 @@ fn check_opaque_unions(spec: &Spec, out: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Checks all items marked as eligible.
-pub(super) fn check(spec: &Spec, out: &mut Vec<Diagnostic>) {
+/// Size of a segment in the transport header, in bytes (RFC 8166 §3.4.3).
+const SEGMENT: u64 = 16;
+
+/// Warns about an eligible number, boolean or enumeration. Returns `None` for other items.
+fn small(spec: &Spec, owner: Option<&str>, field: &Field, at: &Span) -> Option<Diagnostic> {
+    match through_typedefs(spec, &field.ty) {
+        Type::Base(Base::Quadruple) => return None,
+        Type::Base(Base::Item(id)) if !matches!(spec.items.get(id.0)?.kind, ItemKind::Enum(_)) => return None,
+        Type::Base(_) => {}
+        _ => return None,
+    }
+    let len = sizes::ty(spec, &field.ty).min_len;
+    let name = owner.map_or_else(|| field.name.text.clone(), |owner| format!("{owner}.{}", field.name.text));
+    Some(
+        Diagnostic::new(Code::SmallEligible, format!("the eligible item `{name}` has only {len} bytes"))
+            .at(at, "")
+            .note(format!("its chunk takes {SEGMENT} bytes or more in the header, and an RDMA operation"))
+            .help("remove the mark, or mark the item that holds the bulk of the data"),
+    )
+}
+
+/// Checks all items marked as eligible. `hinted` are the items that only a hint marks.
+pub(super) fn check(spec: &Spec, hinted: &HashSet<AnnotationPlace>, out: &mut Vec<Diagnostic>) {
     check_opaque_unions(spec, out);
-    for (_, owner, field) in fields_with_places(spec) {
+    for (place, owner, field) in fields_with_places(spec) {
+        if let Some(ddp) = field.ddp.as_ref().filter(|_| !hinted.contains(&place))
+            && eligibility_error(spec, field).is_none()
+        {
+            out.extend(small(spec, owner, field, &ddp.span));
+        }
         if let Some(ddp) = &field.ddp
             && let Some(diagnostic) = eligibility_error(spec, field)
         {

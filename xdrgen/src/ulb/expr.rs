@@ -18,6 +18,9 @@ fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::new(Code::BadExpression, message).at(span, "")
 }
 
+/// Maximum number of constants that an unknown name is compared with.
+const MAX_COMPARED: usize = 1000;
+
 /// The procedure and the constants that an expression refers to.
 pub(super) struct ExprScope<'a> {
     pub(super) spec: &'a Spec,
@@ -51,7 +54,9 @@ impl ExprScope<'_> {
             };
             let Some(index) = found.iter().position(|field| field.name.text == next.text) else {
                 let owner = self.spec.items.get(id.0).map_or("", |item| item.name.text.as_str());
-                return Err(note(bad(&next.span, format!("`{owner}` has no field `{}`", next.text))));
+                let names = || found.iter().map(|field| field.name.text.as_str());
+                let diagnostic = bad(&next.span, format!("`{owner}` has no field `{}`", next.text));
+                return Err(note(diagnostic.list("its fields", names()).did_you_mean(&next.text, &next.span, names())));
             };
             fields.push(index);
             field = &found[index];
@@ -60,7 +65,10 @@ impl ExprScope<'_> {
         let ty = through_typedefs(self.spec, &field.ty);
         let path = ArgPath { arg, fields };
         Ok(match (wanted, ty) {
-            (ExpectedKind::Integer, Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)) => Expr::Arg(path),
+            (
+                ExpectedKind::Integer,
+                Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper | Base::Short(_)),
+            ) => Expr::Arg(path),
             // An item used as a number stands for its length in bytes. The length of an array is not a number of bytes, so
             // it requires `len`.
             (_, Type::Opaque(_) | Type::String(_)) | (ExpectedKind::Counted, Type::Array(..)) => Expr::Len(path),
@@ -76,6 +84,24 @@ impl ExprScope<'_> {
             [only] => named(args) || structure(self.spec, &only.ty).is_some_and(|(_, fields)| named(fields)),
             args => named(args),
         }
+    }
+
+    /// Adds a suggestion to the error about an unknown name, and lists the items of the arguments.
+    fn similar(&self, error: Diagnostic, name: &Ident) -> Box<Diagnostic> {
+        let args = procedure(self.spec, self.procedure).map_or(&[][..], |procedure| &procedure.args);
+        let items: Vec<&str> = match args {
+            [only] => match structure(self.spec, &only.ty) {
+                Some((_, fields)) => fields.iter().map(|field| field.name.text.as_str()).collect(),
+                None => vec![&only.name.text],
+            },
+            args => args.iter().map(|arg| arg.name.text.as_str()).collect(),
+        };
+        // Each suggestion compares with every name.
+        let constants = self.constants.keys().map(String::as_str).take(MAX_COMPARED);
+        let known = items.iter().copied().chain(constants);
+        Box::new(
+            error.list("items of the arguments", items.iter().copied()).did_you_mean(&name.text, &name.span, known),
+        )
     }
 
     /// Returns the first integer in the arguments whose name suggests a size, in the syntax of expressions.
@@ -101,7 +127,7 @@ impl ExprScope<'_> {
                 }
             } else if matches!(
                 through_typedefs(self.spec, &field.ty),
-                Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper)
+                Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper | Base::Short(_))
             ) {
                 let name = field.name.text.to_lowercase();
                 if ["max", "count", "len", "size", "bytes"].iter().any(|word| name.contains(word)) {
@@ -205,7 +231,10 @@ fn evaluate(
             [first, ..] if scope.is_some_and(|scope| scope.has(first)) => {
                 scope_needed()?.path(parts, expr, ExpectedKind::Integer)
             }
-            [name] => constant(name, constants).map(Expr::Const),
+            [name] => constant(name, constants).map(Expr::Const).map_err(|error| match scope {
+                Some(scope) => scope.similar(*error, name),
+                None => error,
+            }),
             parts => {
                 scope_needed()?;
                 // `args.count`, or `x.count` where `x` is probably a misspelled argument.
@@ -236,7 +265,8 @@ fn evaluate(
             ("len", _) => Err(Box::new(bad(&expr.span, "`len` takes one item of the arguments"))),
             _ => Err(Box::new(
                 bad(&name.span, format!("there is no function `{}`", name.text))
-                    .note("functions are min(a, b), max(a, b) and len(name)"),
+                    .note("functions are min(a, b), max(a, b) and len(name)")
+                    .did_you_mean(&name.text, &name.span, ["min", "max", "len"].into_iter()),
             )),
         },
         ExprKind::Binary(op, left, right) => {

@@ -6,17 +6,18 @@
 
 mod annotation;
 mod apply;
+mod assumed;
 mod bounds;
 mod eligible;
 mod expr;
 mod ulb_file;
 mod walk;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     ast::{self, Statement},
-    diag::{Diagnostic, Severity},
+    diag::{Code, Diagnostic, Severity},
     ir::{Field, ItemKind, Procedure, Spec, Version},
     resolve::{AnnotationPlace, Resolved, sizes},
     source::Span,
@@ -34,11 +35,23 @@ pub(crate) use walk::{contents, parts};
 /// receive inline.
 pub const DEFAULT_LIMIT: u32 = 16;
 
+/// Maximum size of the part of a reply that stays in the message, in bytes, if a specification without a binding states none.
+///
+/// A requester provides memory of this size for each call (RFC 8166 §6.2). A larger reply is an error of the call.
+pub const DEFAULT_REPLY_MAX: u64 = 64 << 10;
+
+/// Maximum size of an eligible item in a result, in bytes, if only a hint of another dialect marks the item (`zcopaque`,
+/// `pragma pages`) and neither its type nor a binding states a maximum.
+pub const DEFAULT_ITEM_MAX: u64 = 1 << 20;
+
 /// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UlbOptions {
-    /// Maximum size of replies that state none, in bytes. If `None`, such replies are errors.
+    /// Maximum size of replies that state none, in bytes. If `None`, such replies are errors, unless the specification has no
+    /// binding at all.
     pub(crate) default_reply_max: Option<u64>,
+    /// `true` if a reply without a maximum is an error even if the specification has no binding.
+    pub(crate) require_reply_max: bool,
     /// `true` if client generation is disabled, so that replies need no maximum size.
     pub(crate) no_client: bool,
 }
@@ -51,6 +64,8 @@ struct StatedFact {
     place: AnnotationPlace,
     /// The position of the annotation or statement.
     span: Span,
+    /// `true` if the fact is implied by a construct of another dialect.
+    is_hint: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -78,12 +93,52 @@ struct BoundFacts {
     max_for: HashMap<(ProcedureId, AnnotationPlace), ast::ExprNode>,
     reply_max: HashMap<ProcedureId, (ast::ExprNode, Span)>,
     limits: HashMap<AnnotationPlace, (u32, Span)>,
+    /// Items that only a hint marks as eligible.
+    hinted: HashSet<AnnotationPlace>,
+    /// `true` if replies without a maximum get the default.
+    assume_maxima: bool,
 }
 
 /// Applies annotations and statements to a resolved specification, checks them and computes the bounds.
+///
+/// `hints` are statements that constructs of other dialects imply. If they cause an error, they are ignored with a warning.
 pub(crate) fn bind(
+    mut resolved: Resolved,
+    statements: &[Statement],
+    hints: &[Statement],
+    options: UlbOptions,
+    out: &mut Vec<Diagnostic>,
+) -> Spec {
+    let is_hinted = !hints.is_empty() || resolved.marks.iter().any(|(_, mark)| mark.is_hint);
+    if is_hinted {
+        let mut found = Vec::new();
+        let spec = bind_all(resolved.clone(), statements, hints, options, &mut found);
+        let Some(error) = found.iter().find(|diagnostic| diagnostic.severity() == Severity::Error) else {
+            out.extend(found);
+            return spec;
+        };
+        let error = error.clone();
+        resolved.marks.retain(|(_, mark)| !mark.is_hint);
+        let before = out.len();
+        let spec = bind_all(resolved, statements, &[], options, out);
+        if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
+            out.push(Diagnostic {
+                code: Code::NoEffect,
+                message: "hints of eligibility (`zcopaque`, `pragma pages`) are ignored: no binding follows from them"
+                    .to_owned(),
+                suggestions: Vec::new(),
+                ..error.clone().note(error.message).help("state the binding with annotations or in a .ulb file")
+            });
+        }
+        return spec;
+    }
+    bind_all(resolved, statements, hints, options, out)
+}
+
+fn bind_all(
     resolved: Resolved,
     statements: &[Statement],
+    hints: &[Statement],
     options: UlbOptions,
     out: &mut Vec<Diagnostic>,
 ) -> Spec {
@@ -91,9 +146,12 @@ pub(crate) fn bind(
     let before = out.len();
     let mut facts = annotation::facts(&spec, &marks, &constants, out);
     facts.extend(ulb_file::facts(&spec, statements, &constants, out));
-    let stated = apply::apply(&mut spec, facts, out);
+    let has_binding = !statements.is_empty() || marks.iter().any(|(_, mark)| !mark.is_hint);
+    facts.extend(ulb_file::hinted(&spec, hints, &constants, out));
+    let mut stated = apply::apply(&mut spec, facts, out);
+    stated.assume_maxima = !has_binding && !options.require_reply_max;
     sizes::compute(&mut spec, &order);
-    eligible::check(&spec, out);
+    eligible::check(&spec, &stated.hinted, out);
     // An eligibility error would cause errors in every bound. Report it only once.
     if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
         bounds::compute(&mut spec, &stated, &constants, options, out);

@@ -30,7 +30,8 @@ pub(super) fn facts(
     constants: &HashMap<String, i128>,
     out: &mut Vec<Diagnostic>,
 ) -> Vec<StatedFact> {
-    let binder = Binder::new(spec, constants);
+    let mut binder = Binder::new(spec, constants);
+    binder.suggests = statements.len().saturating_mul(spec.items.len()) <= MAX_PAIRS;
     let mut facts = Vec::new();
     for statement in statements {
         match binder.statement(statement) {
@@ -41,16 +42,40 @@ pub(super) fn facts(
     facts
 }
 
+/// Returns the facts of `hints`. A hint that names nothing in the specification has no effect.
+pub(super) fn hinted(
+    spec: &Spec,
+    hints: &[Statement],
+    constants: &HashMap<String, i128>,
+    out: &mut Vec<Diagnostic>,
+) -> Vec<StatedFact> {
+    let mut problems = Vec::new();
+    let mut found = facts(spec, hints, constants, &mut problems);
+    found.iter_mut().for_each(|fact| fact.is_hint = true);
+    out.extend(problems.into_iter().map(|problem| Diagnostic { code: Code::NoEffect, ..problem }));
+    found
+}
+
 struct Binder<'a> {
     spec: &'a Spec,
     constants: &'a HashMap<String, i128>,
     items: HashMap<&'a str, ItemId>,
+    /// `true` if there is time to compare every unknown name with every known one.
+    suggests: bool,
 }
+
+/// Maximum number of pairs of a statement and a name for which misspelled names get suggestions.
+const MAX_PAIRS: usize = 10_000_000;
 
 impl<'a> Binder<'a> {
     fn new(spec: &'a Spec, constants: &'a HashMap<String, i128>) -> Self {
         let types = spec.items.iter().enumerate().filter(|(_, item)| !matches!(item.kind, ItemKind::Const(_)));
-        Self { spec, constants, items: types.map(|(id, item)| (item.name.text.as_str(), ItemId(id))).collect() }
+        Self {
+            spec,
+            constants,
+            suggests: true,
+            items: types.map(|(id, item)| (item.name.text.as_str(), ItemId(id))).collect(),
+        }
     }
 
     fn statement(&self, statement: &Statement) -> SidecarResult<Vec<StatedFact>> {
@@ -60,7 +85,7 @@ impl<'a> Binder<'a> {
             let message = format!("`{keyword}` does not accept `PROCEDURE:` before the item");
             return Err(Box::new(Diagnostic::new(Code::BadArguments, message).at(&procedure.span, "")));
         }
-        let fact = |place, kind| StatedFact { kind, place, span: statement.span.clone() };
+        let fact = |place, kind| StatedFact { kind, place, span: statement.span.clone(), is_hint: false };
         let each = |place: &dyn Fn(&Path) -> SidecarResult<AnnotationPlace>, kind: FactKind| {
             statement.paths.iter().map(|path| Ok(fact(place(path)?, kind.clone()))).collect()
         };
@@ -98,7 +123,8 @@ impl<'a> Binder<'a> {
             _ => Err(Box::new(
                 Diagnostic::new(Code::BadAnnotation, format!("there is no statement `{keyword}`"))
                     .at(&statement.keyword.span, "unknown")
-                    .note("statements are ddp, reply_max, port, idempotent and limit"),
+                    .note("statements are ddp, reply_max, port, idempotent and limit")
+                    .did_you_mean(keyword, &statement.keyword.span, annotation::ANNOTATIONS.into_iter()),
             )),
         }
     }
@@ -172,7 +198,9 @@ impl<'a> Binder<'a> {
         };
         place.ok_or_else(|| {
             let diagnostic = unknown_part(part, &format!("`{}`", item.name.text));
-            Box::new(diagnostic.also(&item.name.span, "declared here"))
+            let members = || item.fields().map(|field| field.name.text.as_str());
+            let diagnostic = diagnostic.also(&item.name.span, "declared here").list("its members", members());
+            Box::new(diagnostic.did_you_mean(&part.text, &part.span, members()))
         })
     }
 
@@ -183,7 +211,13 @@ impl<'a> Binder<'a> {
             (_, Some(cut)) => (cut, false),
             (None, None) => {
                 let first = path.parts.first().map_or("", |part| part.text.as_str());
-                return Err(Box::new(unknown(path, format!("no type is named `{first}`"))));
+                let at = path.parts.first().map_or(&path.span, |part| &part.span);
+                let diagnostic = unknown(path, format!("no type is named `{first}`"));
+                return Err(Box::new(diagnostic.did_you_mean(
+                    first,
+                    at,
+                    self.items.keys().copied().filter(|_| self.suggests),
+                )));
             }
         };
         let parts: Vec<Ident> = path.parts.iter().take(cut).cloned().collect();
@@ -194,7 +228,11 @@ impl<'a> Binder<'a> {
             (true, rest) => (AnnotationPlace::Procedure(id.0, id.1, id.2), rest),
             (false, [name, rest @ ..]) => {
                 let position = procedure.and_then(|p| p.args.iter().position(|arg| arg.name.text == name.text));
-                let index = position.ok_or_else(|| unknown_argument(name))?;
+                let arguments = || procedure.iter().flat_map(|p| &p.args).map(|arg| arg.name.text.as_str());
+                let index = position.ok_or_else(|| {
+                    let diagnostic = unknown_argument(name).list("its arguments", arguments());
+                    Box::new(diagnostic.did_you_mean(&name.text, &name.span, arguments()))
+                })?;
                 (AnnotationPlace::Argument(id.0, id.1, id.2, index), rest)
             }
             (false, []) => (AnnotationPlace::Argument(id.0, id.1, id.2, 0), rest),
@@ -214,7 +252,10 @@ impl<'a> Binder<'a> {
             [name] => self.spec.programs.iter().position(|program| program.name.text == name.text),
             _ => None,
         };
-        found.map(AnnotationPlace::Program).ok_or_else(|| Box::new(unknown(path, "no program has this name")))
+        found.map(AnnotationPlace::Program).ok_or_else(|| {
+            let programs = self.spec.programs.iter().map(|program| program.name.text.as_str());
+            Box::new(similar(unknown(path, "no program has this name"), path, programs))
+        })
     }
 
     fn procedure_place(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
@@ -251,9 +292,17 @@ impl<'a> Binder<'a> {
                 }
             }
         }
+        let programs = self.spec.programs.iter().map(|program| &program.name);
+        let versions = self.spec.programs.iter().flat_map(|program| &program.versions);
+        let procedures = versions.clone().flat_map(|version| &version.procedures).map(|procedure| &procedure.name);
+        let known = programs.chain(versions.map(|version| &version.name)).chain(procedures);
         Err(Box::new(
-            unknown(path, "no procedure has this name")
-                .help("a procedure is named VERSION.PROCEDURE or PROGRAM.VERSION.PROCEDURE"),
+            similar(
+                unknown(path, "no procedure has this name"),
+                path,
+                known.map(|name| name.text.as_str()).filter(|_| self.suggests),
+            )
+            .help("a procedure is named VERSION.PROCEDURE or PROGRAM.VERSION.PROCEDURE"),
         ))
     }
 }
@@ -288,7 +337,16 @@ fn unknown_part(part: &Ident, of: &str) -> Box<Diagnostic> {
     Box::new(Diagnostic::new(Code::UnknownItem, format!("{of} has no `{}`", part.text)).at(&part.span, ""))
 }
 
-fn unknown_argument(name: &Ident) -> Box<Diagnostic> {
+fn unknown_argument(name: &Ident) -> Diagnostic {
     let message = format!("the procedure has no argument `{}`", name.text);
-    Box::new(Diagnostic::new(Code::UnknownItem, message).at(&name.span, ""))
+    Diagnostic::new(Code::UnknownItem, message).at(&name.span, "")
+}
+
+/// Suggests a known name for the first part of `path` that is none.
+fn similar<'k>(diagnostic: Diagnostic, path: &Path, known: impl Iterator<Item = &'k str>) -> Diagnostic {
+    let known: Vec<&str> = known.collect();
+    match path.parts.iter().find(|part| !known.contains(&part.text.as_str())) {
+        Some(part) => diagnostic.did_you_mean(&part.text, &part.span, known.into_iter()),
+        None => diagnostic,
+    }
 }

@@ -153,6 +153,15 @@ fn only_the_page_s_own_script_is_allowed() {
 }
 
 #[test]
+fn anchors_have_the_names_of_what_they_lead_to() {
+    let page = page("program P { version V_1 { void GET(void) = 7; } = 1; } = 536870913;");
+    for anchor in ["version-P-V_1", "procedure-P-V_1-GET"] {
+        assert!(page.contains(&format!("id=\"{anchor}\"")) && page.contains(&format!("href=\"#{anchor}\"")), "{page}");
+    }
+    assert!(page.contains("<details id=\"index\" open>"));
+}
+
+#[test]
 fn long_pages_are_written_quickly() {
     let start = std::time::Instant::now();
     let arms: String = (0..5_000).map(|n| format!("case {n}: int a{n};\n")).collect();

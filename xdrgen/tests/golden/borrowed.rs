@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use ::rpcrdma::xdr::prelude::*;
 
-/// With \`--borrowed\`, a second form holds views of the message.
+/// With `--borrowed`, a second form holds views of the message.
 ///
 /// ```xdr
 /// struct message {

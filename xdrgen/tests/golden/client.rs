@@ -67,10 +67,7 @@ pub mod calc_v1 {
         /// # Errors
         /// Returns an error if the call cannot be sent, if no reply arrives, or if the server rejects the call.
         pub async fn add(&self, arg: i32, arg2: i32) -> Result<i32, client::CallError> {
-            client::Invoke::invoke::<
-                Add,
-            >(&self.channel, &AddArgs { arg, arg2 }, client::CallOptions::default())
-                .await
+            self.add_with(arg, arg2, client::CallOptions::default()).await
         }
 
         /// Calls the procedure like [`add`](Self::add), with a deadline, landing buffers or credentials.
@@ -127,10 +124,7 @@ pub mod calc_v1 {
                 &self,
                 sink: &mut S,
             ) -> Result<(), xdr::EncodeError> {
-                xdr::put_run::<
-                    8,
-                    _,
-                >(
+                xdr::put_run::<8, _>(
                     sink,
                     |words| {
                         words.put(&self.arg);

@@ -60,7 +60,7 @@ impl TryFrom<i32> for Operation {
     }
 }
 
-/// With \`--open request\`, a number that selects no arm is kept.
+/// With `--open request`, a number that selects no arm is kept.
 ///
 /// ```xdr
 /// union request switch (operation op) {

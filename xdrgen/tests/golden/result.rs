@@ -224,9 +224,7 @@ const _: () = {
                     )
                 }
                 value => {
-                    let discriminant = xdr::discriminant::<
-                        Status,
-                    >(decoder, "outcome", value)
+                    let discriminant = xdr::discriminant::<Status>(decoder, "outcome", value)
                         .map_err(|e| e.in_field("outcome", "how"))?;
                     Ok(Self::Default(discriminant))
                 }

@@ -54,10 +54,7 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            xdr::put_run::<
-                12,
-                _,
-            >(
+            xdr::put_run::<12, _>(
                 sink,
                 |words| {
                     words.put(&self.id);

@@ -44,9 +44,14 @@ const _: () = {
             &self,
             sink: &mut S,
         ) -> Result<(), xdr::EncodeError> {
-            self.value.encode(sink)?;
-            self.left.encode(sink)?;
-            self.right.encode(sink)
+            sink.enter(::core::mem::size_of::<Self>())?;
+            let written = {
+                self.value.encode(sink)?;
+                self.left.encode(sink)?;
+                self.right.encode(sink)
+            };
+            sink.leave(::core::mem::size_of::<Self>());
+            written
         }
     }
 

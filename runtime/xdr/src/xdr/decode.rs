@@ -20,7 +20,10 @@ const OWN_MEMORY: u32 = 4;
 
 /// Maximum stack use of the values of nested levels, in bytes. A thread has 2 MiB, and unoptimized code copies each value
 /// several times.
-const MAX_FRAMES: usize = 128 << 10;
+pub(super) const MAX_FRAMES: usize = 128 << 10;
+
+/// Default maximum number of nested levels of recursive types.
+pub(super) const MAX_DEPTH: u32 = 100;
 
 /// Length of a shared block, in bytes. A short item keeps at most this much memory alive.
 const BLOCK: usize = 1024;
@@ -38,7 +41,7 @@ pub struct DecodeLimits {
 
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self { max_depth: 100, max_memory: 64 << 20 }
+        Self { max_depth: MAX_DEPTH, max_memory: 64 << 20 }
     }
 }
 

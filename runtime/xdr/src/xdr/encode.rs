@@ -5,7 +5,11 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{EncodeError, Output, XdrEncode, pad_len, padded_len};
+use super::{
+    EncodeError, Output, XdrEncode,
+    decode::{MAX_DEPTH, MAX_FRAMES},
+    pad_len, padded_len,
+};
 
 /// A destination of XDR encodings.
 pub trait Sink {
@@ -25,6 +29,23 @@ pub trait Sink {
     /// Records that an eligible item of `len` bytes stays inline because [`would_reduce`](Self::would_reduce) returned `false`.
     /// [`reduce`](Self::reduce) does the same before it returns `false`.
     fn keep(&mut self, len: usize);
+
+    /// Enters one level of a recursive type whose values have a size of `bytes`. Generated code calls this.
+    ///
+    /// # Errors
+    /// Returns [`EncodeError::TooDeep`] if a decoder with default limits would refuse the value. A sink without a counter accepts
+    /// any depth.
+    #[doc(hidden)]
+    fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
+        let _ = bytes;
+        Ok(())
+    }
+
+    /// Leaves one level of a recursive type whose values have a size of `bytes`.
+    #[doc(hidden)]
+    fn leave(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
 
     /// Appends one 32-bit word in big-endian order (RFC 4506 §4.1, §4.2).
     #[inline]
@@ -48,6 +69,37 @@ pub trait Sink {
     }
 }
 
+/// A counter of the nested levels of recursive types, with the limits of a decoder. A value that one side encodes can then be decoded
+/// by the other.
+#[derive(Debug, Default)]
+#[doc(hidden)]
+pub struct NestedLevels {
+    depth: u32,
+    /// Size of the values of all open levels, in bytes.
+    frames: usize,
+}
+
+impl NestedLevels {
+    /// See [`Sink::enter`].
+    ///
+    /// # Errors
+    /// Returns [`EncodeError::TooDeep`] if there are too many levels.
+    pub fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
+        self.frames = self.frames.saturating_add(bytes);
+        if self.depth >= MAX_DEPTH || self.frames > MAX_FRAMES && self.depth > 0 {
+            return Err(EncodeError::TooDeep { max: self.depth });
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// See [`Sink::leave`].
+    pub fn leave(&mut self, bytes: usize) {
+        self.frames = self.frames.saturating_sub(bytes);
+        self.depth = self.depth.saturating_sub(1);
+    }
+}
+
 /// A sink that writes everything inline, as RFC 4506 specifies.
 #[derive(Debug)]
 #[doc(alias = "xdrmem_create")]
@@ -55,12 +107,13 @@ pub trait Sink {
 pub struct FlatSink<'a, O: Output + ?Sized> {
     out: &'a mut O,
     copied_eligible: u64,
+    levels: NestedLevels,
 }
 
 impl<'a, O: Output + ?Sized> FlatSink<'a, O> {
     /// Creates a sink that appends to `out`.
     pub fn new(out: &'a mut O) -> Self {
-        Self { out, copied_eligible: 0 }
+        Self { out, copied_eligible: 0, levels: NestedLevels::default() }
     }
 
     /// Returns the number of bytes of eligible items that were copied inline and that reduction would have saved.
@@ -72,6 +125,14 @@ impl<'a, O: Output + ?Sized> FlatSink<'a, O> {
 }
 
 impl<O: Output + ?Sized> Sink for FlatSink<'_, O> {
+    fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
+        self.levels.enter(bytes)
+    }
+
+    fn leave(&mut self, bytes: usize) {
+        self.levels.leave(bytes);
+    }
+
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.out.append(bytes);
@@ -138,6 +199,7 @@ pub struct ReducingSink<'a, O: Output + ?Sized> {
     next_chunk: usize,
     reduced: SmallVec<[ReducedItem; 1]>,
     copied_eligible: u64,
+    levels: NestedLevels,
 }
 
 impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
@@ -159,7 +221,8 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
     }
 
     fn new(out: &'a mut O, policy: ReductionPolicy) -> Self {
-        Self { out, position: 0, policy, next_chunk: 0, reduced: SmallVec::new(), copied_eligible: 0 }
+        let (reduced, levels) = (SmallVec::new(), NestedLevels::default());
+        Self { out, position: 0, policy, next_chunk: 0, reduced, copied_eligible: 0, levels }
     }
 
     /// Returns the removed items, in stream order, and the number of bytes of eligible items that were copied inline.
@@ -170,6 +233,14 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
 }
 
 impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
+    fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
+        self.levels.enter(bytes)
+    }
+
+    fn leave(&mut self, bytes: usize) {
+        self.levels.leave(bytes);
+    }
+
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.position += bytes.len() as u64;

@@ -33,6 +33,12 @@ pub enum EncodeError {
         /// XDR name of the union.
         union: &'static str,
     },
+    /// A recursive value has more nested levels than a decoder accepts.
+    #[error("more than {max} nested levels")]
+    TooDeep {
+        /// Maximum number of levels.
+        max: u32,
+    },
 }
 
 impl EncodeError {
@@ -92,6 +98,14 @@ pub enum DecodeErrorKind {
         name: &'static str,
         /// Received value.
         value: i32,
+    },
+    /// The number is outside of the range of one of C's shorter integers.
+    #[error("{value} is not a value of `{name}`")]
+    OutOfRange {
+        /// Name of the type in C.
+        name: &'static str,
+        /// Received value.
+        value: i64,
     },
     /// The discriminant selects no arm of the union.
     #[error("{value} selects no arm of union {name}")]

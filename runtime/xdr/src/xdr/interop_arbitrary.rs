@@ -16,6 +16,50 @@ pub fn arbitrary_bytes(input: &mut Unstructured<'_>) -> Result<Bytes> {
     Vec::arbitrary(input).map(Bytes::from)
 }
 
+/// Generates `opaque x<MAX>`, with at most `MAX` bytes. Generated types that derive `Arbitrary` call this function and those below,
+/// so that each value can be encoded.
+///
+/// # Errors
+/// Returns an error if `input` is exhausted.
+pub fn arbitrary_opaque<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<Bytes> {
+    let len = input.arbitrary_len::<u8>()?.min(MAX as usize);
+    input.bytes(len).map(Bytes::copy_from_slice)
+}
+
+/// Generates `opaque x[LEN]`, with exactly `LEN` bytes. Missing input counts as zero.
+///
+/// # Errors
+/// Returns an error if `input` is exhausted.
+pub fn arbitrary_opaque_exact<const LEN: u32>(input: &mut Unstructured<'_>) -> Result<Bytes> {
+    let mut bytes = alloc::vec![0; LEN as usize];
+    input.fill_buffer(&mut bytes)?;
+    Ok(Bytes::from(bytes))
+}
+
+/// Generates `string x<MAX>`, with at most `MAX` bytes.
+///
+/// # Errors
+/// Returns an error if `input` is exhausted.
+pub fn arbitrary_string<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<XdrString> {
+    arbitrary_opaque::<MAX>(input).map(XdrString)
+}
+
+/// Generates `T x<MAX>`, with at most `MAX` elements.
+///
+/// # Errors
+/// Returns an error if `input` is exhausted.
+pub fn arbitrary_array<'a, T: Arbitrary<'a>, const MAX: u32>(input: &mut Unstructured<'a>) -> Result<Vec<T>> {
+    input.arbitrary_iter()?.take(MAX as usize).collect()
+}
+
+/// Generates `T x[LEN]`, with exactly `LEN` elements.
+///
+/// # Errors
+/// Returns an error if `input` is exhausted.
+pub fn arbitrary_array_exact<'a, T: Arbitrary<'a>, const LEN: u32>(input: &mut Unstructured<'a>) -> Result<Vec<T>> {
+    (0..LEN).map(|_| input.arbitrary()).collect()
+}
+
 /// Generates arbitrary bytes, because a peer may send strings that are not text.
 impl<'a> Arbitrary<'a> for XdrString {
     fn arbitrary(input: &mut Unstructured<'a>) -> Result<Self> {

@@ -29,6 +29,8 @@ pub use borrow::XdrStr;
 pub use bytes::Bytes;
 pub use chunks::{ReadChunk, WriteChunk};
 pub use decode::{DecodeLimits, Decoder};
+#[doc(hidden)]
+pub use encode::NestedLevels;
 pub use encode::{FlatSink, ReducedItem, ReducingSink, Sink, encode_to_bytes};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment, UnknownEnumValue};
 pub use list::NonEmpty;
@@ -49,7 +51,9 @@ pub use decode::DetachedMessage;
 pub use enumeration::{discriminant, take_discriminant, take_enum, unknown_discriminant};
 #[cfg(feature = "arbitrary")]
 #[doc(hidden)]
-pub use interop_arbitrary::arbitrary_bytes;
+pub use interop_arbitrary::{
+    arbitrary_array, arbitrary_array_exact, arbitrary_bytes, arbitrary_opaque, arbitrary_opaque_exact, arbitrary_string,
+};
 #[cfg(feature = "serde")]
 #[doc(hidden)]
 pub use interop_serde::serde_array;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     DecodeError, DecodeErrorKind, Decoder, EncodeError, EncodingBounds, PathSegment, Sink, Words, WordsMut, XdrDecode,
-    XdrEncode, XdrFixed, XdrType, bounds::add, padded_len,
+    XdrEncode, XdrFixed, XdrType, bounds::add, padded_len, words::out_of_range,
 };
 
 /// The maximum length of a declaration without one, such as `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
@@ -95,6 +95,37 @@ scalar! {
     f32: 4, value, sink => sink.put_u32(value.to_bits()), decoder => decoder.take_array().map(f32::from_be_bytes);
     f64: 8, value, sink => sink.put_u64(value.to_bits()), decoder => decoder.take_array().map(f64::from_be_bytes);
     Quadruple: 16, value, sink => sink.put(&value.0), decoder => decoder.take_array().map(Quadruple);
+}
+
+macro_rules! short {
+    ($($ty:ty: $wide:ty, $name:literal;)*) => {$(
+        scalar! {
+            $ty: 4, value, sink => <$wide>::from(value).encode(sink)?, decoder => {
+                let value: $wide = decoder.read()?;
+                <$ty>::try_from(value).map_err(|_| out_of_range($name, value.into(), decoder.position()))
+            };
+        }
+        #[allow(clippy::inline_always)]
+        impl XdrFixed for $ty {
+            #[inline(always)]
+            fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError> {
+                let value: $wide = words.read()?;
+                <$ty>::try_from(value).map_err(|_| out_of_range($name, value.into(), words.position()))
+            }
+            #[inline(always)]
+            fn write_words(&self, words: &mut WordsMut<'_>) {
+                words.put(&<$wide>::from(*self));
+            }
+        }
+    )*};
+}
+
+// C's shorter integers, which other XDR compilers accept. The encoding is that of `int` or `unsigned int`.
+short! {
+    i8: i32, "char";
+    u8: u32, "unsigned char";
+    i16: i32, "short";
+    u16: u32, "unsigned short";
 }
 
 /// A quadruple-precision floating-point number in its wire encoding (RFC 4506 §4.8). Rust has no such type.

@@ -110,7 +110,7 @@ impl<'a> Words<'a> {
 
     /// Returns the position of the next item in the unreduced stream.
     #[inline(always)]
-    fn position(&self) -> u64 {
+    pub(super) fn position(&self) -> u64 {
         // As for `Decoder::position`.
         self.end.wrapping_sub(self.bytes.len() as u64)
     }
@@ -200,6 +200,13 @@ impl<'a> Words<'a> {
 #[inline(never)]
 pub(super) fn unknown_value(name: &'static str, value: i32, position: u64) -> DecodeError {
     DecodeError::new(DecodeErrorKind::UnknownEnumValue { name, value }, position)
+}
+
+/// Creates the error for a number that was just read and that the type `name` cannot hold.
+#[cold]
+#[inline(never)]
+pub(super) fn out_of_range(name: &'static str, value: i64, position: u64) -> DecodeError {
+    DecodeError::new(DecodeErrorKind::OutOfRange { name, value }, position)
 }
 
 #[cold]

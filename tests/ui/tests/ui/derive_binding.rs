@@ -36,7 +36,7 @@ struct EligibleElements {
 
 #[derive(XdrEncode)]
 struct NotXdr {
-    number: u16,
+    number: usize,
 }
 
 fn main() {}

@@ -81,7 +81,8 @@ impl ProgramModule<'_> {
                 }
             })
             .collect();
-        let names = params.iter().map(|param| &param.name);
+        let all_names: Vec<&Ident> = params.iter().map(|param| &param.name).collect();
+        let names = all_names.iter();
         let packed = match (procedure.packing, params.as_slice()) {
             (Packing::Single, [param]) => {
                 let name = &param.name;
@@ -127,7 +128,7 @@ impl ProgramModule<'_> {
             /// Returns an error if the call cannot be sent, if no reply arrives, or if the server rejects the call.
             #many
             pub async fn #method(&self #(, #declared)*) -> #result<#reply, #client::CallError> {
-                #client::Invoke::invoke::<#marker>(&self.channel, #packed, #client::CallOptions::default()).await
+                self.#method_with(#(#all_names,)* #client::CallOptions::default()).await
             }
 
             #[doc = #with_docs]

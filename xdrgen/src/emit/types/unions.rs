@@ -132,7 +132,7 @@ impl Emitter<'_> {
         let (docs, variant) = (docs.attributes(), variant.ident);
         let fields = self.arm(union, field);
         variants.sizes.push(field.map_or(0, |field| self.layout.size(field)));
-        let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
+        let types = fields.iter().map(|field| self.variant_field(&field.slot));
         if fields.is_empty() {
             variants.declarations.push(quote!(#docs #variant));
             variants.discriminants.push(quote!(Self::#variant => #pattern));
@@ -159,7 +159,7 @@ impl Emitter<'_> {
         let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
         let fields = self.arm(union, field);
         variants.sizes.push(field.map_or(0, |field| self.layout.size(field)));
-        let types = fields.iter().map(|field| self.variant_field(&field.slot.ty));
+        let types = fields.iter().map(|field| self.variant_field(&field.slot));
         variants.declarations.push(quote!(#docs #variant(#ty #(, #types)*)));
         let rest = (!fields.is_empty()).then(|| quote!(, _));
         variants.discriminants.push(quote!(Self::#variant(discriminant #rest) => *discriminant));
@@ -249,8 +249,9 @@ impl Emitter<'_> {
         })
     }
 
-    fn variant_field(&self, ty: &TokenStream) -> TokenStream {
-        let needs = self.derives.of_field(&self.layout.runtime, ty);
+    fn variant_field(&self, slot: &CodecItem) -> TokenStream {
+        let needs = self.derives.of_field(&self.layout.runtime, slot);
+        let ty = &slot.ty;
         quote!(#needs #ty)
     }
 

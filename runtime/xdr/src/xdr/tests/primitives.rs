@@ -212,3 +212,21 @@ fn one_call_reads_and_writes_a_value() {
     assert!(matches!(error.kind(), DecodeErrorKind::Trailing { remaining: 4 }), "{error}");
     assert!(Option::<u64>::from_bytes(&bytes).is_err());
 }
+
+#[test]
+fn shorter_integers_are_encoded_as_ints_and_checked() {
+    for (word, name) in [(128_u32, "char"), ((-129_i32).cast_unsigned(), "char")] {
+        let error = decode::<i8>(&encode_words(&[word])).unwrap_err();
+        assert_eq!(*error.kind(), DecodeErrorKind::OutOfRange { name, value: i64::from(word.cast_signed()) });
+    }
+    assert_eq!(decode::<i8>(&encode_words(&[(-128_i32).cast_unsigned()])).unwrap(), i8::MIN);
+    assert_eq!(decode::<u8>(&encode_words(&[255])).unwrap(), u8::MAX);
+    assert_eq!(decode::<i16>(&encode_words(&[(-32768_i32).cast_unsigned()])).unwrap(), i16::MIN);
+    assert_eq!(decode::<u16>(&encode_words(&[65535])).unwrap(), u16::MAX);
+    for refused in [decode::<u8>(&encode_words(&[256])).err(), decode::<u16>(&encode_words(&[65536])).err()] {
+        assert!(matches!(refused.unwrap().kind(), DecodeErrorKind::OutOfRange { .. }));
+    }
+    assert!(decode::<i16>(&encode_words(&[32768])).is_err());
+    assert_eq!((-2_i8).to_bytes().unwrap(), (-2_i32).to_bytes().unwrap());
+    assert_eq!(65535_u16.to_bytes().unwrap(), 65535_u32.to_bytes().unwrap());
+}

@@ -1,0 +1,35 @@
+//! Names that specifications for rpcgen take from C: `%` lines, and types of Sun's headers.
+
+use crate::ast::{File, Ident};
+
+/// Types from Sun's headers, with their definitions in XDR and the header.
+pub(crate) const SUN_TYPES: [(&str, &str, &str); 2] = [
+    ("netobj", "typedef opaque netobj<1024>;", "rpc/xdr.h"),
+    ("des_block", "typedef opaque des_block[8];", "rpc/des_crypt.h"),
+];
+
+/// Returns the text that the `%#define` lines define for the name. `None` if they define several.
+pub(crate) fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
+    definition(name, file).map(|(_, text)| text)
+}
+
+/// Returns the `%#define` line of the name, and the text that it defines. `None` if other lines define another text.
+pub(crate) fn definition<'a>(name: &str, file: &'a File) -> Option<(&'a Ident, &'a str)> {
+    let mut lines = file.passed_through.iter().filter_map(|line| {
+        let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("define")?;
+        let value = rest.trim_start().strip_prefix(name)?;
+        let value = value.strip_prefix([' ', '\t'])?.split("/*").next()?.trim();
+        (!value.is_empty()).then_some((line, value))
+    });
+    let first = lines.next()?;
+    lines.all(|(_, text)| text == first.1).then_some(first)
+}
+
+/// Returns the names of the files in `%#include` lines.
+pub(crate) fn included(file: &File) -> impl Iterator<Item = &str> {
+    file.passed_through.iter().filter_map(|line| {
+        let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim();
+        let rest = rest.strip_prefix(['"', '<'])?;
+        rest.split(['"', '>']).next()
+    })
+}
