@@ -512,6 +512,21 @@ fn retry_policies() {
     });
 }
 
+/// A server counts connections whose set-up fails.
+#[test]
+fn failed_set_ups() {
+    metered(|snapshotter| async move {
+        let running = Transport::Iwarp.serve(Server::builder().service(TestService::default())).await;
+        for _ in 0..2 {
+            let mut stream = tokio::net::TcpStream::connect(running.addr).await.unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut stream, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        }
+        eventually(|| running.handle.stats().setup_failed == 2).await;
+        let values = Values::take(&snapshotter);
+        assert_eq!(values.one("rpcrdma.connections.failed", "rpcrdma.role=server"), 2.0);
+    });
+}
+
 /// A path that cannot be used is counted by its scheme.
 #[test]
 fn paths() {

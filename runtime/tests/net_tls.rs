@@ -1,6 +1,9 @@
 //! RPC-with-TLS on `tcp://` (RFC 9289): sessions that succeed.
 #![allow(missing_docs)]
 
+#[cfg(target_os = "linux")]
+#[path = "net_support/keep_alive.rs"]
+mod keep_alive;
 mod net_support;
 #[path = "net_support/tls.rs"]
 mod tls_support;
@@ -71,6 +74,39 @@ async fn server_authentication() {
         assert!(session.cipher_suite().starts_with("TLS13_"), "{}", session.cipher_suite());
         channel.close().await;
         eventually(|| running.handle.stats().ended.by_client == 1).await;
+    })
+    .await;
+}
+
+/// TCP keep-alive detects dead hosts, below TLS too.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_ask_for_a_sign_of_life() {
+    timed(async {
+        let authority = Authority::new();
+        let running = serve(authority.server()).await;
+        let channel = running.connect(channel(authority.client())).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        eventually(|| keep_alive::both_ask(running.addr.port())).await;
+    })
+    .await;
+}
+
+/// A server whose URL turns TLS off does not offer it, although it has a certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_url_turns_tls_off() {
+    timed(async {
+        let authority = Authority::new();
+        let tls = authority.server().policy(TlsPolicy::Opportunistic).build().unwrap();
+        let server = server(&tls).listen("tcp://127.0.0.1:0?tls=off").bind().await.unwrap();
+        let addr = server.local_addrs()[0];
+        let serving = spawn_server(server);
+        let with_tls = channel(authority.client()).connect(&format!("tcp://{addr}")).await;
+        assert!(with_tls.is_err());
+        let plain = Channel::connect(&format!("tcp://{addr}")).await.unwrap();
+        call::<Null>(&plain, &()).await.unwrap();
+        assert!(plain.info().tls.is_none());
+        drop(serving);
     })
     .await;
 }

@@ -7,6 +7,9 @@ mod cut;
 mod insecure_test_mechanism;
 #[path = "../../iwarp/tests/iwarp_common/mod.rs"]
 mod iwarp_common;
+#[cfg(target_os = "linux")]
+#[path = "../net_support/keep_alive.rs"]
+mod keep_alive;
 #[path = "../net_support/mod.rs"]
 mod net_support;
 #[path = "../net_support/path.rs"]

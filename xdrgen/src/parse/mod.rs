@@ -301,13 +301,13 @@ impl Builder<'_, '_> {
             Some(n) => Some(if digits.len() < text.len() { -n } else { n }),
             None => {
                 let is_octal = digits.starts_with('0') && !digits.starts_with("0x") && !digits.starts_with("0X");
-                let why = if is_octal && digits.contains(['8', '9']) {
-                    "a number that begins with 0 is octal"
+                let (what, why) = if is_octal && digits.contains(['8', '9']) {
+                    ("is not a number", "a number that begins with 0 is octal")
                 } else {
-                    "numbers have at most 64 bits"
+                    ("is too large", "numbers have at most 64 bits")
                 };
                 self.diagnostics
-                    .push(Diagnostic::new(Code::OutOfRange, format!("`{text}` is not a number")).at(at, why));
+                    .push(Diagnostic::new(Code::OutOfRange, format!("`{text}` {what}")).at(at, why));
                 None
             }
         }

@@ -359,7 +359,7 @@ impl<'a> Constants<'a> {
                 let computed = const_expr::computed(text, &|name| self.named(name, &value.span, &mut Vec::new()));
                 if computed.is_none() && names.is_empty() && parse::is_too_large(text) {
                     out.push(
-                        Diagnostic::new(Code::OutOfRange, format!("`{text}` is not a number"))
+                        Diagnostic::new(Code::OutOfRange, format!("`{text}` is too large"))
                             .at(&value.span, "numbers have at most 64 bits"),
                     );
                 } else if computed.is_none() {
