@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     service::ReplyBounds,
-    xdr::{Sink, padded_len},
+    xdr::{EncodeError, Sink, padded_len},
 };
 
 /// A part of a result that is longer than the binding of the procedure allows for the call's arguments.
@@ -95,6 +95,14 @@ impl<S: Sink> Sink for MeasuringSink<'_, S> {
         is_reduced
     }
 
+    fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
+        self.inner.enter(bytes)
+    }
+
+    fn leave(&mut self, bytes: usize) {
+        self.inner.leave(bytes);
+    }
+
     fn would_reduce(&self, len: usize) -> bool {
         self.inner.would_reduce(len)
     }
@@ -103,5 +111,28 @@ impl<S: Sink> Sink for MeasuringSink<'_, S> {
         self.measure(len);
         self.kept += padded_len(len) as u64;
         self.inner.keep(len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::xdr::FlatSink;
+
+    /// Results are as deep as a caller can decode, and no deeper.
+    #[test]
+    fn levels_are_counted() {
+        let (mut out, bounds) = (Vec::new(), ReplyBounds::default());
+        let mut inner = FlatSink::new(&mut out);
+        let mut sink = MeasuringSink::new(&mut inner, &bounds);
+        let mut deepest = 0;
+        while sink.enter(8).is_ok() {
+            deepest += 1;
+        }
+        assert_eq!(deepest, 100);
+        (0..=deepest).for_each(|_| sink.leave(8));
+        sink.enter(8).unwrap();
     }
 }

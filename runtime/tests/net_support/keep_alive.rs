@@ -1,4 +1,4 @@
-//! Whether the sockets of a connection ask for a sign of life.
+//! The keep-alive timers of the sockets of a connection.
 #![allow(missing_docs, unreachable_pub)]
 
 /// Returns whether both sockets of a local connection to this port have the keep-alive timer running.

@@ -1,8 +1,8 @@
 //! `opaque_union`: the encoding of each kind of arm, in the owned and the borrowed form, and errors on invalid lengths.
 
 use rpcrdma::xdr::{
-    Bytes, DecodeErrorKind, DecodeLimits, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef,
-    XdrEncode, XdrType,
+    Bytes, DecodeErrorKind, DecodeLimits, Decoder, EncodeError, FlatSink, ReadChunk, ReducingSink, XdrDecode,
+    XdrDecodeRef, XdrEncode, XdrType, encode_to_bytes,
 };
 
 use super::{decode, encode, wire};
@@ -139,11 +139,15 @@ fn every_truncated_or_damaged_message_is_an_error_or_another_value() {
 #[test]
 fn depth_is_bounded() {
     let nested = |levels: usize| (0..levels).fold(Layout::None, |inner, _| Layout::More(Some(Box::new(inner))));
-    let max = DecodeLimits::default().max_depth;
-    let error = decode::<Layout>(&encode(&nested(1000))).unwrap_err();
-    assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max });
+    let mut limits = DecodeLimits::default();
+    let max = limits.max_depth;
+    assert_eq!(encode_to_bytes(&nested(max as usize)).unwrap_err(), EncodeError::TooDeep { max });
     let most = nested(max as usize - 1);
-    assert_eq!(decode::<Layout>(&encode(&most)).unwrap(), most);
+    let bytes = encode(&most);
+    assert_eq!(decode::<Layout>(&bytes).unwrap(), most);
+    limits.max_depth = max - 1;
+    let error = Layout::decode(&mut Decoder::shared(&bytes).with_limits(limits)).unwrap_err();
+    assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: max - 1 });
 }
 
 /// Items after an arm are decoded from the right position, also if they share the memory of the message.

@@ -306,8 +306,7 @@ impl Builder<'_, '_> {
                 } else {
                     ("is too large", "numbers have at most 64 bits")
                 };
-                self.diagnostics
-                    .push(Diagnostic::new(Code::OutOfRange, format!("`{text}` {what}")).at(at, why));
+                self.diagnostics.push(Diagnostic::new(Code::OutOfRange, format!("`{text}` {what}")).at(at, why));
                 None
             }
         }

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::{
     DecodeError, DecodeErrorKind, Part, ReadChunk, Words, WriteChunk, XdrDecode, XdrDecodeRef,
     chunks::ChunkCursor,
+    depth::{MAX_DEPTH, MAX_FRAMES},
     padded_len,
     words::{bad_bool, truncated},
 };
@@ -17,13 +18,6 @@ const SHARE_FROM: usize = 256;
 /// Number of items shorter than [`SHARE_FROM`] that get an allocation each. Later items of the same message share blocks, so
 /// that a page of directory entries does not cost one allocation for each name.
 const OWN_MEMORY: u32 = 4;
-
-/// Maximum stack use of the values of nested levels, in bytes. A thread has 2 MiB, and unoptimized code copies each value
-/// several times.
-pub(super) const MAX_FRAMES: usize = 128 << 10;
-
-/// Default maximum number of nested levels of recursive types.
-pub(super) const MAX_DEPTH: u32 = 100;
 
 /// Length of a shared block, in bytes. A short item keeps at most this much memory alive.
 const BLOCK: usize = 1024;

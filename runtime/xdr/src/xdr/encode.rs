@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     EncodeError, Output, XdrEncode,
-    decode::{MAX_DEPTH, MAX_FRAMES},
+    depth::{MAX_DEPTH, MAX_FRAMES},
     pad_len, padded_len,
 };
 

@@ -9,6 +9,7 @@ mod borrow;
 mod bounds;
 mod chunks;
 mod decode;
+mod depth;
 mod encode;
 mod enumeration;
 mod error;
