@@ -196,7 +196,7 @@ impl Context {
     /// Returns the key of the call in the [duplicate request cache](crate::server::DuplicateRequests). `None` if no cache covers
     /// the procedure.
     ///
-    /// A handler that stores its effect and a [`RecordedReply`] under this key in one transaction is executed exactly once, even
+    /// A handler that stores its effect and a [`RecordedReply`](crate::server::RecordedReply) under this key in one transaction is executed exactly once, even
     /// if the server is killed; see [`ReplyStore`](crate::server::ReplyStore).
     #[must_use]
     pub fn request_key(&self) -> Option<&RequestKey> {
