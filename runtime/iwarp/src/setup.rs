@@ -431,26 +431,22 @@ enum SetupFailure {
 
 impl SetupFailure {
     fn into_error(self, limit: Duration, tried: &str) -> SetupError {
+        const IWARP: &str = "iWARP (MPA over TCP)";
         const REVISION: &str = "a supported revision of MPA (iWARP)";
-        let detail = match self {
+        let (expected, detail) = match self {
             Self::Setup(error) => return error,
-            Self::OldRevision => {
-                let detail = "it speaks revision 1 only, which the settings exclude".to_owned();
-                return SetupError::NotOurProtocol { expected: REVISION, detail };
-            }
-            Self::Revision(revision) => {
-                let detail = format!("it speaks revision {revision}, and 1 and 2 are supported");
-                return SetupError::NotOurProtocol { expected: REVISION, detail };
-            }
             Self::TimedOut => return SetupError::TimedOut(limit),
-            Self::Silent => format!("it accepted the TCP connection, but sent nothing for {limit:?}"),
-            Self::Closed => format!(
-                "it closed the connection and sent nothing, as a server without room for connections does (MPA: {tried})"
-            ),
-            Self::ClosedEarly(len) => format!("it closed the connection after {len} bytes of an MPA frame"),
-            Self::Protocol(detail) => format!("it {detail}"),
+            Self::OldRevision => (REVISION, "it speaks revision 1 only, which the settings exclude".to_owned()),
+            Self::Revision(revision) => (REVISION, format!("it speaks revision {revision}, and 1 and 2 are supported")),
+            Self::Silent => (IWARP, format!("it accepted the TCP connection, but sent nothing for {limit:?}")),
+            Self::Closed => {
+                let what = "it closed the connection and sent nothing, as a server without room for connections does";
+                (IWARP, format!("{what} (MPA: {tried})"))
+            }
+            Self::ClosedEarly(len) => (IWARP, format!("it closed the connection after {len} bytes of an MPA frame")),
+            Self::Protocol(detail) => (IWARP, format!("it {detail}")),
         };
-        SetupError::NotOurProtocol { expected: "iWARP (MPA over TCP)", detail }
+        SetupError::NotOurProtocol { expected, detail }
     }
 }
 
