@@ -203,21 +203,26 @@ async fn shared_ports_are_refused() {
     .await;
 }
 
+/// A channel makes calls, loses its server, and makes calls to the next server at the same URL.
+async fn outlasts_its_server(server: Running, url: &str) {
+    let channel = builder().connect(url).await.unwrap();
+    for _ in 0..3 {
+        call::<Null>(&channel, &()).await.unwrap();
+    }
+    stop(server).await;
+    channel.closed().await;
+    call::<Null>(&channel, &()).await.unwrap_err();
+    let (server, _) = serve(url).await;
+    call::<Null>(&channel, &()).await.unwrap();
+    stop(server).await;
+}
+
 #[tokio::test]
 async fn channels_reconnect() {
     timed(async {
         // A port that no other test gets while there is no server.
         let (server, url) = serve(&url(78, "")).await;
-        let channel = builder().connect(&url).await.unwrap();
-        for _ in 0..3 {
-            call::<Null>(&channel, &()).await.unwrap();
-        }
-        stop(server).await;
-        channel.closed().await;
-        call::<Null>(&channel, &()).await.unwrap_err();
-        let (server, _) = serve(&url).await;
-        call::<Null>(&channel, &()).await.unwrap();
-        stop(server).await;
+        outlasts_its_server(server, &url).await;
     })
     .await;
 }
@@ -321,14 +326,7 @@ async fn streams_carry_records() {
             }
         }
         // The server closes the stream, and another one takes its place.
-        let channel = builder().connect(&url).await.unwrap();
-        call::<Null>(&channel, &()).await.unwrap();
-        stop(server).await;
-        channel.closed().await;
-        call::<Null>(&channel, &()).await.unwrap_err();
-        let (server, _) = serve(&url).await;
-        call::<Null>(&channel, &()).await.unwrap();
-        stop(server).await;
+        outlasts_its_server(server, &url).await;
     })
     .await;
 }
