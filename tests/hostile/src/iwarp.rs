@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crc_fast::crc32_iscsi;
 use tokio::io::DuplexStream;
 
 use crate::{
@@ -40,18 +41,6 @@ pub(crate) struct IwarpLink {
     pub(crate) is_responding: bool,
 }
 
-/// Computes CRC32c bit by bit.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = !0_u32;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
-        }
-    }
-    !crc
-}
-
 impl IwarpLink {
     /// Begins the set-up with a request or a reply. Bit 0 of `form`: revision 1. Bit 1: markers. Bit 2: it rejects. Bit 3: no RDMA Reads.
     pub(crate) fn new(stream: DuplexStream, is_initiator: bool, crc: bool, form: u8, private_data: &[u8]) -> Self {
@@ -75,7 +64,7 @@ impl IwarpLink {
         let mut out = (segment.len() as u16).wrapping_add_signed(skew.into()).to_be_bytes().to_vec();
         out.extend_from_slice(segment);
         out.resize(out.len().next_multiple_of(4), 0);
-        let crc = if self.crc { crc32c(&out) } else { 0 };
+        let crc = if self.crc { crc32_iscsi(&out) } else { 0 };
         out.extend_from_slice(&crc.to_le_bytes());
         self.pipe.put(&out);
     }
