@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::{
     DecodeError, DecodeErrorKind, Part, ReadChunk, Words, WriteChunk, XdrDecode, XdrDecodeRef,
     chunks::ChunkCursor,
-    depth::{MAX_DEPTH, MAX_FRAMES},
+    depth::{MAX_DEPTH, NestedLevels},
     padded_len,
     words::{bad_bool, truncated},
 };
@@ -54,9 +54,7 @@ pub struct Decoder<'a> {
     /// `None` if there are no chunks, or after [`abandon`](Decoder::abandon). Most messages have none and are a few words long.
     chunks: Option<ChunkCursor<'a>>,
     limits: DecodeLimits,
-    depth: u32,
-    /// Stack use of the values of the entered levels, in bytes.
-    frames: usize,
+    levels: NestedLevels,
     memory: usize,
     /// True once [`abandon`](Decoder::abandon) was called.
     abandoned: bool,
@@ -133,8 +131,7 @@ impl<'a> Decoder<'a> {
             shared: None,
             chunks: None,
             limits: DecodeLimits::default(),
-            depth: 0,
-            frames: 0,
+            levels: NestedLevels::default(),
             memory: 0,
             abandoned: false,
             copies: None,
@@ -469,23 +466,15 @@ impl<'a> Decoder<'a> {
     #[inline]
     #[doc(hidden)]
     pub fn enter(&mut self, bytes: usize) -> Result<(), DecodeError> {
-        if self.depth >= self.limits.max_depth {
-            return Err(self.error(DecodeErrorKind::TooDeep { max: self.limits.max_depth }));
-        }
-        self.frames = self.frames.saturating_add(bytes);
-        if self.frames > MAX_FRAMES && self.depth > 0 {
-            return Err(self.error(DecodeErrorKind::TooDeep { max: self.depth }));
-        }
-        self.depth += 1;
-        Ok(())
+        let entered = self.levels.enter_within(bytes, self.limits.max_depth);
+        entered.map_err(|max| self.error(DecodeErrorKind::TooDeep { max }))
     }
 
     /// Leaves one level of a recursive type whose values have a size of `bytes`.
     #[inline]
     #[doc(hidden)]
     pub fn leave(&mut self, bytes: usize) {
-        self.frames = self.frames.saturating_sub(bytes);
-        self.depth = self.depth.saturating_sub(1);
+        self.levels.leave(bytes);
     }
 
     /// Limits the decoder to the next `len` bytes. Returns the bytes after them, for [`widen`](Self::widen).
@@ -531,8 +520,7 @@ impl<'a> Decoder<'a> {
         let mut nested = Decoder {
             end: start.saturating_add(chunk.len() as u64),
             limits: self.limits,
-            depth: self.depth,
-            frames: self.frames,
+            levels: self.levels,
             memory: self.memory,
             ..Decoder::shared(chunk)
         };

@@ -5,11 +5,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{
-    EncodeError, Output, XdrEncode,
-    depth::{MAX_DEPTH, MAX_FRAMES},
-    pad_len, padded_len,
-};
+use super::{EncodeError, NestedLevels, Output, XdrEncode, pad_len, padded_len};
 
 /// A destination of XDR encodings.
 pub trait Sink {
@@ -66,37 +62,6 @@ pub trait Sink {
         if pad > 0 {
             self.put(&[0; 3][..pad]);
         }
-    }
-}
-
-/// A counter of the nested levels of recursive types, with the limits of a decoder. A value that one side encodes can then be decoded
-/// by the other.
-#[derive(Debug, Default)]
-#[doc(hidden)]
-pub struct NestedLevels {
-    depth: u32,
-    /// Size of the values of all open levels, in bytes.
-    frames: usize,
-}
-
-impl NestedLevels {
-    /// See [`Sink::enter`].
-    ///
-    /// # Errors
-    /// Returns [`EncodeError::TooDeep`] if there are too many levels.
-    pub fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
-        self.frames = self.frames.saturating_add(bytes);
-        if self.depth >= MAX_DEPTH || self.frames > MAX_FRAMES && self.depth > 0 {
-            return Err(EncodeError::TooDeep { max: self.depth });
-        }
-        self.depth += 1;
-        Ok(())
-    }
-
-    /// See [`Sink::leave`].
-    pub fn leave(&mut self, bytes: usize) {
-        self.frames = self.frames.saturating_sub(bytes);
-        self.depth = self.depth.saturating_sub(1);
     }
 }
 

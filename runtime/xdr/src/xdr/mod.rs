@@ -31,7 +31,7 @@ pub use bytes::Bytes;
 pub use chunks::{ReadChunk, WriteChunk};
 pub use decode::{DecodeLimits, Decoder};
 #[doc(hidden)]
-pub use encode::NestedLevels;
+pub use depth::NestedLevels;
 pub use encode::{FlatSink, ReducedItem, ReducingSink, Sink, encode_to_bytes};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, PathSegment, UnknownEnumValue};
 pub use list::NonEmpty;
