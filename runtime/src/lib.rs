@@ -115,3 +115,8 @@ pub use rpcrdma_proto::memory;
 pub use rpcrdma_xdr::{__private, alloc};
 pub use rpcrdma_xdr::{XdrDecode, XdrEncode, include_xdr, rpc, service, xdr};
 pub use server::{Context, HandlerError, Server};
+
+/// The guide's page on tests, whose code needs tokio's paused clock.
+#[cfg(doctest)]
+#[doc = include_str!("../../examples/guide/src/testing.md")]
+pub struct Testing;

@@ -50,7 +50,6 @@ mod documents {
         Callbacks: "examples/guide/src/callbacks.md",
         Middleware: "examples/guide/src/middleware.md",
         Several: "examples/guide/src/several.md",
-        Testing: "examples/guide/src/testing.md",
         Discovery: "examples/guide/src/discovery.md",
         Version2: "examples/guide/src/version2.md",
         Extensions: "examples/guide/src/extensions.md",

@@ -180,11 +180,14 @@ fn no_cell_of_a_table_has_two_sentences() {
 #[test]
 fn every_document_with_rust_is_a_doc_test() {
     let tested = read(&root().join("tests/src/lib.rs"));
+    // The benchmarks of `rpcrdma-tests` are measured without the paused clock that this page needs.
+    let runtime = read(&root().join("runtime/src/lib.rs"));
     for document in documents() {
         let (_, blocks) = split(&read(&document));
         let has_rust = blocks.iter().any(|(language, _)| language.starts_with("rust"));
         let path = document.strip_prefix(root()).unwrap().to_str().unwrap();
-        assert!(!has_rust || tested.contains(&format!("\"{path}\"")), "{path} is not in tests/src/lib.rs");
+        let is_tested = tested.contains(&format!("\"{path}\"")) || runtime.contains(&format!("\"../../{path}\""));
+        assert!(!has_rust || is_tested, "{path} is not in tests/src/lib.rs");
     }
 }
 

@@ -2,10 +2,7 @@
 
 #[cfg(feature = "tower")]
 use std::time::Instant;
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use tracing::Span;
@@ -88,7 +85,7 @@ impl InboundCall {
 /// };
 ///
 /// fn dispatch<P: Procedure>(
-///     call: InboundCall,
+///     mut call: InboundCall,
 ///     handler: impl FnOnce(P::Args) -> Result<P::Reply, HandlerError> + Send + 'static,
 /// ) -> ReplyFuture {
 ///     Box::pin(async move {
@@ -109,8 +106,9 @@ pub struct InboundCall {
     arguments_at: u32,
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
-    /// Bounds of the result, once the arguments are decoded. Not set if no result can exceed them.
-    bounds: OnceLock<ReplyBounds>,
+    /// Bounds of the result, once the arguments are decoded. `None` if no result can exceed them. In a box, because calls are moved
+    /// several times, and most have none.
+    bounds: Option<Box<ReplyBounds>>,
     /// The span of the call, if it is enabled.
     pub(super) span: Option<Arc<Span>>,
     /// The deadline of the limits in force.
@@ -124,15 +122,15 @@ impl InboundCall {
         incoming: IncomingCall,
         procedure: u32,
         arguments_at: usize,
-        mut caller: AuthenticatedCaller,
+        caller: AuthenticatedCaller,
         connection: Arc<ServedConnection>,
         span: Option<Arc<Span>>,
     ) -> Self {
         if let Some(span) = &span {
             trace::arrived(span, &incoming);
         }
-        let security = caller.security.take();
-        let context = Context::new(&incoming, caller, connection);
+        let AuthenticatedCaller { credential, principal, security } = caller;
+        let context = Context::new(incoming.token, incoming.xid, credential, principal, connection);
         let arguments_at = u32::try_from(arguments_at).unwrap_or(u32::MAX);
         Self {
             incoming,
@@ -140,7 +138,7 @@ impl InboundCall {
             arguments_at,
             security,
             context,
-            bounds: OnceLock::new(),
+            bounds: None,
             span,
             #[cfg(feature = "tower")]
             deadline: None,
@@ -205,7 +203,7 @@ impl InboundCall {
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]
-    pub fn decode<P: Procedure>(&self) -> Result<P::Args, EncodedReply> {
+    pub fn decode<P: Procedure>(&mut self) -> Result<P::Args, EncodedReply> {
         self.try_decode::<P>().map_err(|error| {
             tracing::info!(
                 target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
@@ -220,7 +218,7 @@ impl InboundCall {
         })
     }
 
-    fn try_decode<P: Procedure>(&self) -> Result<P::Args, DecodeError> {
+    fn try_decode<P: Procedure>(&mut self) -> Result<P::Args, DecodeError> {
         let decoder = match &self.incoming.payload {
             MessagePayload::Inline(message) => Decoder::new(message),
             MessagePayload::Long(bytes) => Decoder::shared(bytes),
@@ -240,7 +238,7 @@ impl InboundCall {
             P::Reply::MAX_DDP_ITEMS == Some(0) && P::Reply::MAX_INLINE.is_some_and(|max| max <= bounds.inline);
         if !is_within && !bounds.is_estimate {
             // A call that is decoded again has the same bounds.
-            _ = self.bounds.set(bounds);
+            self.bounds = Some(Box::new(bounds));
         }
         Ok(arguments)
     }
@@ -347,7 +345,7 @@ impl InboundCall {
     /// Encodes a result that is within its bounds.
     #[inline(always)]
     fn encode_measured<T: XdrEncode>(&self, result: &T, sink: &mut impl Sink) -> Result<(), ReplyError> {
-        let Some(bounds) = self.bounds.get() else { return Ok(result.encode(sink)?) };
+        let Some(bounds) = &self.bounds else { return Ok(result.encode(sink)?) };
         let mut measuring = MeasuringSink::new(sink, bounds);
         result.encode(&mut measuring)?;
         measuring.excess().map_or(Ok(()), |excess| Err(ReplyError::TooLong(excess)))

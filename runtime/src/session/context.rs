@@ -11,10 +11,10 @@ use super::{
 use crate::{
     config::ConnectionConfig,
     driver::DriverPort,
-    engine::{CloseReason, ConnectionCounters, IncomingCall, ReplyToken},
+    engine::{CloseReason, ConnectionCounters, ReplyToken},
     memory::BufferPool,
     rpc::{AuthFailure, Credential},
-    security::{AuthenticatedCaller, Principal},
+    security::Principal,
     transport::Transport,
     xdr::DecodeLimits,
 };
@@ -78,12 +78,17 @@ pub struct Context {
 impl Context {
     /// Creates the context of an inbound call.
     #[inline(always)]
-    pub(super) fn new(incoming: &IncomingCall, caller: AuthenticatedCaller, connection: Arc<ServedConnection>) -> Self {
-        let AuthenticatedCaller { credential, principal, security: _ } = caller;
+    pub(super) fn new(
+        token: ReplyToken,
+        xid: u32,
+        credential: Credential,
+        principal: Option<Arc<Principal>>,
+        connection: Arc<ServedConnection>,
+    ) -> Self {
         Self {
             connection,
-            token: incoming.token,
-            xid: incoming.xid,
+            token,
+            xid,
             credential,
             principal,
             recorded: None,
@@ -114,16 +119,8 @@ impl Context {
     pub fn detached() -> Self {
         let info = ChannelInfo::unconnected(Transport::Rdma);
         let back = Arc::new(ChannelConfig::new(ConnectionConfig::new(), 1));
-        Self {
-            connection: Arc::new(ServedConnection::new(info, Arc::new(DriverPort::new(1)), back)),
-            token: ReplyToken(0),
-            xid: 0,
-            credential: Credential::None,
-            principal: None,
-            recorded: None,
-            #[cfg(feature = "tower")]
-            extensions: http::Extensions::new(),
-        }
+        let connection = ServedConnection::new(info, Arc::new(DriverPort::new(1)), back);
+        Self::new(ReplyToken(0), 0, Credential::None, None, Arc::new(connection))
     }
 
     /// Sets the caller's credential.
@@ -196,8 +193,8 @@ impl Context {
     /// Returns the key of the call in the [duplicate request cache](crate::server::DuplicateRequests). `None` if no cache covers
     /// the procedure.
     ///
-    /// A handler that stores its effect and a [`RecordedReply`](crate::server::RecordedReply) under this key in one transaction is executed exactly once, even
-    /// if the server is killed; see [`ReplyStore`](crate::server::ReplyStore).
+    /// A handler that stores its effect and a [`RecordedReply`](crate::server::RecordedReply) under this key in one transaction is
+    /// executed exactly once, even if the server is killed; see [`ReplyStore`](crate::server::ReplyStore).
     #[must_use]
     pub fn request_key(&self) -> Option<&RequestKey> {
         self.recorded.as_deref().map(|recorded| &recorded.key)

@@ -211,7 +211,7 @@ fn echo(call: InboundCall) -> ReplyFuture {
 }
 
 fn answer<P: Procedure>(
-    call: InboundCall,
+    mut call: InboundCall,
     handler: impl FnOnce(P::Args) -> Result<P::Reply, HandlerError>,
 ) -> EncodedReply {
     match call.decode::<P>() {

@@ -217,7 +217,7 @@ impl Service for CallsBack {
         "CALLS_BACK"
     }
 
-    fn dispatch(&self, incoming: InboundCall) -> ReplyFuture {
+    fn dispatch(&self, mut incoming: InboundCall) -> ReplyFuture {
         let this = self.clone();
         Box::pin(async move {
             let len = match incoming.decode::<AskBack>() {

@@ -56,7 +56,7 @@ impl Service for ThreadService {
     fn procedure(&self, number: u32) -> Option<ProcedureInfo> {
         (number == Thread::NUMBER).then(ProcedureInfo::of::<Thread>)
     }
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+    fn dispatch(&self, mut call: InboundCall) -> ReplyFuture {
         Box::pin(async move {
             let waits = match call.decode::<Thread>() {
                 Ok(waits) => waits,

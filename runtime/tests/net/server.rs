@@ -53,7 +53,7 @@ impl Service for Small {
     fn name(&self) -> &'static str {
         "SMALL"
     }
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+    fn dispatch(&self, mut call: InboundCall) -> ReplyFuture {
         Box::pin(async move {
             match call.decode::<Null>() {
                 Ok(()) => call.finish::<Null>(Ok(())),

@@ -120,7 +120,7 @@ impl Service for CopyService {
         "COPY"
     }
 
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+    fn dispatch(&self, mut call: InboundCall) -> ReplyFuture {
         let this = self.clone();
         Box::pin(async move {
             if call.procedure() == 1 {

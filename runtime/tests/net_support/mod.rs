@@ -263,7 +263,7 @@ impl TestService {
 }
 
 async fn answer<P: Procedure, F: Future<Output = Result<P::Reply, HandlerError>>>(
-    call: InboundCall,
+    mut call: InboundCall,
     handler: impl FnOnce(Context, P::Args) -> F,
 ) -> EncodedReply {
     let args = match call.decode::<P>() {
@@ -309,7 +309,7 @@ impl Service for TestService {
             _ => return None,
         })
     }
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+    fn dispatch(&self, mut call: InboundCall) -> ReplyFuture {
         let this = self.clone();
         match call.procedure() {
             0 => Box::pin(answer::<Null, _>(call, |_, ()| async { Ok(()) })),

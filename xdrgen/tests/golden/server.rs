@@ -118,7 +118,7 @@ pub mod calc_v1 {
             Some(Arc::new(Self(Arc::new(Arc::clone(&self.0)))))
         }
 
-        fn dispatch(&self, call: server::InboundCall) -> server::ReplyFuture {
+        fn dispatch(&self, mut call: server::InboundCall) -> server::ReplyFuture {
             let handler = Arc::clone(&self.0);
             match call.procedure() {
                 0 => {

@@ -158,7 +158,7 @@ impl Service for CallsAgain {
         "CALLS_AGAIN"
     }
 
-    fn dispatch(&self, incoming: InboundCall) -> ReplyFuture {
+    fn dispatch(&self, mut incoming: InboundCall) -> ReplyFuture {
         Box::pin(async move {
             let args = match incoming.decode::<Echo>() {
                 Ok(args) => args,

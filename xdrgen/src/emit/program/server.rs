@@ -71,6 +71,8 @@ impl ProgramModule<'_> {
         let (program, version) = (constant("PROGRAM"), constant("VERSION"));
         let (max_chunks, procedure, dispatch) = (self.max_chunks(), self.procedure_info(), self.dispatch());
         let option = self.std.path("Option");
+        // A service without procedures decodes nothing.
+        let call = if self.procedures.is_empty() { quote!(call) } else { quote!(mut call) };
         quote! {
             #[doc = #docs]
             // Each connection has a counter of its own for its calls: `for_connection`.
@@ -119,7 +121,7 @@ impl ProgramModule<'_> {
                     Some(#arc::new(Self(#arc::new(#arc::clone(&self.0)))))
                 }
 
-                fn dispatch(&self, call: #server::InboundCall) -> #server::ReplyFuture {
+                fn dispatch(&self, #call: #server::InboundCall) -> #server::ReplyFuture {
                     #dispatch
                 }
             }
