@@ -10,7 +10,6 @@ use rpcrdma_examples::counters::protocol::{
 
 use crate::{
     ledger::Trouble,
-    server::Scheme,
     work::{CALL_TIMEOUT, Surroundings, Work},
 };
 
@@ -68,11 +67,11 @@ pub(crate) struct CounterWork {
 }
 
 impl CounterWork {
-    pub(crate) fn new(surroundings: Surroundings) -> anyhow::Result<Self> {
+    pub(crate) fn new(surroundings: Surroundings, url: &str) -> anyhow::Result<Self> {
         let pause = Duration::from_millis(20);
         let reconnect = Reconnect::OnDemand { min_backoff: pause, max_backoff: 25 * pause, retries: 1000 };
         let builder = surroundings.builder()?.deduplicated([PROGRAM]).reconnect(reconnect);
-        let channel = builder.connect_lazy(&surroundings.server.url(surroundings.scheme))?;
+        let channel = builder.connect_lazy(url)?;
         let client = CountersV1Client::new(channel.clone());
         Ok(Self { surroundings, channel, client, counters: Default::default() })
     }
@@ -82,7 +81,7 @@ impl CounterWork {
     }
 
     fn wrong(&self, counter: usize, what: String) -> Trouble {
-        Trouble::Wrong(format!("counter {} at {}: {what}", self.name(counter), self.surroundings.server.name))
+        Trouble::Wrong(format!("counter {} at {}: {what}", self.name(counter), self.surroundings.progress.name))
     }
 
     async fn add(&mut self, counter: usize) -> Result<(), Trouble> {
@@ -129,7 +128,7 @@ impl Work for CounterWork {
     }
 
     fn regions(&self) -> u32 {
-        if self.surroundings.scheme == Scheme::Iwarp { self.channel.counters().exposed_regions } else { 0 }
+        self.channel.counters().exposed_regions
     }
 }
 

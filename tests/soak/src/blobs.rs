@@ -16,7 +16,6 @@ use rpcrdma_examples::blobstore::{
 use crate::{
     content::Content,
     ledger::Trouble,
-    server::Scheme,
     work::{Surroundings, Work},
 };
 
@@ -52,8 +51,8 @@ pub(crate) struct BlobWork {
 }
 
 impl BlobWork {
-    pub(crate) fn new(surroundings: Surroundings) -> anyhow::Result<Self> {
-        let channel = surroundings.builder()?.connect_lazy(&surroundings.server.url(surroundings.scheme))?;
+    pub(crate) fn new(surroundings: Surroundings, url: &str) -> anyhow::Result<Self> {
+        let channel = surroundings.builder()?.connect_lazy(url)?;
         let client = BlobstoreV1Client::new(channel.clone());
         let (stored, uncertain, doomed) = Default::default();
         Ok(Self { surroundings, channel, client, next: 0, stored, uncertain, doomed })
@@ -281,7 +280,7 @@ impl Work for BlobWork {
     }
 
     fn regions(&self) -> u32 {
-        if self.surroundings.scheme == Scheme::Iwarp { self.channel.counters().exposed_regions } else { 0 }
+        self.channel.counters().exposed_regions
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,7 +20,7 @@ use tokio::{
 use crate::{
     content::Content,
     ledger::Trouble,
-    server::wrapped,
+    server::{Scheme, Server, wrapped},
     work::{Surroundings, Work},
 };
 
@@ -55,7 +56,9 @@ struct Copied {
 #[derive(Debug)]
 pub(crate) struct CopyWork {
     surroundings: Surroundings,
-    orders: std::sync::Arc<Orders>,
+    server: Arc<Server>,
+    scheme: Scheme,
+    orders: Arc<Orders>,
     program: PathBuf,
     /// Directory for local files.
     folder: PathBuf,
@@ -66,13 +69,15 @@ pub(crate) struct CopyWork {
 impl CopyWork {
     pub(crate) fn new(
         surroundings: Surroundings,
+        (server, scheme): (Arc<Server>, Scheme),
         programs: &Path,
         folder: &Path,
-        orders: std::sync::Arc<Orders>,
+        orders: Arc<Orders>,
     ) -> anyhow::Result<Self> {
         let folder = folder.join(format!("copies-{}", surroundings.id));
         fs::create_dir(&folder).context("cannot create a directory for copies")?;
-        Ok(Self { surroundings, orders, program: programs.join("nfscp"), folder, next: 0, stored: VecDeque::new() })
+        let (program, stored) = (programs.join("nfscp"), VecDeque::new());
+        Ok(Self { surroundings, server, scheme, orders, program, folder, next: 0, stored })
     }
 
     /// Runs nfscp. Returns the last line of its error message if it fails.
@@ -153,7 +158,7 @@ impl CopyWork {
         for (file, content) in &files {
             local(fs::write(source.join(file), content.all()))?;
         }
-        let (url, mount_port) = self.surroundings.server.nfs_url(self.surroundings.scheme, "");
+        let (url, mount_port) = self.server.nfs_url(self.scheme, "");
         let copied = self.run(&source.to_string_lossy(), &url, mount_port).await;
         local(fs::remove_dir_all(&source))?;
         match copied {
@@ -174,12 +179,12 @@ impl CopyWork {
     /// Removes a directory at the server, without nfscp, which cannot do that. The server may still be creating files in it. If it does not
     /// run as root, it keeps up to 256 removed files open, which take room on its disk.
     fn remove(&self, name: &str) {
-        let _ = fs::remove_dir_all(self.surroundings.server.export().join(name));
+        let _ = fs::remove_dir_all(self.server.export().join(name));
     }
 
     /// Copies a directory back and compares all of its files.
     async fn download(&self, copied: &Copied) -> Result<(), Trouble> {
-        let (url, mount_port) = self.surroundings.server.nfs_url(self.surroundings.scheme, &copied.name);
+        let (url, mount_port) = self.server.nfs_url(self.scheme, &copied.name);
         let target = self.folder.join("back");
         local(fs::create_dir(&target))?;
         let result = self.run(&url, &target.to_string_lossy(), mount_port).await;

@@ -163,10 +163,10 @@ impl Lane {
                 self.tally.happened(kind, resumed);
             }
             Ok(false) => {}
-            Err(error) => server.ledger.fault(format!("{} at {}: {error:#}", kind.name(), server.name)),
+            Err(error) => server.ledger.fault(format!("{} at {}: {error:#}", kind.name(), server.name())),
         }
         if let Err(error) = server.process().await.check() {
-            server.ledger.fault(format!("{}: {error:#}", server.name));
+            server.ledger.fault(format!("{}: {error:#}", server.name()));
         }
     }
 
@@ -240,11 +240,11 @@ impl Lane {
 
 /// Waits until a worker of the server has success.
 async fn resumed(server: &Server, kind: Kind) -> Duration {
-    let (begun, before) = (Instant::now(), server.successes());
-    while server.successes() == before {
+    let (begun, before) = (Instant::now(), server.progress.successes());
+    while server.progress.successes() == before {
         if begun.elapsed() > MAX_RESUME {
             let seconds = MAX_RESUME.as_secs();
-            server.ledger.fault(format!("{} does not go on {seconds} s after {}", server.name, kind.name()));
+            server.ledger.fault(format!("{} does not go on {seconds} s after {}", server.name(), kind.name()));
             break;
         }
         sleep(Duration::from_millis(5)).await;

@@ -17,7 +17,6 @@ use rpcrdma_specs::nfs3::{NfsFh3, Nfsstat3, StableHow, Writeverf3};
 use crate::{
     content::Content,
     ledger::Trouble,
-    server::Scheme,
     work::{Surroundings, Work, own_credential},
 };
 
@@ -52,6 +51,10 @@ struct Connected {
 #[derive(Debug)]
 pub(crate) struct FileWork {
     surroundings: Surroundings,
+    /// URL of the export.
+    url: String,
+    /// Port of MOUNT. `None` if rpcbind knows it.
+    mount_port: Option<u16>,
     connected: Option<Connected>,
     next: u64,
     stored: VecDeque<StoredFile>,
@@ -78,9 +81,9 @@ fn trouble(error: &CopyError, must_exist: bool) -> Trouble {
 }
 
 impl FileWork {
-    pub(crate) fn new(surroundings: Surroundings) -> Self {
+    pub(crate) fn new(surroundings: Surroundings, url: String, mount_port: Option<u16>) -> Self {
         let (stored, doomed) = Default::default();
-        Self { surroundings, connected: None, next: 0, stored, doomed }
+        Self { surroundings, url, mount_port, connected: None, next: 0, stored, doomed }
     }
 
     /// Connects, mounts the export and creates the worker's directory, if that was not done yet.
@@ -97,8 +100,7 @@ impl FileWork {
     }
 
     async fn mount(&self) -> anyhow::Result<Connected> {
-        let (url, mount_port) = self.surroundings.server.nfs_url(self.surroundings.scheme, "");
-        let url: NfsUrl = match Location::parse(OsString::from(&url))? {
+        let url: NfsUrl = match Location::parse(OsString::from(&self.url))? {
             Location::Remote(url) => url,
             Location::Local(path) => anyhow::bail!("{} is not on a server", path.display()),
         };
@@ -110,7 +112,7 @@ impl FileWork {
         options.retry_for = RETRY_FOR;
         options.credential = credential.clone();
         let mut mount = MountOptions::default();
-        mount.port = Some(mount_port);
+        mount.port = self.mount_port;
         mount.timeout = CALL_TIMEOUT;
         mount.credential = credential;
         let ledger = &self.surroundings.ledger;
@@ -268,10 +270,8 @@ impl Work for FileWork {
 
     fn regions(&self) -> u32 {
         match &self.connected {
-            Some(Connected { nfs, .. }) if self.surroundings.scheme == Scheme::Iwarp => {
-                nfs.channels().counters().exposed_regions
-            }
-            _ => 0,
+            Some(Connected { nfs, .. }) => nfs.channels().counters().exposed_regions,
+            None => 0,
         }
     }
 }

@@ -13,6 +13,8 @@ mod files;
 mod fit;
 mod inspect;
 mod ledger;
+mod mounted;
+mod outside;
 mod report;
 mod run;
 mod samples;
@@ -42,6 +44,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run workers at servers that something else starts and disturbs
+    Outside(outside::OutsideArgs),
     /// Internal: the counters server
     #[command(hide = true)]
     ServeCounters(rpcrdma_trials::counters::ServeArgs),
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
     let cli: Cli = command::parse();
     cli.logging.start();
     match cli.command {
+        Some(Command::Outside(arguments)) => command::run(NAME, unless_stopped(outside::soak_outside(arguments))),
         Some(Command::ServeCounters(arguments)) => command::run(NAME, rpcrdma_trials::counters::serve(arguments)),
         Some(Command::Start(arguments)) => {
             if let Err(error) = server::start(arguments) {

@@ -1,15 +1,15 @@
 //! The report at the end of a run.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use rpcrdma_examples::{command::human_bytes, say};
+use tokio::time::Instant;
 
 use crate::{
     disturb::{Kind, Tally},
     fit::fit,
     ledger::Ledger,
     samples::Series,
-    server::Service,
 };
 
 /// Number of kinds of errors that are printed for each service.
@@ -23,7 +23,7 @@ const MIN_CHECKED: Duration = Duration::from_secs(300);
 const MIN_COMPLETE: Duration = Duration::from_secs(60);
 
 /// Prints a line for each service, followed by its errors. Returns what must not have happened.
-pub(crate) fn print_services(ledgers: &BTreeMap<Service, Arc<Ledger>>) -> Vec<String> {
+pub(crate) fn print_services<'a>(ledgers: impl IntoIterator<Item = (&'a str, &'a Ledger)>) -> Vec<String> {
     let mut faults = Vec::new();
     say!(
         "{:12} {:>10} {:>14} {:>13} {:>10} {:>8}",
@@ -34,10 +34,10 @@ pub(crate) fn print_services(ledgers: &BTreeMap<Service, Arc<Ledger>>) -> Vec<St
         "verified",
         "errors"
     );
-    for (service, ledger) in ledgers {
+    for (name, ledger) in ledgers {
         let totals = ledger.read();
         let errors: u64 = totals.errors.values().sum();
-        let (name, bytes) = (service.name(), human_bytes(totals.bytes));
+        let bytes = human_bytes(totals.bytes);
         let (calls, acknowledged, verified) = (totals.calls, totals.acknowledged, totals.verified);
         say!("{name:12} {calls:>10} {bytes:>14} {acknowledged:>13} {verified:>10} {errors:>8}");
         let mut errors: Vec<_> = totals.errors.into_iter().collect();
@@ -114,6 +114,17 @@ pub(crate) fn print_slopes(series: &Series, duration: Duration) -> Vec<String> {
     faults
 }
 
+/// Prints faults and the result.
+pub(crate) fn print_faults(faults: &[String], begun: Instant, seed: u64) -> ExitCode {
+    say!("");
+    for fault in faults {
+        say!("FAIL: {fault}");
+    }
+    let result = if faults.is_empty() { "passed".to_owned() } else { format!("{} faults", faults.len()) };
+    say!("soak of {} s, --seed {seed}: {result}", begun.elapsed().as_secs());
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,13 +141,12 @@ mod tests {
 
     #[test]
     fn services_without_effects_and_kinds_that_never_happened_fail() {
-        let ledgers = BTreeMap::from([(Service::Counters, Arc::new(Ledger::default()))]);
-        assert_eq!(print_services(&ledgers).len(), 1);
-        let ledger = &ledgers[&Service::Counters];
+        let ledger = Ledger::default();
+        assert_eq!(print_services([("counters", &ledger)]).len(), 1);
         ledger.acknowledged();
         ledger.verified();
         ledger.compared(8);
-        assert!(print_services(&ledgers).is_empty());
+        assert!(print_services([("counters", &ledger)]).is_empty());
         assert_eq!(print_disturbances(&Tally::default(), Duration::from_secs(60)).len(), 9);
         assert!(print_disturbances(&Tally::default(), Duration::from_secs(59)).is_empty());
     }

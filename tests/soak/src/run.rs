@@ -27,14 +27,14 @@ use crate::{
     disturb::{Kind, Lane, Tally},
     files::FileWork,
     ledger::{Ledger, Totals},
-    report::{print_disturbances, print_services, print_slopes},
+    report::{print_disturbances, print_faults, print_services, print_slopes},
     samples::Sampler,
     server::{Scheme, Server, Service},
     work::{Phase, Surroundings, Work, drive},
 };
 
 /// Number of descriptors of this program.
-const DESCRIPTORS: u64 = 4096;
+pub(crate) const DESCRIPTORS: u64 = 4096;
 /// Maximum time for the last disturbances to end.
 const MAX_LAST: Duration = Duration::from_secs(120);
 /// Maximum time for all workers to verify their effects.
@@ -47,15 +47,31 @@ const WORKERS: [(Service, &[Scheme]); 4] = [
     (Service::Counters, &[Scheme::Iwarp, Scheme::Iwarp, Scheme::Tcp]),
 ];
 
-/// Options of a run.
+/// Options of each run.
 #[derive(Debug, clap::Args)]
-pub(crate) struct SoakArgs {
+pub(crate) struct CommonArgs {
     /// Duration, in minutes. The verification at the end takes some seconds more
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = minutes)]
     minutes: f64,
     /// Seed of the order of disturbances and of the workers' choices. Default: a random one, which is printed
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
+}
+
+impl CommonArgs {
+    /// Prints the seed. Returns it, and the duration.
+    pub(crate) fn begin(&self) -> (u64, Duration) {
+        let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
+        say!("soak of {} minutes, --seed {seed}", self.minutes);
+        (seed, Duration::from_secs_f64(self.minutes * 60.0))
+    }
+}
+
+/// Options of a run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SoakArgs {
+    #[command(flatten)]
+    common: CommonArgs,
     /// Directory of the programs blobstore, nfs3d and nfscp. Default: that of this program
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
@@ -90,28 +106,28 @@ impl SoakArgs {
 }
 
 /// Workers that run until the sender of their phase is dropped.
-struct Workers {
+pub(crate) struct Workers {
     tasks: JoinSet<()>,
     phase: watch::Sender<Phase>,
     subscribed: watch::Receiver<Phase>,
     done: mpsc::Sender<()>,
     is_done: mpsc::Receiver<()>,
-    regions: Vec<Arc<AtomicU32>>,
+    pub(crate) regions: Vec<Arc<AtomicU32>>,
 }
 
 impl Workers {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (phase, subscribed) = watch::channel(Phase::Work);
         let (done, is_done) = mpsc::channel(64);
         Self { tasks: JoinSet::new(), phase, subscribed, done, is_done, regions: Vec::new() }
     }
 
-    fn spawn(&mut self, work: impl Work) {
+    pub(crate) fn spawn(&mut self, work: impl Work) {
         self.tasks.spawn(drive(work, self.subscribed.clone(), self.done.clone()));
     }
 
     /// Lets all workers verify their effects. Returns a fault if not all do so in time.
-    async fn verify(&mut self, number: u32) -> Option<String> {
+    pub(crate) async fn verify(&mut self, number: u32) -> Option<String> {
         self.phase.send_replace(Phase::Verify(number));
         let all = self.tasks.len();
         let verified = async {
@@ -136,10 +152,8 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String, folder: &Path) -> 
         descriptors >= DESCRIPTORS,
         "this program needs {DESCRIPTORS} open files, and the limit is {descriptors}: raise it (ulimit -Hn)"
     );
-    let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
-    let duration = Duration::from_secs_f64(arguments.minutes * 60.0);
     let programs = programs(arguments.programs.clone())?;
-    say!("soak of {} minutes, --seed {seed}", arguments.minutes);
+    let (seed, duration) = arguments.common.begin();
 
     let ledgers: BTreeMap<Service, Arc<Ledger>> = Service::ALL
         .into_iter()
@@ -170,8 +184,8 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String, folder: &Path) -> 
         let lane = Lane { kinds, servers, orders, tally, random: fastrand::Rng::with_seed(seed) };
         lanes.spawn(lane.play_until(end));
     }
-    lanes.spawn(show_progress(ledgers.clone(), begun, end));
-    let sampler = Sampler { servers: servers.clone(), regions: workers.regions.clone(), begun };
+    lanes.spawn(show_progress(ledgers.values().cloned().collect(), begun, end));
+    let sampler = Sampler { servers: servers.clone(), processes: Vec::new(), regions: workers.regions.clone(), begun };
     let series = tokio::spawn(sampler.sample_until(end)).await.context("the samples are lost")?;
     let mut faults = Vec::new();
     while let Some(ended) = timeout(MAX_LAST, lanes.join_next()).await.context("the disturbances do not end")? {
@@ -190,34 +204,25 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String, folder: &Path) -> 
     faults.extend(workers.verify(2).await);
     for server in &servers {
         if let Err(error) = server.process().await.check() {
-            server.ledger.fault(format!("{}: {error:#}", server.name));
+            server.ledger.fault(format!("{}: {error:#}", server.name()));
         }
     }
     drop(workers);
 
-    faults.extend(print_services(&ledgers));
+    faults.extend(print_services(ledgers.iter().map(|(service, ledger)| (service.name(), &**ledger))));
     faults.extend(print_disturbances(&tally, duration));
     faults.extend(print_slopes(&series, duration));
-    say!("");
-    for fault in &faults {
-        say!("FAIL: {fault}");
-    }
-    let (took, count) = (begun.elapsed().as_secs(), faults.len());
-    say!(
-        "soak of {took} s, --seed {seed}: {}",
-        if count == 0 { "passed".to_owned() } else { format!("{count} faults") }
-    );
-    Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(print_faults(&faults, begun, seed))
 }
 
 /// Prints a line each minute. Faults are printed in full at the end.
-async fn show_progress(ledgers: BTreeMap<Service, Arc<Ledger>>, begun: Instant, end: Instant) {
+pub(crate) async fn show_progress(ledgers: Vec<Arc<Ledger>>, begun: Instant, end: Instant) {
     const MINUTE: Duration = Duration::from_secs(60);
     let mut next = begun + MINUTE;
     while next < end {
         sleep_until(next).await;
         next += MINUTE;
-        let totals: Vec<Totals> = ledgers.values().map(|ledger| ledger.read()).collect();
+        let totals: Vec<Totals> = ledgers.iter().map(|ledger| ledger.read()).collect();
         let sum = |of: fn(&Totals) -> u64| totals.iter().map(of).sum::<u64>();
         let (calls, bytes) = (sum(|totals| totals.calls), human_bytes(sum(|totals| totals.bytes)));
         let (acknowledged, faults) = (sum(|totals| totals.acknowledged), sum(|totals| totals.faults.len() as u64));
@@ -244,20 +249,24 @@ fn start_workers(
                 let regions = Arc::<AtomicU32>::default();
                 workers.regions.push(Arc::clone(&regions));
                 let surroundings = Surroundings {
-                    server: Arc::clone(server),
+                    progress: Arc::clone(&server.progress),
                     ledger: Arc::clone(&ledgers[&service]),
-                    scheme: *scheme,
                     id,
                     random: fastrand::Rng::with_seed(seed.wrapping_add(id)),
                     regions,
                 };
+                let url = server.url(*scheme);
                 match service {
-                    Service::Blobstore => workers.spawn(BlobWork::new(surroundings)?),
-                    Service::Nfs3d => workers.spawn(FileWork::new(surroundings)),
-                    Service::Nfscp => {
-                        workers.spawn(CopyWork::new(surroundings, programs, folder, Arc::clone(&orders))?);
+                    Service::Blobstore => workers.spawn(BlobWork::new(surroundings, &url)?),
+                    Service::Nfs3d => {
+                        let (url, mount_port) = server.nfs_url(*scheme, "");
+                        workers.spawn(FileWork::new(surroundings, url, Some(mount_port)));
                     }
-                    Service::Counters => workers.spawn(CounterWork::new(surroundings)?),
+                    Service::Nfscp => {
+                        let of = (Arc::clone(server), *scheme);
+                        workers.spawn(CopyWork::new(surroundings, of, programs, folder, Arc::clone(&orders))?);
+                    }
+                    Service::Counters => workers.spawn(CounterWork::new(surroundings, &url)?),
                 }
             }
         }

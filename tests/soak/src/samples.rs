@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
-use crate::{descriptors::open_descriptors, fit::Sample, inspect::Inspected, server::Server};
+use crate::{descriptors::open_descriptors, fit::Sample, inspect::Inspected, outside::WatchedProcess, server::Server};
 
 /// Number of bytes of a MiB.
 pub(crate) const MIB: f64 = 1_048_576.0;
@@ -67,6 +67,8 @@ pub(crate) type Series = BTreeMap<(String, Resource), Vec<Sample>>;
 #[derive(Debug)]
 pub(crate) struct Sampler {
     pub(crate) servers: Vec<Arc<Server>>,
+    /// Processes that something else has started.
+    pub(crate) processes: Vec<WatchedProcess>,
     /// The exposed memory regions of the workers' connections.
     pub(crate) regions: Vec<Arc<AtomicU32>>,
     pub(crate) begun: Instant,
@@ -88,9 +90,12 @@ impl Sampler {
             for (server, inspected) in steady.iter().zip(&inspected) {
                 // A server that is stopped is sampled as well, without what it tells itself.
                 let Ok(process) = server.process().await.pid() else { continue };
-                self.add(&mut series, &server.name, of_process(process));
+                self.add(&mut series, server.name(), of_process(process));
                 let told = inspected.resources(server).await;
-                self.add(&mut series, &server.name, told);
+                self.add(&mut series, server.name(), told);
+            }
+            for WatchedProcess { name, process } in &self.processes {
+                self.add(&mut series, name, of_process(*process));
             }
             let mut own = of_process(getpid());
             own.push((Resource::Tasks, Handle::current().metrics().num_alive_tasks() as f64));

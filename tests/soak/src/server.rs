@@ -7,10 +7,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::Command as StdCommand,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,7 +22,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{disk::SmallDisk, ledger::Ledger};
+use crate::{disk::SmallDisk, ledger::Ledger, work::Progress};
 
 /// Memory limit of each server, as its option.
 const MAX_MEMORY: &str = "256MiB";
@@ -109,8 +106,8 @@ pub(crate) struct Way {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) service: Service,
-    /// The service and its number.
-    pub(crate) name: String,
+    /// Its name has the service and its number.
+    pub(crate) progress: Arc<Progress>,
     /// `true` if the server is killed and restarted from time to time. The resources of the others are sampled.
     pub(crate) is_killed: bool,
     pub(crate) ledger: Arc<Ledger>,
@@ -120,8 +117,6 @@ pub(crate) struct Server {
     folder: PathBuf,
     programs: PathBuf,
     process: Mutex<ChildProcess>,
-    restarts: AtomicU64,
-    successes: AtomicU64,
     _proxies: JoinSet<()>,
 }
 
@@ -154,7 +149,7 @@ impl Server {
         }
         let this = Self {
             service,
-            name: format!("{} {number}", service.name()),
+            progress: Arc::new(Progress::new(format!("{} {number}", service.name()))),
             is_killed,
             ledger,
             disk,
@@ -162,8 +157,6 @@ impl Server {
             folder,
             programs: programs.to_owned(),
             process: Mutex::new(process),
-            restarts: AtomicU64::new(0),
-            successes: AtomicU64::new(0),
             _proxies: proxies,
         };
         this.lead_ways(&*this.process().await)?;
@@ -204,6 +197,10 @@ impl Server {
         ChildProcess::start(command, count, Some(folder.join("stderr"))).await
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.progress.name
+    }
+
     fn lead_ways(&self, process: &ChildProcess) -> anyhow::Result<()> {
         for (index, way) in self.ways.iter().enumerate() {
             way.link.lead_to(Some(process.address(index)?));
@@ -232,21 +229,6 @@ impl Server {
         self.folder.join("data/root")
     }
 
-    /// Returns the number of restarts.
-    pub(crate) fn restarts(&self) -> u64 {
-        self.restarts.load(Ordering::Relaxed)
-    }
-
-    /// Records that a step of a worker has succeeded.
-    pub(crate) fn succeeded(&self) {
-        self.successes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of successful steps.
-    pub(crate) fn successes(&self) -> u64 {
-        self.successes.load(Ordering::Relaxed)
-    }
-
     /// Kills the server, and starts it again after `down`.
     pub(crate) async fn restart(&self, down: Duration) -> anyhow::Result<()> {
         let mut process = self.process().await;
@@ -257,9 +239,9 @@ impl Server {
 
     async fn start_again(&self, process: &mut ChildProcess) -> anyhow::Result<()> {
         let again = Self::spawn(self.service, &self.programs, &self.folder).await;
-        *process = again.with_context(|| format!("{} does not start again", self.name))?;
+        *process = again.with_context(|| format!("{} does not start again", self.name()))?;
         self.lead_ways(process)?;
-        self.restarts.fetch_add(1, Ordering::Relaxed);
+        self.progress.restarted();
         Ok(())
     }
 
@@ -275,7 +257,7 @@ impl Server {
         let held = process.last_line("memory: ");
         self.start_again(&mut process).await?;
         let is_clean = self.service != Service::Nfs3d || held.as_deref() == Some(NOTHING_HELD);
-        anyhow::ensure!(is_clean, "{} ends with memory: {held:?}", self.name);
+        anyhow::ensure!(is_clean, "{} ends with memory: {held:?}", self.name());
         Ok(())
     }
 }

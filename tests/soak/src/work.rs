@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -14,10 +14,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
-    ledger::{Ledger, Trouble},
-    server::{Scheme, Server},
-};
+use crate::ledger::{Ledger, Trouble};
 
 /// Deadline of each call.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,12 +36,46 @@ pub(crate) enum Phase {
     Verify(u32),
 }
 
+/// The progress of a server and of its workers.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Name of the server.
+    pub(crate) name: String,
+    restarts: AtomicU64,
+    successes: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn new(name: String) -> Self {
+        Self { name, restarts: AtomicU64::new(0), successes: AtomicU64::new(0) }
+    }
+
+    /// Returns the number of restarts of the server.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// Records that the server was restarted.
+    pub(crate) fn restarted(&self) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that a step of a worker has succeeded.
+    pub(crate) fn succeeded(&self) {
+        self.successes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of successful steps.
+    pub(crate) fn successes(&self) -> u64 {
+        self.successes.load(Ordering::Relaxed)
+    }
+}
+
 /// The surroundings of a worker.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
-    pub(crate) server: Arc<Server>,
+    pub(crate) progress: Arc<Progress>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) scheme: Scheme,
     /// Number of the worker, which is unique.
     pub(crate) id: u64,
     pub(crate) random: fastrand::Rng,
@@ -94,9 +125,9 @@ pub(crate) async fn drive(mut work: impl Work, mut phase: watch::Receiver<Phase>
     loop {
         let now = *phase.borrow_and_update();
         if now == Phase::Work {
-            let server = Arc::clone(&work.surroundings().server);
-            if server.restarts() != restarts {
-                restarts = server.restarts();
+            let now = work.surroundings().progress.restarts();
+            if now != restarts {
+                restarts = now;
                 verify(&mut work, None).await;
             }
             step(&mut work).await;
@@ -117,12 +148,12 @@ pub(crate) async fn drive(mut work: impl Work, mut phase: watch::Receiver<Phase>
 async fn step(work: &mut impl Work) {
     let done = timeout(MAX_STEP, work.step()).await;
     let regions = work.regions();
-    let Surroundings { server, ledger, regions: shown, .. } = work.surroundings();
+    let Surroundings { progress, ledger, regions: shown, .. } = work.surroundings();
     shown.store(regions, Ordering::Relaxed);
     match done {
-        Ok(Ok(())) => server.succeeded(),
+        Ok(Ok(())) => progress.succeeded(),
         Ok(Err(trouble)) => ledger.failed(&trouble),
-        Err(_) => ledger.fault(format!("calls to {} go on after {} s", server.name, MAX_STEP.as_secs())),
+        Err(_) => ledger.fault(format!("calls to {} go on after {} s", progress.name, MAX_STEP.as_secs())),
     }
 }
 
@@ -132,7 +163,7 @@ async fn verify(work: &mut impl Work, deadline: Option<Instant>) {
         loop {
             let checked = timeout(MAX_STEP, work.check(effect)).await;
             let checked = checked.unwrap_or_else(|_| Err(Trouble::Failed("the check did not end".to_owned())));
-            let Surroundings { server, ledger, .. } = work.surroundings();
+            let Surroundings { progress, ledger, .. } = work.surroundings();
             match (checked, deadline) {
                 (Ok(()), _) => {
                     ledger.verified();
@@ -143,7 +174,7 @@ async fn verify(work: &mut impl Work, deadline: Option<Instant>) {
                     break;
                 }
                 (Err(Trouble::Failed(error)), Some(deadline)) if Instant::now() > deadline => {
-                    ledger.fault(format!("an effect at {} cannot be verified: {error}", server.name));
+                    ledger.fault(format!("an effect at {} cannot be verified: {error}", progress.name));
                     break;
                 }
                 (Err(trouble), Some(_)) => ledger.failed(&trouble),
