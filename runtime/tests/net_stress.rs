@@ -84,7 +84,7 @@ fn any_call(channel: Channel, numbers: &mut Numbers) -> Calling {
     }
 }
 
-/// Polls a call up to `times` times. Returns whether it has finished.
+/// Polls a call up to `times` times. Returns `true` if it has finished.
 async fn poll(call: &mut Calling, times: u64) -> bool {
     for _ in 0..times {
         if poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await {

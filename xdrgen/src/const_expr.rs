@@ -102,7 +102,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         std::mem::replace(&mut self.next, next_token(&mut self.lexer))
     }
 
-    /// Consumes the current token if it is this punctuation. Returns whether it is.
+    /// Consumes the current token if it is this punctuation. Returns `true` if it is.
     fn take(&mut self, punctuation: &str) -> bool {
         let is_next = self.next.is_some_and(|next| next.text == punctuation);
         if is_next {

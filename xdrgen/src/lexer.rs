@@ -38,7 +38,7 @@ pub(crate) enum TokenKind {
 }
 
 impl TokenKind {
-    /// Returns whether the grammar skips this token.
+    /// Returns `true` if the grammar skips this token.
     pub(crate) fn is_trivia(self) -> bool {
         !matches!(
             self,
@@ -127,7 +127,7 @@ impl<'a> Lexer<'a> {
         self.at
     }
 
-    /// Returns whether only white space precedes the current position on its line. A byte order mark at the start of the
+    /// Returns `true` if only white space precedes the current position on its line. A byte order mark at the start of the
     /// text is allowed.
     fn is_first_on_line(&self) -> bool {
         let before = self.text.get(self.line..self.at).unwrap_or_default();
@@ -189,7 +189,7 @@ impl<'a> Iterator for Lexer<'a> {
     }
 }
 
-/// Returns whether a word can contain this character.
+/// Returns `true` if a word can contain this character.
 pub(crate) fn is_of_word(c: char) -> bool {
     c == '_' || c.is_ascii_alphanumeric()
 }
@@ -212,7 +212,7 @@ fn number_len(text: &str) -> usize {
     len
 }
 
-/// Returns whether the grammar skips this character between tokens. Line terminators are included.
+/// Returns `true` if the grammar skips this character between tokens. Line terminators are included.
 pub(crate) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{B}' | '\u{C}') || MARKS.contains(&c)
 }

@@ -120,7 +120,7 @@ impl Loader {
         Some((self.sources.add(name, Arc::clone(&text)), text))
     }
 
-    /// Returns whether this is the first time that the file is read, and marks it as read.
+    /// Returns `true` if this is the first time that the file is read, and marks it as read.
     fn mark_read(&mut self, path: &Path) -> bool {
         self.seen.insert(canonical_path(path))
     }

@@ -129,7 +129,7 @@ fn common_len(one: &str, other: &str) -> usize {
     one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count()
 }
 
-/// Returns whether a word of `name` begins at `at`: after `_`, after a digit (`NF3REG`) or at a capital letter
+/// Returns `true` if a word of `name` begins at `at`: after `_`, after a digit (`NF3REG`) or at a capital letter
 /// (`colorRed`).
 fn begins_word(name: &str, at: usize) -> bool {
     let name = name.as_bytes();

@@ -249,7 +249,7 @@ impl<'a> Scanner<'a> {
         self.last_word = token.text;
     }
 
-    /// Reads the xdrpp construct `namespace a::b {`. Its definitions belong to the enclosing scope. Returns whether this
+    /// Reads the xdrpp construct `namespace a::b {`. Its definitions belong to the enclosing scope. Returns `true` if this
     /// is a namespace.
     fn namespace(&mut self, word: &Token<'_>) -> bool {
         let (mut next, mut lexer) = self.lookahead();

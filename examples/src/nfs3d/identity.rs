@@ -149,7 +149,7 @@ impl Identities {
         if self.overriding.is_empty() { Ok(()) } else { Err(OverridingCapabilities(self.overriding)) }
     }
 
-    /// Returns whether calls are performed as their callers. If not, only calls of this process's own user are
+    /// Returns `true` if calls are performed as their callers. If not, only calls of this process's own user are
     /// accepted.
     #[must_use]
     pub fn enforced(&self) -> bool {
@@ -326,8 +326,8 @@ impl fmt::Display for OverridingCapabilities {
 
 impl std::error::Error for OverridingCapabilities {}
 
-/// Returns whether this process can act as other users, and the overriding capabilities that calls would be performed with. Tries it
-/// on a new thread, which then ends.
+/// Tries on a new thread, which then ends, to act as another user. Returns `true` if this process can do so, and the overriding
+/// capabilities that calls would be performed with.
 fn try_switch(own: &ProcessIdentity) -> (bool, CapabilitySet) {
     // What cannot be found out is taken for the worst.
     let overriding = || capabilities(None).map_or(OVERRIDING, |sets| sets.effective & OVERRIDING);

@@ -180,7 +180,7 @@ impl Listings {
 }
 
 impl Listing {
-    /// Returns whether a listing of this age may be used although the directory has changed.
+    /// Returns `true` if a listing of this age may be used although the directory has changed.
     fn is_reusable(&self, age: Duration) -> bool {
         self.took > SLOW && age < self.took * KEPT_FOR
     }

@@ -64,7 +64,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Returns whether another search may start. A successful search causes no delay.
+    /// Returns `true` if another search may start. A successful search causes no delay.
     fn rested(&self) -> bool {
         self.last.is_none_or(|(ended, took)| ended.elapsed() > PAUSE.max(took * PAUSE_IN_SEARCHES))
     }

@@ -35,7 +35,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Returns whether the object is a directory.
+    /// Returns `true` if the object is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.attributes.r#type == Ftype3::Dir
@@ -374,7 +374,7 @@ impl Nfs {
         }
     }
 
-    /// Creates a directory unless it exists, and returns whether it is new.
+    /// Creates a directory unless it exists, and returns `true` if it is new.
     ///
     /// # Errors
     /// Returns errors of MKDIR. Fails if the name exists and is not a directory.

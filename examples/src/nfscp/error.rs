@@ -85,7 +85,7 @@ impl CopyError {
         }
     }
 
-    /// Returns whether the server is unreachable, so that all further calls would fail too.
+    /// Returns `true` if the server is unreachable, so that all further calls would fail too.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Unresponsive { .. })

@@ -11,7 +11,7 @@ use rpcrdma_specs::nfs3::Nfsstat3;
 use super::error::{CopyError, NfsStatus};
 use crate::command::chain;
 
-/// Returns whether the failure may be temporary.
+/// Returns `true` if the failure may be temporary.
 pub(super) fn is_temporary(error: &CallError) -> bool {
     match error {
         CallError::Connect { error: ConnectError::Setup { source, .. }, .. } => {

@@ -96,7 +96,7 @@ async fn check_apart(nfs: &Nfs, path: &Path, handle: &NfsFh3) -> Result<(), Copy
     Ok(())
 }
 
-/// Returns whether a local file and a file on the server are the same: equal number, size and times, to the nanosecond.
+/// Returns `true` if a local file and a file on the server are the same: equal number, size and times, to the nanosecond.
 /// The server may run on this machine, or on one whose file system is mounted here.
 pub(super) fn is_same(meta: &Metadata, there: &Fattr3) -> bool {
     let same = |seconds: i64, nanoseconds: i64, time: &Nfstime3| {

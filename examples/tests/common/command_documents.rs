@@ -34,7 +34,7 @@ fn printed(program: &str, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Returns whether a tool is installed. Reports the check that is not made otherwise.
+/// Returns `true` if a tool is installed. Reports the check that is not made otherwise.
 fn is_installed(tool: &str) -> bool {
     let found = std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|folder| folder.join(tool).is_file());
     if !found {

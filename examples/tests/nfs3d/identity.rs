@@ -13,7 +13,7 @@ use rpcrdma_specs::nfs3::*;
 
 use crate::support::{Nfs, Served, at, mode, nothing, own_uid, prepared};
 
-/// Returns whether the tests run with the privilege to act as other users.
+/// Returns `true` if the tests run with the privilege to act as other users.
 fn enforced() -> bool {
     Identities::new(Squash::None, None, None).enforced()
 }

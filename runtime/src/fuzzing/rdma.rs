@@ -25,7 +25,7 @@ const MAX_FETCHED: u64 = 1 << 16;
 struct Registered {
     memory: RegisterableMemory,
     access: Access,
-    /// True if the peer invalidated the region by Send with Invalidate.
+    /// `true` if the peer invalidated the region by Send with Invalidate.
     invalid: bool,
 }
 
@@ -39,7 +39,7 @@ struct Provider {
     disconnecting: bool,
     gone: bool,
     send_threshold: usize,
-    /// True if both peers make calls.
+    /// `true` if both peers make calls.
     symmetric: bool,
 }
 

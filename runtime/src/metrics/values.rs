@@ -203,7 +203,7 @@ impl Shard {
         }
     }
 
-    /// Returns whether `sizes` are those of the last call, so that [`add`](Self::add) counts them.
+    /// Returns `true` if `sizes` are those of the last call, so that [`add`](Self::add) counts them.
     #[inline(always)]
     pub(super) fn is_last(&self, sizes: Sizes) -> bool {
         self.last.is(sizes)

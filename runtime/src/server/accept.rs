@@ -265,7 +265,7 @@ impl<S: ConnectionSource> Accept for SourceAcceptor<S> {
     }
 }
 
-/// Returns whether the process or the system has as many open files as it may have.
+/// Returns `true` if the process or the system has as many open files as it may have.
 fn has_no_descriptor(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

@@ -1,7 +1,7 @@
 //! The keep-alive timers of the sockets of a connection.
 #![allow(missing_docs, unreachable_pub)]
 
-/// Returns whether both sockets of a local connection to this port have the keep-alive timer running.
+/// Returns `true` if both sockets of a local connection to this port have the keep-alive timer running.
 // Linux, Documentation/networking/proc_net_tcp.rst: `tr` is 2 for the keep-alive timer.
 pub fn both_ask(port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();

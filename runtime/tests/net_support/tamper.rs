@@ -136,7 +136,7 @@ pub async fn flipped_bits(
     ineffective
 }
 
-/// Returns whether known plaintext is visible between client and server.
+/// Returns `true` if known plaintext is visible between client and server.
 pub async fn is_visible(server: &Running, security: impl Security) -> bool {
     let proxy = Proxy::start(server.addr).await;
     let channel = Channel::builder().security(security).connect(&format!("tcp://{}", proxy.addr)).await.unwrap();

@@ -53,7 +53,7 @@ fn split(text: &str) -> BTreeMap<String, String> {
     sections
 }
 
-/// Returns whether a line is a page header or footer.
+/// Returns `true` if a line is a page header or footer.
 fn is_furniture(line: &str) -> bool {
     let ends_with_year = line.len() > 4 && line[line.len().saturating_sub(4)..].bytes().all(|b| b.is_ascii_digit());
     (line.ends_with(']') && line.contains("[Page "))

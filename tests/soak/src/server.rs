@@ -106,7 +106,7 @@ pub(crate) struct Way {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) service: Service,
-    /// Its name has the service and its number.
+    /// Progress of the server, whose name has the service and its number.
     pub(crate) progress: Arc<Progress>,
     /// `true` if the server is killed and restarted from time to time. The resources of the others are sampled.
     pub(crate) is_killed: bool,

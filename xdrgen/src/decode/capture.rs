@@ -28,7 +28,7 @@ pub(super) struct Packets<'a> {
     pub(super) error: Option<String>,
 }
 
-/// Returns whether a file begins like a pcap or pcapng file.
+/// Returns `true` if a file begins like a pcap or pcapng file.
 pub(super) fn is_capture(file: &[u8]) -> bool {
     let magic = file.get(..4).and_then(|magic| magic.try_into().ok()).map(u32::from_le_bytes);
     matches!(magic, Some(0xa1b2_c3d4 | 0xd4c3_b2a1 | 0xa1b2_3c4d | 0x4d3c_b2a1 | 0xa1b2_cd34 | 0x0a0d_0d0a))

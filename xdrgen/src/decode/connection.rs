@@ -43,7 +43,7 @@ impl Connection {
         Self { ends, owners, streams: Default::default(), protocol, lost: [0; 2] }
     }
 
-    /// Returns whether a SYN starts another connection between the same ports.
+    /// Returns `true` if a SYN starts another connection between the same ports.
     pub(super) fn is_reused_by(&self, side: Side, fields: TcpFields) -> bool {
         fields.syn && !self.streams[side].is_started_at(fields.sequence) && !self.streams[side].is_new()
     }

@@ -110,7 +110,7 @@ pub struct Decoded<'d> {
     error: Option<String>,
 }
 
-/// Returns whether input is a capture file (pcap or pcapng).
+/// Returns `true` if input is a capture file (pcap or pcapng).
 #[must_use]
 pub fn is_capture(input: &[u8]) -> bool {
     capture::is_capture(input)

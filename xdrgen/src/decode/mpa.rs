@@ -62,12 +62,12 @@ pub(super) struct Mpa {
     pub(super) crc: Option<bool>,
 }
 
-/// Returns whether a stream begins with a set-up frame.
+/// Returns `true` if a stream begins with a set-up frame.
 pub(super) fn is_setup(bytes: &[u8]) -> bool {
     bytes.starts_with(REQUEST_KEY) || bytes.starts_with(REPLY_KEY)
 }
 
-/// Returns whether a TCP segment begins with an FPDU. If all of it is here, its CRC must be correct or zero.
+/// Returns `true` if a TCP segment begins with an FPDU. If all of it is here, its CRC must be correct or zero.
 pub(super) fn is_fpdu(bytes: &[u8]) -> bool {
     let Some(Ok(len)) = bytes.get(..2).map(<[u8; 2]>::try_from) else { return false };
     let len = usize::from(u16::from_be_bytes(len));
@@ -86,7 +86,7 @@ pub(super) fn is_fpdu(bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns whether a TCP segment of an unknown connection begins with an FPDU. Other protocols could look like the start of a
+/// Returns `true` if a TCP segment of an unknown connection begins with an FPDU. Other protocols could look like the start of a
 /// tagged segment.
 pub(super) fn is_certain_fpdu(bytes: &[u8]) -> bool {
     let len = bytes.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_be_bytes(*len)));

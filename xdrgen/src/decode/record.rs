@@ -29,7 +29,7 @@ pub(super) enum RecordEvent {
     Lost(u64),
 }
 
-/// Returns whether bytes begin with a record mark and an RPC message.
+/// Returns `true` if bytes begin with a record mark and an RPC message.
 pub(super) fn is_record(bytes: &[u8]) -> bool {
     let len = u32_at(bytes, 0).unwrap_or_default() & !LAST;
     match (u32_at(bytes, 8), u32_at(bytes, 12)) {

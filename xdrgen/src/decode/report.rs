@@ -348,7 +348,7 @@ impl Printer {
     }
 }
 
-/// Returns whether a value has no parts.
+/// Returns `true` if a value has no parts.
 fn is_leaf(value: &DecodedValue) -> bool {
     !matches!(value, DecodedValue::Struct(_) | DecodedValue::Array(_))
 }

@@ -270,7 +270,7 @@ impl<'s> RpcDecoder<'s> {
     }
 }
 
-/// Returns whether a credential of RPCSEC_GSS leaves the arguments as they are: data exchange with `rpc_gss_svc_none`
+/// Returns `true` if a credential of RPCSEC_GSS leaves the arguments as they are: data exchange with `rpc_gss_svc_none`
 /// (RFC 2203 §5).
 fn is_plain_gss(body: &[u8]) -> bool {
     let word = |index: usize| body.get(index * 4..index * 4 + 4);

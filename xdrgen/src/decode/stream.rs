@@ -33,12 +33,12 @@ impl Stream {
         *self = Self { first: Some(sequence.wrapping_add(1)), is_whole: true, ..Self::default() };
     }
 
-    /// Returns whether the stream has no segment yet.
+    /// Returns `true` if the stream has no segment yet.
     pub(super) fn is_new(&self) -> bool {
         self.first.is_none()
     }
 
-    /// Returns whether a SYN with this sequence number is that of this stream, sent again.
+    /// Returns `true` if a SYN with this sequence number is that of this stream, sent again.
     pub(super) fn is_started_at(&self, sequence: u32) -> bool {
         self.is_whole && self.first == Some(sequence.wrapping_add(1))
     }

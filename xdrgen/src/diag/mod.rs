@@ -179,7 +179,7 @@ impl Diagnostics {
         self.list.iter().filter(|d| d.severity() == Severity::Error).count()
     }
 
-    /// Returns whether there are no diagnostics.
+    /// Returns `true` if there are no diagnostics.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()

@@ -235,13 +235,13 @@ pub(super) fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
     kept
 }
 
-/// Returns whether `line` is a page footer: `Lever, et al.    Standards Track    [Page 26]`.
+/// Returns `true` if `line` is a page footer: `Lever, et al.    Standards Track    [Page 26]`.
 fn is_page_foot(line: &str) -> bool {
     let Some((before, page)) = line.trim_end().rsplit_once("[Page ") else { return false };
     !before.starts_with(' ') && page.strip_suffix(']').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Returns whether `line` is a page header: `RFC 8166    RPC-over-RDMA Version 1    June 2017`.
+/// Returns `true` if `line` is a page header: `RFC 8166    RPC-over-RDMA Version 1    June 2017`.
 fn is_page_head(line: &str) -> bool {
     let text = line.trim_start_matches('\u{c}');
     text.starts_with("RFC ") || text.starts_with("Internet-Draft")

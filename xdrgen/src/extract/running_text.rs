@@ -70,12 +70,12 @@ struct OpenDeclaration {
     state: DeclarationState,
 }
 
-/// Returns whether section `number` is `wanted` or one of its subsections.
+/// Returns `true` if section `number` is `wanted` or one of its subsections.
 fn is_within(number: &str, wanted: &str) -> bool {
     number.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns whether a declaration or comment starts on this line. The first word alone is not enough, because prose also
+/// Returns `true` if a declaration or comment starts on this line. The first word alone is not enough, because prose also
 /// contains these words.
 fn starts_code(line: &str) -> bool {
     let text = line.trim_start();
@@ -133,7 +133,7 @@ impl DeclarationState {
         self
     }
 
-    /// Returns whether the declaration has ended. A comment without code ends with the comment.
+    /// Returns `true` if the declaration has ended. A comment without code ends with the comment.
     fn is_complete(self) -> bool {
         !self.in_comment && (self.is_closed || !self.has_code)
     }

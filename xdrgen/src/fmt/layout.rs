@@ -227,7 +227,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns whether the body that starts at the brace `open` fits the style for one line.
+    /// Returns `true` if the body that starts at the brace `open` fits the style for one line.
     fn one_line(&self, open: usize) -> bool {
         let Some(close) = self.lookahead.closing.get(open).copied().flatten() else { return false };
         let breaks = |at: usize| self.lookahead.breaks.get(at).copied().unwrap_or_default();
@@ -237,7 +237,7 @@ impl Planner<'_, '_> {
             && !matches!(self.state.head(), Some(BracketBody::Union | BracketBody::Program | BracketBody::Namespace))
     }
 
-    /// Returns whether the arm that starts at `at` ends on the same line.
+    /// Returns `true` if the arm that starts at `at` ends on the same line.
     fn is_short(&self, at: usize) -> bool {
         let mut depth = 0_usize;
         for token in self.tokens.iter().skip(at).take(MAX_ARM) {

@@ -41,7 +41,7 @@ pub(crate) struct FmtToken<'a> {
 }
 
 impl FmtToken<'_> {
-    /// Returns whether the grammar sees this token.
+    /// Returns `true` if the grammar sees this token.
     pub(crate) fn is_code(&self) -> bool {
         matches!(self.kind, FmtTokenKind::Word | FmtTokenKind::Text | FmtTokenKind::Punct | FmtTokenKind::Foreign)
     }
@@ -50,7 +50,7 @@ impl FmtToken<'_> {
         matches!(self.kind, FmtTokenKind::LineComment | FmtTokenKind::BlockComment)
     }
 
-    /// Returns whether a line break must follow.
+    /// Returns `true` if a line break must follow.
     pub(crate) fn ends_line(&self) -> bool {
         matches!(self.kind, FmtTokenKind::LineComment | FmtTokenKind::Verbatim | FmtTokenKind::Directive)
     }
@@ -115,7 +115,7 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().fold(0, |column, c| if c == '\t' { (column / 8 + 1) * 8 } else { column + 1 })
 }
 
-/// Returns whether the region contains characters that are not part of XDR, or nests too deeply for the compiler.
+/// Returns `true` if the region contains characters that are not part of XDR, or nests too deeply for the compiler.
 fn is_foreign(region: &[FmtToken<'_>]) -> bool {
     let mut depth = 0_usize;
     region.iter().any(|token| {

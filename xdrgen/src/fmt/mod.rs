@@ -122,7 +122,7 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), Diagnostics> {
     if out.is_empty() { Ok(()) } else { Err(Diagnostics::new(out, Arc::new(sources))) }
 }
 
-/// Returns whether two tokens are equal. Block comments may differ in white space.
+/// Returns `true` if two tokens are equal. Block comments may differ in white space.
 fn same(old: &FmtToken<'_>, new: &FmtToken<'_>) -> bool {
     let blanks = |c: &char| !c.is_ascii_whitespace();
     old.kind == new.kind

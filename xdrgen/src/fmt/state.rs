@@ -156,7 +156,7 @@ impl LayoutState {
         self.head
     }
 
-    /// Returns whether a statement at this position is outside all definitions.
+    /// Returns `true` if a statement at this position is outside all definitions.
     pub(super) fn is_outside(&self) -> bool {
         matches!(self.frame().body, BracketBody::Top | BracketBody::Namespace)
     }
@@ -294,7 +294,7 @@ impl LayoutState {
         }
     }
 
-    /// Returns whether an operator is attached to the token after it, such as a sign or the `*` of an optional type.
+    /// Returns `true` if an operator is attached to the token after it, such as a sign or the `*` of an optional type.
     fn is_prefix(&self, token: &FmtToken<'_>, value: bool) -> bool {
         match token.text {
             "*" => !value,
@@ -304,7 +304,7 @@ impl LayoutState {
         }
     }
 
-    /// Returns whether a blank precedes a token that continues a statement.
+    /// Returns `true` if a blank precedes a token that continues a statement.
     fn blank(&self, token: &FmtToken<'_>) -> bool {
         if self.last.joined || matches!(self.last.first, b'@' | b'.') {
             return false;

@@ -25,12 +25,12 @@ fn levels(field: &Field) -> usize {
     }
 }
 
-/// Returns whether every value of `ty` contains a value of its target.
+/// Returns `true` if every value of `ty` contains a value of its target.
 fn requires(ty: &Type) -> bool {
     matches!(ty, Type::Base(_) | Type::ArrayFixed(..) | Type::NonEmptyList(_))
 }
 
-/// Returns whether the Rust type of `ty` stores its target in place rather than on the heap.
+/// Returns `true` if the Rust type of `ty` stores its target in place rather than on the heap.
 fn in_place(ty: &Type) -> bool {
     requires(ty) || matches!(ty, Type::Optional(_))
 }
@@ -208,7 +208,7 @@ impl Components {
         out
     }
 
-    /// Returns whether an item refers to itself, directly or through other items.
+    /// Returns `true` if an item refers to itself, directly or through other items.
     fn cyclic(&self, id: usize, spec: &Spec) -> bool {
         let to_itself = |field: &Field| field.ty.target() == Some(ItemId(id));
         self.size[self.component[id]] > 1 || spec.items[id].fields().any(to_itself)

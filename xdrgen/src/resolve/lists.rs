@@ -14,7 +14,7 @@ fn alias(spec: &Spec, id: ItemId) -> Option<&Type> {
     }
 }
 
-/// Reports cycles of plain typedefs, such as `typedef a b; typedef b a;`. Returns whether there are none.
+/// Reports cycles of plain typedefs, such as `typedef a b; typedef b a;`. Returns `true` if there are none.
 pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
     const NEW: u8 = 0;
     const OPEN: u8 = 1;

@@ -152,12 +152,12 @@ pub(crate) fn through_typedefs<'a>(spec: &'a Spec, mut ty: &'a Type) -> &'a Type
     ty
 }
 
-/// Returns whether the encoding begins with a count, after resolving typedefs.
+/// Returns `true` if the encoding begins with a count, after resolving typedefs.
 pub(crate) fn counted(spec: &Spec, ty: &Type) -> bool {
     matches!(through_typedefs(spec, ty), Type::Opaque(_) | Type::String(_) | Type::Array(..))
 }
 
-/// Returns whether the type is a variable-length opaque item, after resolving typedefs. As an arm of an `opaque_union`, it has
+/// Returns `true` if the type is a variable-length opaque item, after resolving typedefs. As an arm of an `opaque_union`, it has
 /// no length except its own.
 pub(crate) fn has_own_length(spec: &Spec, ty: &Type) -> bool {
     matches!(through_typedefs(spec, ty), Type::Opaque(_))

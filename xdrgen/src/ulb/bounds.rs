@@ -230,7 +230,7 @@ impl<'a> Bounder<'a> {
         Some(bounds)
     }
 
-    /// Returns whether user code computes the maximum. A constant named `computed` takes precedence.
+    /// Returns `true` if user code computes the maximum. A constant named `computed` takes precedence.
     fn is_computed(&self, max: &ast::ExprNode) -> bool {
         matches!(&max.kind, ast::ExprKind::Path(parts) if matches!(parts.as_slice(), [name] if name.text == COMPUTED))
             && !self.scope.constants.contains_key(COMPUTED)

@@ -76,7 +76,7 @@ impl ExprScope<'_> {
         })
     }
 
-    /// Returns whether the arguments contain an item with this name.
+    /// Returns `true` if the arguments contain an item with this name.
     fn has(&self, name: &Ident) -> bool {
         let args = procedure(self.spec, self.procedure).map_or(&[][..], |procedure| &procedure.args);
         let named = |fields: &[Field]| fields.iter().any(|field| field.name.text == name.text);

@@ -120,7 +120,7 @@ pub(super) fn unbounded_item<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedI
     }
 }
 
-/// Returns whether a value of this base type can contain eligible items.
+/// Returns `true` if a value of this base type can contain eligible items.
 pub(super) fn may_hold(spec: &Spec, base: Base) -> bool {
     sizes::base(spec, base).max_ddp_items != Some(0)
 }

@@ -194,7 +194,7 @@ async fn answer(incoming: IwarpIncoming, max_size: u32, common: &Common) -> (Soc
     (peer, pings.await)
 }
 
-/// Prints the outcome of a connection, and returns whether it succeeded.
+/// Prints the outcome of a connection, and returns `true` if it succeeded.
 fn print_outcome((peer, result): (SocketAddr, anyhow::Result<Report>)) -> bool {
     match result {
         Ok(report) => say!("{peer}: {report}"),

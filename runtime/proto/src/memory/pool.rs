@@ -395,7 +395,7 @@ impl BufferPool {
         self.pool_buffers().find(address as usize, len)
     }
 
-    /// Returns whether a buffer is still allocated at its address.
+    /// Returns `true` if a buffer is still allocated at its address.
     #[doc(hidden)]
     pub fn is_current(&self, buffer: super::PoolBuffer) -> bool {
         self.pool_buffers().is_current(buffer)

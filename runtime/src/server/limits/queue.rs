@@ -113,7 +113,7 @@ impl RunningCalls {
         }
     }
 
-    /// Returns whether a call may run now.
+    /// Returns `true` if a call may run now.
     fn has_room(&self, source: &CallSource) -> bool {
         let free = self.concurrency.saturating_sub(self.total);
         free > 0 && self.host_has_room(source.host(), free) && self.source_has_room(source, free)
@@ -152,7 +152,7 @@ impl RunningCalls {
     }
 }
 
-/// Returns whether a party that has `own` slots may take one of those that are free.
+/// Returns `true` if a party that has `own` slots may take one of those that are free.
 fn share_has_room(own: Option<&usize>, ratio: usize, free: usize) -> bool {
     own.is_none_or(|own| *own < ratio * (free - 1))
 }

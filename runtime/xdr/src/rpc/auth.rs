@@ -21,7 +21,7 @@ impl OpaqueAuth {
     #[doc(hidden)]
     pub const NONE: Self = Self { flavor: AuthFlavor::AuthNone as u32, body: Bytes::new() };
 
-    /// Returns whether this is a credential or verifier of flavor `other`.
+    /// Returns `true` if this is a credential or verifier of flavor `other`.
     #[must_use]
     pub fn is(&self, other: AuthFlavor) -> bool {
         self.flavor == flavor(other)

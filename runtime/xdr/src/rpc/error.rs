@@ -54,7 +54,7 @@ pub enum RpcError {
 }
 
 impl RpcError {
-    /// Returns whether the server has certainly not executed the procedure, so that a retry cannot execute it twice. This is
+    /// Returns `true` if the server has certainly not executed the procedure, so that a retry cannot execute it twice. This is
     /// unknown only for SYSTEM_ERR without the extension for [`Unavailable`](Self::Unavailable).
     #[must_use]
     pub fn is_retry_safe(&self) -> bool {
@@ -75,7 +75,7 @@ impl RpcError {
         }
     }
 
-    /// Returns whether the server denied the call (MSG_DENIED), as opposed to accepting it and reporting an error.
+    /// Returns `true` if the server denied the call (MSG_DENIED), as opposed to accepting it and reporting an error.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::RpcMismatch { .. } | Self::Authentication(_))

@@ -18,7 +18,7 @@ pub(super) fn put_words<const N: usize, S: Sink + ?Sized>(words: [u32; N], sink:
     sink.put(words.map(u32::to_be_bytes).as_flattened());
 }
 
-/// Returns whether the body is within its bound (RFC 5531 §8.2).
+/// Returns `true` if the body is within its bound (RFC 5531 §8.2).
 #[inline]
 pub(super) fn is_regular(auth: &OpaqueAuth) -> bool {
     auth.body.len() <= MAX_AUTH_BODY as usize

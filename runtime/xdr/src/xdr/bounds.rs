@@ -142,7 +142,7 @@ impl EncodingBounds {
         }
     }
 
-    /// Returns whether an uncounted item of type `T` can be DDP-eligible. It must not be a union (RFC 8166 §6.1) or contain an
+    /// Returns `true` if an uncounted item of type `T` can be DDP-eligible. It must not be a union (RFC 8166 §6.1) or contain an
     /// eligible item, and it must have a fixed length, because its reader could not determine the length of the chunk
     /// otherwise.
     #[must_use]
@@ -150,7 +150,7 @@ impl EncodingBounds {
         !T::IS_UNION && Self::has_fixed_len::<T>()
     }
 
-    /// Returns whether all values of type `T` have the same encoded length and no part of them can be reduced.
+    /// Returns `true` if all values of type `T` have the same encoded length and no part of them can be reduced.
     #[must_use]
     pub const fn has_fixed_len<T: XdrType + ?Sized>() -> bool {
         match T::MAX_LEN {

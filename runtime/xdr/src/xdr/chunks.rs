@@ -18,7 +18,7 @@ pub struct ReadChunk {
 pub struct WriteChunk {
     /// Data written by the responder; empty for an unused chunk.
     pub data: Bytes,
-    /// True if the requester provided segments. `false` denotes the empty Write chunk of RFC 8166 §4.3.2.3.
+    /// `true` if the requester provided segments. `false` denotes the empty Write chunk of RFC 8166 §4.3.2.3.
     pub provided: bool,
 }
 

@@ -221,7 +221,7 @@ impl<'a> Decoder<'a> {
         self.abandoned = true;
     }
 
-    /// Returns whether [`abandon`](Self::abandon) was called.
+    /// Returns `true` if [`abandon`](Self::abandon) was called.
     #[inline]
     #[must_use]
     #[doc(hidden)]
@@ -415,7 +415,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Returns whether all items that follow are inline.
+    /// Returns `true` if all items that follow are inline.
     #[inline]
     fn is_inline(&self) -> bool {
         self.chunks.is_none()

@@ -18,7 +18,7 @@ pub trait Sink {
     /// `false` if the item stays inline and the caller must write both.
     fn reduce(&mut self, item: &Bytes) -> bool;
 
-    /// Returns whether [`reduce`](Self::reduce) would accept an item of `len` bytes now. Generated code calls this before it
+    /// Returns `true` if [`reduce`](Self::reduce) would accept an item of `len` bytes now. Generated code calls this before it
     /// encodes an eligible item that is not opaque into a separate buffer.
     fn would_reduce(&self, len: usize) -> bool;
 

@@ -95,7 +95,7 @@ pub trait XdrType {
     const MAX_INLINE: Option<u64>;
     /// Maximum number of DDP-eligible items in one value; `None` if unbounded.
     const MAX_DDP_ITEMS: Option<u32>;
-    /// True if the type is a discriminated union or optional data, which is never eligible itself (RFC 8166 §6.1).
+    /// `true` if the type is a discriminated union or optional data, which is never eligible itself (RFC 8166 §6.1).
     const IS_UNION: bool = false;
 }
 

@@ -37,7 +37,7 @@ impl XdrString {
         self.0.len()
     }
 
-    /// Returns whether the string is empty.
+    /// Returns `true` if the string is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

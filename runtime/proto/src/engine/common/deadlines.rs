@@ -73,7 +73,7 @@ pub(in crate::engine) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Adds a deadline. `live` is the number of known calls, and `alive` returns whether a key belongs to one of them.
+    /// Adds a deadline. `live` is the number of known calls, and `alive` returns `true` if a key belongs to one of them.
     pub(in crate::engine) fn insert(&mut self, at: Instant, key: u64, live: usize, alive: impl Fn(u64) -> bool) {
         if self.heap.len() > 2 * live + 64 {
             self.heap.retain(|Reverse((_, key))| alive(*key));

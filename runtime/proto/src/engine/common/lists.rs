@@ -56,7 +56,7 @@ impl ChunkLists {
         handles.all(|handle| handle == first).then_some(first)
     }
 
-    /// Returns whether a segment of the lists has this handle.
+    /// Returns `true` if a segment of the lists has this handle.
     pub(in crate::engine) fn names(&self, handle: MemoryHandle) -> bool {
         self.reads.iter().map(|read| read.segment).chain(self.sink_segments()).any(|segment| segment.handle == handle)
     }

@@ -58,7 +58,7 @@ impl PostedFor {
         WrId(kind << 48 | u64::from(part) << 32 | u64::from(slot))
     }
 
-    /// Returns whether the work request belongs to a response, including errors for messages that are no calls, and has to be
+    /// Returns `true` if the work request belongs to a response, including errors for messages that are no calls, and has to be
     /// reported. The completions of other Sends do not matter: the reply shows that a call was sent.
     pub(in crate::engine) fn is_response(self) -> bool {
         matches!(self, Self::ReplyWrite { .. } | Self::ReplySend { .. } | Self::ErrorSend)

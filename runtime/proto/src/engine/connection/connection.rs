@@ -201,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// Negotiates the version by a received message. Returns whether the wire version should handle the message.
+    /// Negotiates the version by a received message. Returns `true` if the wire version should handle the message.
     fn negotiate(&mut self, message: &MessageBuf) -> bool {
         match self.negotiation.classify(message, &*self.wire, &mut self.core) {
             FirstMessage::Handled => false,

@@ -16,13 +16,13 @@ pub(in crate::engine) struct ConnectionCore {
 }
 
 impl ConnectionCore {
-    /// Returns whether calls from the peer may be continued.
+    /// Returns `true` if calls from the peer may be continued.
     // RPC-over-RDMA v2 §5.2.5.
     pub(in crate::engine) fn accepts_continued(&self) -> bool {
         self.shared.rules.local_level >= ReverseDirection::Continued
     }
 
-    /// Returns whether local calls go in the reverse direction (RFC 8167).
+    /// Returns `true` if local calls go in the reverse direction (RFC 8167).
     pub(in crate::engine) fn calls_are_reverse(&self) -> bool {
         self.role == Role::Server
     }

@@ -26,7 +26,7 @@ impl Credits {
         self.granted
     }
 
-    /// Returns whether a call may be sent that leaves `kept` credits.
+    /// Returns `true` if a call may be sent that leaves `kept` credits.
     // RFC 8166 §3.3.1: the lower of requested and granted credits, minus the calls in flight.
     #[inline]
     pub(in crate::engine) fn available(&self, kept: u32) -> bool {

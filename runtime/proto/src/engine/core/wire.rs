@@ -35,7 +35,7 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Returns the failure of local calls, if the connection does not support them.
     fn refuses_calls(&self, core: &ConnectionCore) -> Option<CallFailure>;
 
-    /// Returns whether a queued call could be sent now.
+    /// Returns `true` if a queued call could be sent now.
     fn can_send(&self, core: &ConnectionCore) -> bool;
 
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called.
@@ -52,7 +52,7 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Drops all messages that wait to be sent or completed, after the connection was lost.
     fn disconnected(&mut self) {}
 
-    /// Returns whether a message of this version has been received.
+    /// Returns `true` if a message of this version has been received.
     fn has_received(&self) -> bool {
         true
     }

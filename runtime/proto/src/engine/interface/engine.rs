@@ -18,7 +18,7 @@ use crate::{memory::MemoryShare, provider::DisconnectReason};
 pub struct PeerLimits {
     /// Version of RPC-over-RDMA, once it is negotiated. `None` for a byte stream.
     pub version: Option<u32>,
-    /// True if both peers support Send with Invalidate (RFC 8797 §4.1).
+    /// `true` if both peers support Send with Invalidate (RFC 8797 §4.1).
     pub remote_invalidation: bool,
     /// Properties of the peer, once the property exchange is complete (RPC-over-RDMA v2 §5).
     pub properties: Option<Properties>,
@@ -29,7 +29,7 @@ pub struct PeerLimits {
 }
 
 impl PeerLimits {
-    /// Returns whether the limits are final.
+    /// Returns `true` if the limits are final.
     #[doc(hidden)]
     pub fn is_final(&self) -> bool {
         match self.version {

@@ -91,7 +91,7 @@ pub trait Extension: fmt::Debug + Send {
         Vec::new()
     }
 
-    /// Returns whether a property from the peer can be parsed. The engine checks all properties of a message before it calls
+    /// Returns `true` if a property from the peer can be parsed. The engine checks all properties of a message before it calls
     /// [`property`](Self::property) for any of them. If one check fails, the engine replies with RDMA2_ERR_BAD_PROPVAL and
     /// applies none of them (§7.2.2). An extension accepts properties that it does not know.
     fn check_property(&self, which: u32, value: &[u8]) -> bool {
@@ -125,7 +125,7 @@ pub trait Extension: fmt::Debug + Send {
         None
     }
 
-    /// Handles an RDMA2_ERROR with a code that the base protocol does not know (appendix B.5). Returns whether this extension
+    /// Handles an RDMA2_ERROR with a code that the base protocol does not know (appendix B.5). Returns `true` if this extension
     /// defines the code. If it does, a call in flight with this XID fails with the code.
     fn error(&mut self, xid: u32, code: u32) -> bool {
         let _ = (xid, code);

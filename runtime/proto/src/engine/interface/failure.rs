@@ -15,19 +15,19 @@ pub enum CallFailure {
         /// Reason why the connection ended.
         #[source]
         reason: CloseReason,
-        /// True if any part of the call may have reached the peer. If false, a retry is safe.
+        /// `true` if any part of the call may have reached the peer. If false, a retry is safe.
         sent: bool,
     },
     /// The deadline passed. If the call was `sent`, the responder may have executed it or may still do so.
     #[error("deadline passed, {}", outcome(*.sent))]
     DeadlineExceeded {
-        /// True if any part of the call may have reached the peer.
+        /// `true` if any part of the call may have reached the peer.
         sent: bool,
     },
     /// The caller cancelled the call.
     #[error("cancelled, {}", outcome(*.sent))]
     Cancelled {
-        /// True if any part of the call may have reached the peer.
+        /// `true` if any part of the call may have reached the peer.
         sent: bool,
     },
     /// The responder's transport rejected the call with RDMA_ERROR, ERR_VERS (RFC 8166 §4.5.1).

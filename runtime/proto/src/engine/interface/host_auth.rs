@@ -36,7 +36,7 @@ pub trait HostAuthenticator: fmt::Debug + Send {
 pub struct HostAuthStep {
     /// Material to send, if any.
     pub send: Option<Bytes>,
-    /// True if the local authenticator is done and expects nothing more from the peer.
+    /// `true` if the local authenticator is done and expects nothing more from the peer.
     pub done: bool,
 }
 

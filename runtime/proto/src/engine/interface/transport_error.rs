@@ -75,7 +75,7 @@ fn needed_bytes(needed: u32) -> String {
 }
 
 impl TransportError {
-    /// Returns whether the responder discarded the message without executing the call, so that a retry is safe.
+    /// Returns `true` if the responder discarded the message without executing the call, so that a retry is safe.
     #[must_use]
     pub fn is_unexecuted(&self) -> bool {
         match self {

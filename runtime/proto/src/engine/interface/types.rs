@@ -55,19 +55,19 @@ pub struct OutgoingCall {
 /// Properties of a call that restrict how the transport may convey or resend it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallPolicy {
-    /// True if the responder may execute the call twice. If the reply needs more resources than the call provided, the engine
+    /// `true` if the responder may execute the call twice. If the reply needs more resources than the call provided, the engine
     /// then sends the call again with more (RPC-over-RDMA v2 §6.4, §7.3.4, §7.3.5). Otherwise the call fails.
     pub idempotent: bool,
-    /// True if RPCSEC_GSS integrity or privacy protects the call. Neither the call nor its reply is reduced then
+    /// `true` if RPCSEC_GSS integrity or privacy protects the call. Neither the call nor its reply is reduced then
     /// (RPC-over-RDMA v2 §11.2.2.3).
     pub protected: bool,
-    /// True if the verifier in the message covers the XID and a number that is valid for one call (RFC 2203 §5.3.1, §5.3.3.1). The
+    /// `true` if the verifier in the message covers the XID and a number that is valid for one call (RFC 2203 §5.3.1, §5.3.3.1). The
     /// engine never sends such a call twice.
     pub sealed: bool,
-    /// True if the caller does not wait for the reply. The call ends with
+    /// `true` if the caller does not wait for the reply. The call ends with
     /// [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled) as soon as it is sent.
     pub unanswered: bool,
-    /// True if the call goes before calls that wait, and may use the credit that [`EngineConfig::keeps_credit`] keeps.
+    /// `true` if the call goes before calls that wait, and may use the credit that [`EngineConfig::keeps_credit`] keeps.
     ///
     /// [`EngineConfig::keeps_credit`]: crate::engine::EngineConfig::keeps_credit
     pub urgent: bool,

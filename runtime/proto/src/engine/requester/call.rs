@@ -148,7 +148,7 @@ impl LocalCall {
         }
     }
 
-    /// Returns whether the call is in flight and exposes no memory, so that a reply without chunks completes it.
+    /// Returns `true` if the call is in flight and exposes no memory, so that a reply without chunks completes it.
     #[inline]
     pub(in crate::engine) fn is_plain(&self) -> bool {
         self.phase == CallPhase::Sent && self.chunks.is_empty() && self.exposure.is_empty()
@@ -170,7 +170,7 @@ impl LocalCall {
 pub(in crate::engine) struct CheckedReply {
     /// Payload stream, if it is inline.
     pub(in crate::engine) inline: Option<MessagePayload>,
-    /// True if the reply arrived in more than one message.
+    /// `true` if the reply arrived in more than one message.
     pub(in crate::engine) continued: bool,
     /// Number of bytes in the Reply chunk.
     pub(in crate::engine) long: u64,

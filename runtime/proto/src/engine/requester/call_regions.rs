@@ -68,7 +68,7 @@ impl CallRegions {
         Ok(region)
     }
 
-    /// Returns whether no memory was registered.
+    /// Returns `true` if no memory was registered.
     pub(super) fn is_empty(&self) -> bool {
         self.regions.is_empty()
     }
@@ -80,7 +80,7 @@ impl CallRegions {
         self.out = 0;
     }
 
-    /// Returns whether `handle` belongs to a region of this call, whether or not it is still exposed.
+    /// Returns `true` if `handle` belongs to a region of this call, whether or not it is still exposed.
     pub(in crate::engine) fn contains(&self, handle: MemoryHandle) -> bool {
         self.regions.iter().any(|exposed| exposed.region.handle == handle)
     }
@@ -150,7 +150,7 @@ impl CallRegions {
         is_reply_lost
     }
 
-    /// Returns whether no region is exposed.
+    /// Returns `true` if no region is exposed.
     pub(super) fn is_over(&self) -> bool {
         self.out == 0
     }

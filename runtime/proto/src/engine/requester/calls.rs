@@ -28,7 +28,7 @@ type CallSlab = GenerationalSlab<Box<LocalCall>>;
 /// The local calls of a connection.
 #[derive(Debug)]
 pub(in crate::engine) struct LocalCalls {
-    /// True if the calls go in the reverse direction.
+    /// `true` if the calls go in the reverse direction.
     reverse: bool,
     slots: CallSlab,
     /// State of finished calls. Kept to reuse its memory.
@@ -67,7 +67,7 @@ impl LocalCalls {
         }
     }
 
-    /// Returns whether the engine knows no local call.
+    /// Returns `true` if the engine knows no local call.
     pub(in crate::engine) fn is_idle(&self) -> bool {
         self.slots.len() == 0
     }
@@ -204,7 +204,7 @@ impl LocalCalls {
         }
     }
 
-    /// Returns whether calls may wait to be sent.
+    /// Returns `true` if calls may wait to be sent.
     #[inline]
     pub(in crate::engine) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
@@ -253,7 +253,7 @@ impl LocalCalls {
         self.xids.get(xid)
     }
 
-    /// Returns whether a call with this XID is in flight and all of its memory is still exposed.
+    /// Returns `true` if a call with this XID is in flight and all of its memory is still exposed.
     pub(in crate::engine) fn is_exposed(&self, xid: u32) -> bool {
         let call = self.by_xid(xid).and_then(|slot| self.get(slot));
         call.is_some_and(|call| matches!(call.phase, CallPhase::Sent | CallPhase::Lingering))
@@ -414,7 +414,7 @@ impl LocalCalls {
         self.xid_seed.wrapping_add(self.xids_used as u32)
     }
 
-    /// Returns whether `xid` was assigned to a call, in flight or finished. Any XID counts once a call had its own.
+    /// Returns `true` if `xid` was assigned to a call, in flight or finished. Any XID counts once a call had its own.
     pub(in crate::engine) fn has_used(&self, xid: u32) -> bool {
         self.has_own_xids || (1..=self.xids_used).contains(&self.next_xid().wrapping_sub(xid).into())
     }
@@ -568,7 +568,7 @@ impl LocalCalls {
     }
 }
 
-/// Returns whether the deadline of a call, or the end of its grace period, still matters.
+/// Returns `true` if the deadline of a call, or the end of its grace period, still matters.
 fn awaits(calls: &CallSlab, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
     call.is_some_and(|call| match call.phase {

@@ -91,7 +91,7 @@ impl LocalCall {
         planned
     }
 
-    /// Returns whether a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
+    /// Returns `true` if a call without eligible items, and its reply, fit in one Send each. Nearly all calls do.
     // RFC 8166 §4.2.4, §4.3.3, RPC-over-RDMA v2 §4.4.1.
     #[inline(always)]
     fn fits_inline(&self, message: &MessageBuf, shared: &EngineShared) -> bool {

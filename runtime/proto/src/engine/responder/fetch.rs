@@ -39,7 +39,7 @@ pub(super) struct ReadChunkFetcher {
 }
 
 impl ReadChunkFetcher {
-    /// Returns whether no memory is registered.
+    /// Returns `true` if no memory is registered.
     pub(super) fn is_idle(&self) -> bool {
         self.sinks == 0
     }
@@ -58,7 +58,7 @@ impl ReadChunkFetcher {
         self.deadline.due()
     }
 
-    /// Returns whether calls wait to be fetched, or for RDMA Reads to be posted.
+    /// Returns `true` if calls wait to be fetched, or for RDMA Reads to be posted.
     pub(super) fn has_fetches(&self) -> bool {
         !(self.waiting.is_empty() && self.reading.is_empty())
     }

@@ -123,7 +123,7 @@ impl ReadChunkFetch {
     }
 }
 
-/// Returns whether the end of a segment overflows the offset.
+/// Returns `true` if the end of a segment overflows the offset.
 pub(super) fn overflows(segment: &RdmaSegment) -> bool {
     segment.offset.checked_add(u64::from(segment.length)).is_none()
 }
@@ -212,7 +212,7 @@ impl ReadChunkFetches {
         }
     }
 
-    /// Handles loss of the connection. Returns whether no sink is registered.
+    /// Handles loss of the connection. Returns `true` if no sink is registered.
     pub(super) fn disconnected(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
         self.state = FetchState::Lost;
         self.take_back(slot, out);

@@ -101,12 +101,12 @@ impl ServedCalls {
         self.fetcher.fetched()
     }
 
-    /// Returns whether no memory is registered for RDMA Reads.
+    /// Returns `true` if no memory is registered for RDMA Reads.
     pub(in crate::engine) fn is_idle(&self) -> bool {
         self.fetcher.is_idle()
     }
 
-    /// Returns whether a call with this XID is unanswered.
+    /// Returns `true` if a call with this XID is unanswered.
     // Two calls with the same XID could not be distinguished by their replies.
     pub(in crate::engine) fn has_xid(&self, xid: u32) -> bool {
         self.xids.get(xid).is_some()
@@ -302,7 +302,7 @@ impl ServedCalls {
         Some((slot, call.xid, reply.message))
     }
 
-    /// Returns whether the next message to send is the response to a call that has not been lost.
+    /// Returns `true` if the next message to send is the response to a call that has not been lost.
     #[inline]
     pub(in crate::engine) fn is_next_answered(&self) -> bool {
         let Some(OutgoingMessage::Response(slot, _)) = self.outgoing.front() else { return false };
@@ -385,7 +385,7 @@ impl ServedCalls {
         self.calls.get(slot).map(|call| call.xid)
     }
 
-    /// Returns whether there is work for [`fetch_chunks`](Self::fetch_chunks).
+    /// Returns `true` if there is work for [`fetch_chunks`](Self::fetch_chunks).
     pub(in crate::engine) fn has_fetches(&self) -> bool {
         self.fetcher.has_fetches()
     }
@@ -418,7 +418,7 @@ impl ServedCalls {
         self.fetcher.read_done(&mut self.calls, slot, part, shared);
     }
 
-    /// Handles the completion of a sink's deregistration. Returns whether the call is now complete, and the caller then calls
+    /// Handles the completion of a sink's deregistration. Returns `true` if the call is now complete, and the caller then calls
     /// [`announce`](Self::announce).
     pub(in crate::engine) fn sink_returned(
         &mut self,

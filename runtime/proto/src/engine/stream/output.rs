@@ -64,7 +64,7 @@ impl RecordOutput {
         self.pieces.is_empty()
     }
 
-    /// Returns whether replies are queued.
+    /// Returns `true` if replies are queued.
     pub(super) fn has_replies(&self) -> bool {
         self.replies > 0
     }

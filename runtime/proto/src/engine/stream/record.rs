@@ -157,7 +157,7 @@ impl RecordAssembler {
         self.dropped = Some(std::mem::take(&mut self.record).len() as u64);
     }
 
-    /// Drops the bytes that have arrived of a skipped record. Returns whether more of it is to come.
+    /// Drops the bytes that have arrived of a skipped record. Returns `true` if more of it is to come.
     fn drop_arrived(&mut self) -> Result<bool, StreamError> {
         while let Some(dropped) = self.dropped {
             if self.fragment.is_none() {

@@ -111,7 +111,7 @@ impl WireV1 {
         }
     }
 
-    /// Returns whether calls of the peer are accepted.
+    /// Returns `true` if calls of the peer are accepted.
     fn accepts_calls(&self, core: &ConnectionCore) -> bool {
         core.role == Role::Server || self.reverse
     }

@@ -170,7 +170,7 @@ impl WireV1 {
         }
     }
 
-    /// Returns whether the next call may be sent.
+    /// Returns `true` if the next call may be sent.
     #[inline]
     fn has_credit(&self, core: &ConnectionCore) -> bool {
         let granted = self.credits.granted();

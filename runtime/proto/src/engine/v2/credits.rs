@@ -38,12 +38,12 @@ impl SendCredits {
         self.left = self.left.max(1);
     }
 
-    /// Returns whether there is a credit.
+    /// Returns `true` if there is a credit.
     pub(super) fn available(&self) -> bool {
         self.left > 0
     }
 
-    /// Returns whether there is more than one credit.
+    /// Returns `true` if there is more than one credit.
     pub(super) fn has_more_than_one(&self) -> bool {
         self.left > 1
     }
@@ -145,7 +145,7 @@ impl ReceiveCredits {
         encode_credits(new as u32, self.max)
     }
 
-    /// Returns whether the peer may be waiting for credits that only a message without payload can bring. At most one such
+    /// Returns `true` if the peer may be waiting for credits that only a message without payload can bring. At most one such
     /// message is unacknowledged, because the peer has one spare Receive for it.
     pub(super) fn refresh_due(&self) -> bool {
         let (outstanding, target) = (self.outstanding(), self.target());

@@ -60,7 +60,7 @@ impl RefusedTypes {
         }
     }
 
-    /// Returns whether the peer refused this header type.
+    /// Returns `true` if the peer refused this header type.
     pub(super) fn contains(&self, header_type: u32) -> bool {
         self.refused.contains(&header_type)
     }

@@ -68,7 +68,7 @@ impl HeaderPrefix {
         Some(Self { xid, vers, credit, htype, flags })
     }
 
-    /// Returns whether the message belongs to the receiver's own calls (RPC-over-RDMA v2 §6.2.2.1).
+    /// Returns `true` if the message belongs to the receiver's own calls (RPC-over-RDMA v2 §6.2.2.1).
     pub(super) fn is_response(&self) -> bool {
         self.flags & RDMA2_F_RESPONSE != 0
     }
@@ -78,12 +78,12 @@ impl HeaderPrefix {
         (self.xid, self.is_response())
     }
 
-    /// Returns whether the payload continues in the next message (RPC-over-RDMA v2 §6.2.2.2).
+    /// Returns `true` if the payload continues in the next message (RPC-over-RDMA v2 §6.2.2.2).
     pub(super) fn has_more(&self) -> bool {
         self.flags & RDMA2_F_MORE != 0
     }
 
-    /// Returns whether more properties follow (RPC-over-RDMA v2 §6.2.2.3).
+    /// Returns `true` if more properties follow (RPC-over-RDMA v2 §6.2.2.3).
     pub(super) fn has_more_properties(&self) -> bool {
         self.flags & RDMA2_F_TPMORE != 0
     }
@@ -185,7 +185,7 @@ impl From<&Rpcrdma2Segment> for RdmaSegment {
     }
 }
 
-/// Returns whether a header type belongs to the base protocol (RPC-over-RDMA v2 §6.1, table 2).
+/// Returns `true` if a header type belongs to the base protocol (RPC-over-RDMA v2 §6.1, table 2).
 pub(super) fn is_base(htype: u32) -> bool {
     matches!(htype, RDMA2_MSG | RDMA2_NOMSG | RDMA2_ERROR | RDMA2_CONNPROP)
 }

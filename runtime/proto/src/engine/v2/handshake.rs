@@ -96,13 +96,13 @@ impl Handshake {
         }
     }
 
-    /// Returns whether both peers have sent all their properties, so that calls may start.
+    /// Returns `true` if both peers have sent all their properties, so that calls may start.
     // RPC-over-RDMA v2 §6.2.2.3.
     pub(super) fn is_done(&self) -> bool {
         self.local == ExchangeProgress::Finished && self.peer_finished() && self.ready.is_empty()
     }
 
-    /// Returns whether the first message of the exchange has been sent.
+    /// Returns `true` if the first message of the exchange has been sent.
     pub(super) fn has_started(&self) -> bool {
         self.local != ExchangeProgress::NotStarted
     }
@@ -259,7 +259,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Returns whether the peer has sent its last message of the exchange.
+    /// Returns `true` if the peer has sent its last message of the exchange.
     pub(super) fn peer_finished(&self) -> bool {
         self.remote == ExchangeProgress::Finished
     }

@@ -61,18 +61,18 @@ impl Outbox {
         Self { budget, grants, sequence: None }
     }
 
-    /// Returns whether a message can be sent: there is a credit, and no RPC message is partly sent.
+    /// Returns `true` if a message can be sent: there is a credit, and no RPC message is partly sent.
     // RPC-over-RDMA v2 §4.1: payload streams are not interleaved.
     pub(super) fn is_ready(&self) -> bool {
         self.sequence.is_none() && self.budget.available()
     }
 
-    /// Returns whether sending has to wait for credits from the peer.
+    /// Returns `true` if sending has to wait for credits from the peer.
     pub(super) fn lacks_credit(&self) -> bool {
         !self.budget.available()
     }
 
-    /// Returns whether a response is partly sent.
+    /// Returns `true` if a response is partly sent.
     pub(super) fn is_responding(&self) -> bool {
         self.sequence.as_ref().is_some_and(|sequence| sequence.work.is_response())
     }

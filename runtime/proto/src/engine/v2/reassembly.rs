@@ -79,7 +79,7 @@ impl Reassembly {
         Some(same)
     }
 
-    /// Returns whether no sequence is arriving and none is broken.
+    /// Returns `true` if no sequence is arriving and none is broken.
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none() && self.broken.is_empty()
     }
@@ -160,7 +160,7 @@ impl Reassembly {
 }
 
 impl PartialSequence {
-    /// Charges memory for `more` bytes. Returns whether it is available.
+    /// Charges memory for `more` bytes. Returns `true` if it is available.
     fn charge(&mut self, more: usize, shared: &EngineShared) -> bool {
         let len = (self.payload.len() + more) as u64;
         let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.bytes());

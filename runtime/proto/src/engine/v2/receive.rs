@@ -176,7 +176,7 @@ impl WireV2 {
         }
     }
 
-    /// Returns whether RPC messages may arrive. An early one is refused, and the peer may send its header type again later.
+    /// Returns `true` if RPC messages may arrive. An early one is refused, and the peer may send its header type again later.
     // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both peers have sent all their properties.
     fn may_carry_rpc(&self, prefix: &HeaderPrefix, core: &mut ConnectionCore) -> bool {
         let is_done = self.handshake.is_done();
@@ -249,7 +249,7 @@ impl WireV2 {
         }
     }
 
-    /// Ends the sequence of an unusable message, if it belongs to one. Returns whether the message still has to be refused.
+    /// Ends the sequence of an unusable message, if it belongs to one. Returns `true` if the message still has to be refused.
     // RPC-over-RDMA v2 §7.1.3: no part of the sequence is reassembled, whatever was wrong.
     fn reject(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) -> bool {
         match self.reassembly.reject(prefix, fault) {
@@ -416,7 +416,7 @@ fn check_call(xid: u32, is_call: bool, core: &ConnectionCore) -> Result<(), Call
     Ok(())
 }
 
-/// Returns whether a message only grants credits (RPC-over-RDMA v2 §6.3.2).
+/// Returns `true` if a message only grants credits (RPC-over-RDMA v2 §6.3.2).
 // RPC-over-RDMA v2 §6.2.2: reserved flags are ignored.
 fn is_grant(prefix: &HeaderPrefix, message: &[u8]) -> bool {
     prefix.htype == RDMA2_NOMSG

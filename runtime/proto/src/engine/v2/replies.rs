@@ -31,7 +31,7 @@ enum RefusalRecovery {
     Over,
 }
 
-/// Returns whether a reply with this XID may invalidate this handle.
+/// Returns `true` if a reply with this XID may invalidate this handle.
 // RPC-over-RDMA v2 §6.2.4: only the handle that the call offered.
 pub(super) fn may_invalidate(xid: u32, handle: MemoryHandle, core: &ConnectionCore) -> bool {
     let call = core.calls.by_xid(xid).and_then(|slot| core.calls.get(slot));
@@ -92,7 +92,7 @@ impl WireV2 {
         }
     }
 
-    /// Handles RDMA2_ERROR. Returns whether a call in flight has its XID.
+    /// Handles RDMA2_ERROR. Returns `true` if a call in flight has its XID.
     pub(super) fn handle_refusal(&mut self, xid: u32, refusal: TransportError, core: &mut ConnectionCore) -> bool {
         let ConnectionCore { calls, shared, .. } = core;
         let Some(slot) = calls.by_xid(xid) else { return false };
@@ -163,7 +163,7 @@ fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineSha
     if again && allowed { RefusalRecovery::Again { executed } } else { RefusalRecovery::Over }
 }
 
-/// Lowers `limit` to `max` for later calls. Returns whether the call exceeded `max`.
+/// Lowers `limit` to `max` for later calls. Returns `true` if the call exceeded `max`.
 fn exceeds<T: Ord + Copy>(had: T, max: T, limit: &mut T) -> bool {
     *limit = max.min(*limit);
     had > max

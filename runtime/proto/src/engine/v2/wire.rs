@@ -103,7 +103,7 @@ impl WireV2 {
         }
     }
 
-    /// Returns whether another call may be in flight. The peer never has Receives for more than the limit.
+    /// Returns `true` if another call may be in flight. The peer never has Receives for more than the limit.
     // RPC-over-RDMA v2 §4.2.1, §11.1.4.
     pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
         let granted = self.max_calls.min(self.outbox.budget.max());

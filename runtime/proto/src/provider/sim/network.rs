@@ -391,7 +391,7 @@ impl NetworkInner {
         }
     }
 
-    /// Delivers a message to the peer. Returns whether that succeeded.
+    /// Delivers a message to the peer. Returns `true` if that succeeded.
     fn send(&mut self, end: SimEnd, id: WrId, message: MessageBuf, invalidate: Option<MemoryHandle>) -> bool {
         let nth = self.side(end).sends;
         self.side(end).sends += 1;

@@ -10,7 +10,7 @@ struct Registration {
     memory: RegisterableMemory,
     access: Access,
     base: u64,
-    /// True if the peer invalidated the memory by Send with Invalidate.
+    /// `true` if the peer invalidated the memory by Send with Invalidate.
     invalid: bool,
 }
 

@@ -43,7 +43,7 @@ impl Peer {
         Self { conn, qp, events: Vec::new(), completions: Vec::new() }
     }
 
-    /// Runs one iteration of the loop that drives an engine. Returns whether anything happened.
+    /// Runs one iteration of the loop that drives an engine. Returns `true` if anything happened.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         let mut busy = self.qp.poll(&mut cx, &mut self.completions).is_ready();
@@ -203,7 +203,7 @@ impl Pair {
         panic!("the engines do not become idle");
     }
 
-    /// Moves the calls that have arrived to `pending`. Returns whether there were any events.
+    /// Moves the calls that have arrived to `pending`. Returns `true` if there were any events.
     pub(crate) fn take_calls(&mut self) -> bool {
         let events = std::mem::take(&mut self.server.events);
         let before = events.len();
@@ -224,7 +224,7 @@ impl Pair {
         before > self.server.events.len()
     }
 
-    /// Replies to pending call `n`. Returns whether there is one.
+    /// Replies to pending call `n`. Returns `true` if there is one.
     pub(crate) fn answer(&mut self, n: usize) -> bool {
         if n >= self.pending.len() {
             return false;

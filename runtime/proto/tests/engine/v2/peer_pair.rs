@@ -107,7 +107,7 @@ impl PeerPair {
         self.sides[end].outcomes.remove(&number).expect("call not finished")
     }
 
-    /// Processes the events of this side. Returns whether there were any.
+    /// Processes the events of this side. Returns `true` if there were any.
     pub(super) fn take_events(&mut self, end: usize) -> bool {
         let hostile = self.hostile;
         let side = &mut self.sides[end];
@@ -135,7 +135,7 @@ impl PeerPair {
         before > side.peer.events.len()
     }
 
-    /// Replies to pending call `n` of this side. Returns whether there is one.
+    /// Replies to pending call `n` of this side. Returns `true` if there is one.
     pub(super) fn answer(&mut self, end: usize, n: usize) -> bool {
         if n >= self.sides[end].pending.len() {
             return false;
@@ -158,7 +158,7 @@ impl PeerPair {
         true
     }
 
-    /// Runs one iteration of both sides and of the network. Returns whether anything happened.
+    /// Runs one iteration of both sides and of the network. Returns `true` if anything happened.
     pub(super) fn turn(&mut self) -> bool {
         let mut busy = false;
         for end in [CLIENT, SERVER] {

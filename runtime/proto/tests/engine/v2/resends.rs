@@ -54,7 +54,7 @@ fn words(refusal: TransportError) -> Vec<u32> {
     }
 }
 
-/// Returns whether the call may have been executed: it was (§7.3.4, §7.3.5), or that is unknown (§7.4.1).
+/// Returns `true` if the call may have been executed: it was (§7.3.4, §7.3.5), or that is unknown (§7.4.1).
 fn executed(refusal: TransportError) -> bool {
     matches!(
         refusal,
@@ -62,7 +62,7 @@ fn executed(refusal: TransportError) -> bool {
     )
 }
 
-/// Returns whether the error names a limit or a requirement that another attempt can respect.
+/// Returns `true` if the error names a limit or a requirement that another attempt can respect.
 fn can_be_met(refusal: TransportError) -> bool {
     executed(refusal) && refusal != TransportError::System
         || matches!(

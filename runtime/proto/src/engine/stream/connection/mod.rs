@@ -182,7 +182,7 @@ impl StreamConnection {
         }
     }
 
-    /// Returns whether all output has been sent, so that the local side of the stream can be closed.
+    /// Returns `true` if all output has been sent, so that the local side of the stream can be closed.
     #[must_use]
     pub fn wants_shutdown(&self) -> bool {
         matches!(self.state, ConnectionState::Closing(_)) && self.output.is_empty()
@@ -195,7 +195,7 @@ impl StreamConnection {
         }
     }
 
-    /// Returns whether the engine can make progress without further input.
+    /// Returns `true` if the engine can make progress without further input.
     #[doc(hidden)]
     pub fn is_pending(&self) -> bool {
         !self.shared.events.is_empty()
@@ -222,7 +222,7 @@ impl StreamConnection {
         self.state = ConnectionState::Gone(reason);
     }
 
-    /// Returns whether another call may be sent.
+    /// Returns `true` if another call may be sent.
     fn has_room(&self) -> bool {
         let kept = self.calls.kept_credits(self.max_calls, &self.shared);
         self.calls.in_flight() + kept < self.max_calls && self.output.queued < OUTPUT_ENOUGH
@@ -240,7 +240,7 @@ impl StreamConnection {
         Ok(())
     }
 
-    /// Returns whether [`output`](Self::output) has bytes to send.
+    /// Returns `true` if [`output`](Self::output) has bytes to send.
     #[doc(hidden)]
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()

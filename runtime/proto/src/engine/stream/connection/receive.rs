@@ -29,7 +29,7 @@ const MAX_PARKED: usize = 1024;
 const PROVEN: u64 = READ as u64 / 2;
 
 impl StreamConnection {
-    /// Returns whether to read from the peer.
+    /// Returns `true` if the peer should be read from.
     ///
     /// The engine stops reading while too many calls of the peer are unanswered, or while the server has no memory for the
     /// next one. The stream's flow control then holds the peer back. While a local call waits for its reply, the engine reads
@@ -52,7 +52,7 @@ impl StreamConnection {
         }
     }
 
-    /// Returns whether [`handle_records`](Self::handle_records) has something to do.
+    /// Returns `true` if [`handle_records`](Self::handle_records) has something to do.
     #[doc(hidden)]
     pub fn has_input(&self) -> bool {
         self.unparsed && self.wants_input()
@@ -146,7 +146,7 @@ impl StreamConnection {
     }
 
     /// Reserves memory for the record in progress, all of it once a part has arrived: an announced length costs nothing, and partial
-    /// records that wait for each other's memory would deadlock. Returns whether reading may continue.
+    /// records that wait for each other's memory would deadlock. Returns `true` if reading may continue.
     pub(super) fn admit(&mut self) -> Result<bool, StreamError> {
         let Some(bytes) = self.input.expected()? else { return Ok(true) };
         // Small records correspond to inline messages over RDMA. Each connection may have as many as it has credits,
