@@ -28,7 +28,7 @@ pub struct ConnectionArgs {
     /// Seconds without a call after which a connection is closed; 0: never. Clients connect again with their next call
     #[arg(long, value_name = "S", default_value = "360", value_parser = clap::builder::ValueParser::new(parse_seconds))]
     idle_timeout: Duration,
-    /// Limit on the memory for the data of all clients' calls and replies, e.g. 512MiB; the minimum is 2MiB. Calls that exceed the
+    /// Limit on the memory for the data of all clients' calls and replies, e.g. 512MiB; the minimum is 3MiB. Calls that exceed the
     /// share of their host or connection wait
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = clap::builder::ValueParser::new(parse_memory))]
     max_memory: u64,
@@ -39,18 +39,23 @@ pub struct ConnectionArgs {
     huge_pages: bool,
 }
 
+/// Part of the memory that the data of one call may have, in one direction: see [`ServerBuilder::max_memory`].
+const DATA_SHARE: u64 = 7;
+/// Number of such parts.
+const MEMORY_SHARES: u64 = 16;
+
 /// Parses --max-memory, which must hold the data of at least one call of 1 MiB.
 fn parse_memory(text: &str) -> Result<u64, String> {
-    parse_size(text).and_then(|size| if size < 2 << 20 { Err("the minimum is 2MiB".to_owned()) } else { Ok(size) })
+    parse_size(text).and_then(|size| if size < 3 << 20 { Err("the minimum is 3MiB".to_owned()) } else { Ok(size) })
 }
 
 impl ConnectionArgs {
-    /// Checks that the results of one call fit into the memory.
+    /// Checks that the data of one call, in one direction, fits into the memory.
     ///
     /// # Errors
-    /// Fails with a message for the user if they do not.
+    /// Fails with a message for the user if it does not.
     pub fn check_memory(&self, largest: u64) -> anyhow::Result<()> {
-        let least = (2 * largest).next_multiple_of(1 << 20);
+        let least = largest.div_ceil(DATA_SHARE).saturating_mul(MEMORY_SHARES).next_multiple_of(1 << 20);
         anyhow::ensure!(self.max_memory >= least, "--max-memory: the minimum of this program is {}MiB", least >> 20);
         Ok(())
     }
@@ -66,10 +71,10 @@ impl ConnectionArgs {
         BufferPool::default()
     }
 
-    /// Returns the limit on the memory for the data of all calls, in bytes.
+    /// Returns the most data of one call, in one direction, that fits into the memory, in bytes.
     #[must_use]
-    pub fn max_memory(&self) -> u64 {
-        self.max_memory
+    pub fn max_data(&self) -> u64 {
+        self.max_memory / MEMORY_SHARES * DATA_SHARE
     }
 
     /// Sets the limits of a server that listens on `urls`. Raises the process's limit of descriptors, and allows fewer connections if it

@@ -45,7 +45,7 @@ pub fn tcp_stream(bytes: &[u8]) {
     config.budget = Some(budget.account(1));
     let most_arrived = if role == Role::Server { config.credits } else { config.reverse_credits } as usize;
     let mut stream = StreamConfig::default();
-    stream.max_record = if mode & 8 == 0 { budget.max_arguments() } else { 100 };
+    stream.max_record = if mode & 8 == 0 { budget.max_of_call() } else { 100 };
     stream.max_fragments = 5;
     stream.fragment_size = if mode & 16 == 0 { 40 } else { 10_000 };
     let engine = StreamConnection::new(role, config, stream, XID);

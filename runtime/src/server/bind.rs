@@ -153,8 +153,8 @@ impl ServerBuilder {
         connection.idle_timeout.get_or_insert(IDLE_TIMEOUT);
         connection.first_call_timeout.get_or_insert(FIRST_CALL_TIMEOUT);
         registry.provide(&mut connection.engine);
-        connection.engine.max_fetched = connection.engine.max_fetched.min(budget.max_arguments());
-        connection.stream.max_record = connection.stream.max_record.min(budget.max_arguments());
+        connection.engine.max_fetched = connection.engine.max_fetched.min(budget.max_of_call());
+        connection.stream.max_record = connection.stream.max_record.min(budget.max_of_call());
         let callbacks = ChannelConfig {
             call_timeout: Some(self.callback_timeout),
             ..ChannelConfig::new(connection, MAX_CALLBACKS)

@@ -358,7 +358,8 @@ impl ServerBuilder {
     /// Calls that arrived inline are still executed. A version 2 message that is continued in several Sends cannot wait: above 64 KiB
     /// ([`ConnectionConfig::max_continued`]) it is refused if there is no room.
     ///
-    /// The arguments of one call, and a record, have at most 21/32 of the limit, and results at most 7/8.
+    /// The arguments of one call, a record, and the results of one call each have at most 7/16 of the limit. Results never wait for
+    /// arguments, so that calls do not wait for one another.
     ///
     /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
     /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, the first 16 KiB of longer ones, nor

@@ -245,7 +245,7 @@ impl Context {
     /// [`HandlerError::Unavailable`].
     ///
     /// # Errors
-    /// Fails if `bytes` exceed seven eighths of the limit, or if the connection is closed.
+    /// Fails if `bytes` exceed 7/16 of the limit, or if the connection is closed.
     pub async fn reserve_results(&self, bytes: u64) -> Result<(), HandlerError> {
         let Some(account) = &self.connection.back.connection.engine.budget else { return Ok(()) };
         let turn = account.take_results(bytes).map_err(|most| {

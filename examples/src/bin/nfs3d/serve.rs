@@ -133,8 +133,7 @@ fn open(cli: &Cli) -> anyhow::Result<Export> {
     }
     let export = Export::open(&root, &secret, identities);
     let export = export.with_context(|| format!("cannot export {}", root.display()))?;
-    // The data of a call must fit into the memory beside that of another one.
-    let export = export.with_max_transfer(cli.connections.max_memory() / 2);
+    let export = export.with_max_transfer(cli.connections.max_data());
     Ok(export.with_flavors(cli.sec.sec.clone().unwrap_or_default()))
 }
 

@@ -50,7 +50,7 @@ async fn settings() {
         let server = server.bind().await.unwrap();
         let shared = &server.handle().0;
         let connection = &shared.callbacks.connection;
-        let share = shared.budget.max_arguments();
+        let share = shared.budget.max_of_call();
         assert!(share < 1 << 20 && share > 1 << 10);
         let expected = if is_less { share } else { bytes };
         assert_eq!((connection.engine.max_fetched, connection.stream.max_record), (expected, expected));

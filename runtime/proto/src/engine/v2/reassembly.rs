@@ -217,7 +217,7 @@ mod tests {
     /// is dropped.
     #[test]
     fn long_sequences_count_against_the_shared_memory() {
-        let budget = MemoryBudget::new(200_000);
+        let budget = MemoryBudget::new(300_000);
         let config = EngineConfig { budget: Some(budget.account(1)), ..EngineConfig::default() };
         let shared = EngineShared::new(config, ConnectionRules::without_header(Role::Server));
         let mut reassembly = Reassembly::default();
@@ -251,7 +251,7 @@ mod tests {
     /// A local call waits for its reply, and may hold the memory that the reply needs. The reply gets it in any case.
     #[test]
     fn replies_need_no_free_memory() {
-        let budget = MemoryBudget::new(200_000);
+        let budget = MemoryBudget::new(300_000);
         let config = EngineConfig { budget: Some(budget.account(1)), ..EngineConfig::default() };
         let shared = EngineShared::new(config, ConnectionRules::without_header(Role::Client));
         let _others = MemoryShare::of(Some(budget.account(2))).overcommit(200_000);

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, task::Waker};
 
 use super::{
-    state::{self, BudgetState, BudgetWakers, MemoryUse},
+    state::{self, BudgetState, BudgetWakers},
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering::Relaxed, PoisonError},
 };
 
@@ -30,16 +30,10 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// Returns the most that one call may take for its arguments, in bytes.
+    /// Returns the most that one call may take for its arguments, and again for its results, in bytes.
     #[doc(hidden)]
-    pub fn max_arguments(&self) -> u64 {
-        state::most(self.limit, MemoryUse::Arguments)
-    }
-
-    /// Returns the most that one call may take for its results, in bytes.
-    #[doc(hidden)]
-    pub fn max_results(&self) -> u64 {
-        state::most(self.limit, MemoryUse::Results)
+    pub fn max_of_call(&self) -> u64 {
+        state::most_of_call(self.limit)
     }
 
     /// Returns the memory currently held, in bytes.

@@ -2,7 +2,7 @@
 //!
 //! | part of the limit | who takes it |
 //! | --- | --- |
-//! | the main part, seven eighths | everybody. Arguments take at most three quarters of it, so that results never wait for arguments alone |
+//! | the main part, seven eighths | everybody. Arguments take at most half of it, and so do the results of one call |
 //! | the part for small amounts, one eighth | hosts and connections that hold little of it, while others wait for the main part |
 //!
 //! While nobody waits, a host takes memory of the main part until it holds three times what it leaves free, and so does a connection in
@@ -10,6 +10,9 @@
 //! connections of a host. Only a host that holds nothing, or less than an equal share, has a turn; then memory is kept for it until there is
 //! enough. The rest of the memory goes to the others by the first rule. What is held for arguments and for results counts separately in
 //! these rules.
+//!
+//! Results never wait for arguments, because a call with arguments may itself wait: for its results, or for a handler that waits for
+//! results. Calls would wait for one another for ever. The results of one call therefore fit into what arguments leave.
 //!
 //! | file | contents |
 //! | --- | --- |

@@ -51,14 +51,13 @@ impl MemoryAccount {
         &self.0.budget
     }
 
-    /// Takes `bytes` for the results of a call. Memory for results of one call, up to a quarter of the limit's main part, never waits
-    /// for arguments alone.
+    /// Takes `bytes` for the results of a call, at most [`MemoryBudget::max_of_call`]. They wait for other results only.
     ///
     /// # Errors
-    /// Fails if the budget can never have that much. The error is the most that it can have, in bytes.
+    /// Fails if `bytes` are more. The error is the most that a call can have, in bytes.
     #[doc(hidden)]
     pub fn take_results(&self, bytes: u64) -> Result<MemoryTurn, u64> {
-        let most = self.budget().max_results();
+        let most = self.budget().max_of_call();
         if bytes > most {
             return Err(most);
         }
@@ -236,13 +235,13 @@ impl MemoryShare {
         self.account.is_some()
     }
 
-    /// Takes `bytes`, at most [`MemoryBudget::max_arguments`]. If they are not available, the connection waits for them, and calls this
+    /// Takes `bytes`, at most [`MemoryBudget::max_of_call`]. If they are not available, the connection waits for them, and calls this
     /// again with the same amount once it [is called](Self::is_called).
     #[doc(hidden)]
     pub fn take(&mut self, bytes: u64) -> Option<BudgetCharge> {
         let Some(account) = self.account.clone() else { return Some(BudgetCharge::default()) };
         // A larger amount would wait for ever.
-        let bytes = bytes.min(account.budget().max_arguments());
+        let bytes = bytes.min(account.budget().max_of_call());
         if self.waiter.as_ref().is_some_and(|waiter| waiter.bytes != bytes) {
             self.stop_waiting();
         }

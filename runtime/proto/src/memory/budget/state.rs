@@ -177,13 +177,17 @@ fn small_part(limit: u64) -> u64 {
     limit / 8
 }
 
-/// Returns the most that `usage` may take of the main part of a budget with this limit, in bytes.
-pub(super) fn most(limit: u64, usage: MemoryUse) -> u64 {
-    let main = limit - small_part(limit);
+/// Returns the most that `usage` of all calls may take of the main part of a budget with this limit, in bytes.
+fn most(limit: u64, usage: MemoryUse) -> u64 {
     match usage {
-        MemoryUse::Arguments => main - main / 4,
-        MemoryUse::Results => main,
+        MemoryUse::Arguments => most_of_call(limit),
+        MemoryUse::Results => limit - small_part(limit),
     }
+}
+
+/// Returns the most that the arguments or the results of one call may take of a budget with this limit, in bytes.
+pub(super) fn most_of_call(limit: u64) -> u64 {
+    (limit - small_part(limit)) / 2
 }
 
 /// Returns how much a holder of `held` bytes may take of `free` bytes, so that it holds at most `ratio` times what it leaves.
@@ -250,9 +254,11 @@ impl BudgetState {
         most(self.limit, usage).saturating_sub(self.held.of(usage))
     }
 
-    /// Returns what is free of the main part, in bytes.
+    /// Returns what is free of the main part, in bytes. Arguments beyond their half do not count, because results must not wait for
+    /// them.
     fn free(&self) -> u64 {
-        most(self.limit, MemoryUse::Results).saturating_sub(self.held.all_main())
+        let arguments = self.held.arguments.min(most(self.limit, MemoryUse::Arguments));
+        self.left(MemoryUse::Results).saturating_sub(arguments)
     }
 
     /// Returns `true` if a connection may take `bytes` of the main part before those who wait.

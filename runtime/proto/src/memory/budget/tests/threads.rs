@@ -75,6 +75,11 @@ fn takes_results(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> JoinHand
     })
 }
 
+/// Holds `bytes` for results of `host`.
+fn hold_results(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> BudgetCharge {
+    block_on(budget.account(host).take_results(bytes).unwrap())
+}
+
 /// A call of `host` is cancelled after it was polled up to `polls` times.
 fn gives_up(budget: &Arc<MemoryBudget>, host: u128, bytes: u64, polls: usize) -> JoinHandle<()> {
     let mut turn = budget.account(host).take_results(bytes).unwrap();
@@ -102,8 +107,8 @@ fn every_waiter_gets_memory() {
         let budget = MemoryBudget::new(LIMIT);
         let threads = [
             takes_arguments(&budget, 1, &[500, 400]),
-            takes_results(&budget, 2, 600),
-            gives_up(&budget, 1, 650, 2),
+            takes_results(&budget, 2, 500),
+            gives_up(&budget, 1, 525, 2),
             disconnects(&budget, 3, 520),
         ];
         end(&budget, threads);
@@ -119,7 +124,7 @@ fn the_connections_of_a_host_take_turns() {
             takes_arguments(&budget, 1, &[300]),
             takes_arguments(&budget, 1, &[400]),
             takes_results(&budget, 1, 500),
-            gives_up(&budget, 1, 700, 1),
+            gives_up(&budget, 1, 525, 1),
         ];
         end(&budget, threads);
     });
@@ -130,10 +135,9 @@ fn the_connections_of_a_host_take_turns() {
 fn returned_memory_reaches_a_new_waiter() {
     check(|| {
         let budget = MemoryBudget::new(LIMIT);
-        let mut share = MemoryShare::of(Some(budget.account(1)));
-        let held = share.take(500).unwrap();
+        let held = [hold_results(&budget, 1, 525), hold_results(&budget, 3, 300)];
         let returning = thread::spawn(move || drop(held));
-        end(&budget, [returning, takes_results(&budget, 2, 600)]);
+        end(&budget, [returning, takes_results(&budget, 2, 500)]);
     });
 }
 
@@ -142,9 +146,8 @@ fn returned_memory_reaches_a_new_waiter() {
 fn a_cancelled_call_lets_others_pass() {
     check(|| {
         let budget = MemoryBudget::new(LIMIT);
-        let mut share = MemoryShare::of(Some(budget.account(9)));
-        let held = share.take(300).unwrap();
-        let threads = [gives_up(&budget, 1, 600, 1), takes_results(&budget, 2, 200)];
+        let held = [hold_results(&budget, 9, 525), hold_results(&budget, 8, 100)];
+        let threads = [gives_up(&budget, 1, 500, 1), takes_results(&budget, 2, 200)];
         // Neither depends on this amount, which is returned only then.
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         drop(held);
