@@ -291,18 +291,18 @@ async fn handlers_do_not_wait_for_memory_without_end() {
     let mut calls = Reserving::new(1 << 20, 0);
     calls.served.call(null(1)).unwrap();
     let error = calls.take_outcome().unwrap().unwrap_err();
-    assert!(error.contains("results of 1048576 bytes exceed the 917504"), "{error}");
+    assert!(error.contains("results of 1048576 bytes exceed the 458752"), "{error}");
     assert_eq!(calls.budget.held(), 0);
 
-    let mut calls = Reserving::new(700_000, 0);
-    let other = calls.budget.account(2);
-    let held = other.take_results(700_000).unwrap().await;
+    let mut calls = Reserving::new(450_000, 0);
+    let (one, two) = (calls.budget.account(2), calls.budget.account(3));
+    let held = (one.take_results(450_000).unwrap().await, two.take_results(450_000).unwrap().await);
     assert!(calls.served.call(null(1)).is_none());
     settle().await;
-    assert_eq!((calls.take_outcome(), calls.budget.held()), (None, 700_000));
+    assert_eq!((calls.take_outcome(), calls.budget.held()), (None, 900_000));
     calls.served.port.close(&lost());
     settle().await;
-    assert_eq!((calls.take_outcome(), calls.budget.held()), (Some(Err("Unavailable".to_owned())), 700_000));
+    assert_eq!((calls.take_outcome(), calls.budget.held()), (Some(Err("Unavailable".to_owned())), 900_000));
     drop(held);
     assert_eq!(calls.budget.held(), 0);
 }

@@ -151,6 +151,17 @@ impl RecordAssembler {
         Some(head)
     }
 
+    /// Returns the first eight bytes of the record in progress, once they have arrived, if its marker has been consumed.
+    pub(super) fn begin(&self) -> Option<[u8; 8]> {
+        let _marked = self.fragment?;
+        let mut bytes = self.record.iter().chain(&self.input).copied();
+        let mut begin = [0; 8];
+        for byte in &mut begin {
+            *byte = bytes.next()?;
+        }
+        Some(begin)
+    }
+
     /// Skips the record in progress: drops what has arrived and what follows. No limit applies to a skipped record, because
     /// it takes no memory.
     pub(super) fn skip(&mut self) {

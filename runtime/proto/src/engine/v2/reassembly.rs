@@ -85,13 +85,13 @@ impl Reassembly {
     }
 
     /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `max` limits the total in
-    /// bytes.
+    /// bytes. Up to `awaited` bytes of it do not wait for memory, because the reply to a local call has that length.
     // RPC-over-RDMA v2 §7.1.3: every message with the XID of a broken sequence is discarded.
     pub(super) fn take(
         &mut self,
         prefix: &HeaderPrefix,
         payload: MessageBuf,
-        max: u64,
+        (max, awaited): (u64, u64),
         shared: &EngineShared,
     ) -> ReassemblyStep {
         let (key, more) = (prefix.key(), prefix.has_more());
@@ -118,7 +118,7 @@ impl Reassembly {
             return self.break_sequence(prefix, MessageFault::SequenceTooLong { max });
         }
         // RPC-over-RDMA v2 §7.4.1: the rest of the call is discarded, too.
-        if !partial.charge(payload.len(), shared) {
+        if !partial.charge(payload.len(), awaited, shared) {
             return self.break_sequence(prefix, MessageFault::NoMemory);
         }
         append(&mut partial.payload, &payload, &shared.config.pool);
@@ -161,13 +161,13 @@ impl Reassembly {
 
 impl PartialSequence {
     /// Charges memory for `more` bytes. Returns `true` if it is available.
-    fn charge(&mut self, more: usize, shared: &EngineShared) -> bool {
+    fn charge(&mut self, more: usize, awaited: u64, shared: &EngineShared) -> bool {
         let len = (self.payload.len() + more) as u64;
         let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.bytes());
         let charge = match missing {
             0 => Some(BudgetCharge::default()),
             // A local call waits for this reply, and may hold the memory needed.
-            _ if self.response => Some(shared.memory.overcommit(missing)),
+            _ if len <= awaited => Some(shared.memory.overcommit(missing)),
             _ => shared.memory.take_now(missing),
         };
         charge.map(|charge| self.charge.absorb(charge)).is_some()
@@ -221,7 +221,7 @@ mod tests {
         let config = EngineConfig { budget: Some(budget.account(1)), ..EngineConfig::default() };
         let shared = EngineShared::new(config, ConnectionRules::without_header(Role::Server));
         let mut reassembly = Reassembly::default();
-        let mut take = |xid, flags| reassembly.take(&prefix(xid, flags), part(&shared), u64::MAX, &shared);
+        let mut take = |xid, flags| reassembly.take(&prefix(xid, flags), part(&shared), (u64::MAX, 0), &shared);
         for held in [0, 0, 90_000 - 65_536, 120_000 - 65_536] {
             assert!(matches!(take(1, RDMA2_F_MORE), ReassemblyStep::More));
             assert_eq!(budget.held(), held);
@@ -256,9 +256,16 @@ mod tests {
         let shared = EngineShared::new(config, ConnectionRules::without_header(Role::Client));
         let _others = MemoryShare::of(Some(budget.account(2))).overcommit(200_000);
         let mut reassembly = Reassembly::default();
-        for (flags, is_accepted) in [(RDMA2_F_RESPONSE, true), (0, false)] {
+        // The third part exceeds what is always accepted.
+        let whole = 3 * PART as u64;
+        for (awaited, is_accepted) in [(whole, true), (whole - 1, false), (0, false)] {
             let mut steps = (0..3).map(|_| {
-                let step = reassembly.take(&prefix(1, flags | RDMA2_F_MORE), part(&shared), u64::MAX, &shared);
+                let step = reassembly.take(
+                    &prefix(1, RDMA2_F_RESPONSE | RDMA2_F_MORE),
+                    part(&shared),
+                    (u64::MAX, awaited),
+                    &shared,
+                );
                 matches!(step, ReassemblyStep::More)
             });
             assert_eq!(steps.all(|is_more| is_more), is_accepted);
@@ -272,7 +279,7 @@ mod tests {
         let shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Client));
         for (max, fits) in [(2 * PART as u64, true), (2 * PART as u64 - 1, false)] {
             let mut reassembly = Reassembly::default();
-            let mut take = |flags| reassembly.take(&prefix(1, flags), part(&shared), max, &shared);
+            let mut take = |flags| reassembly.take(&prefix(1, flags), part(&shared), (max, 0), &shared);
             assert!(matches!(take(RDMA2_F_MORE), ReassemblyStep::More));
             match take(0) {
                 ReassemblyStep::Whole(whole, true) => assert!(fits && whole.iter().all(|&byte| byte == 7)),

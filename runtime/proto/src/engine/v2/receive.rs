@@ -21,6 +21,7 @@ use crate::{
             message::{CALL, message_type},
         },
         core::connection_core::ConnectionCore,
+        requester::call::LocalCall,
         responder::{
             arrivals::{CallRejection, always_accepted},
             served::ArrivingCall,
@@ -158,7 +159,7 @@ impl WireV2 {
         if self.handshake.peer_finished() {
             return refuse(prefix, TransportError::HeaderType, "RDMA2_CONNPROP after the last one", core);
         }
-        let body = match self.reassembly.take(prefix, body, handshake::MAX_LEN, &core.shared) {
+        let body = match self.reassembly.take(prefix, body, (handshake::MAX_LEN, 0), &core.shared) {
             ReassemblyStep::Whole(body, _) => body,
             step => return handle_incomplete(prefix, step, core),
         };
@@ -214,7 +215,12 @@ impl WireV2 {
                 let config = &core.shared.config;
                 // The memory that calls hold is bounded, whatever their format.
                 let room = config.max_fetched.saturating_sub(core.served.fetched()).max(always_accepted(config));
-                let max = if prefix.is_response() { config.max_call_len } else { config.max_call_len.min(room) };
+                let max = if prefix.is_response() {
+                    let call = core.calls.by_xid(prefix.xid).and_then(|slot| core.calls.get(slot));
+                    (config.max_call_len, call.map_or(0, LocalCall::longest_reply))
+                } else {
+                    (config.max_call_len.min(room), 0)
+                };
                 match self.reassembly.take(prefix, message, max, &core.shared) {
                     ReassemblyStep::Whole(message, continued) => Some((message, continued)),
                     step => return handle_incomplete(prefix, step, core),
@@ -222,7 +228,7 @@ impl WireV2 {
             }
             // RPC-over-RDMA v2 §7.2, §6.3.2: without chunks it is a grant of credits, but only with XID 0.
             _ if lists.is_empty() => return self.bad_xdr(prefix, MessageFault::MessageWithoutChunks, core),
-            _ => match self.reassembly.take(prefix, message, 0, &core.shared) {
+            _ => match self.reassembly.take(prefix, message, (0, 0), &core.shared) {
                 ReassemblyStep::Whole(_, _) => None,
                 step => return handle_incomplete(prefix, step, core),
             },

@@ -33,18 +33,18 @@ impl StreamConnection {
     ///
     /// The engine stops reading while too many calls of the peer are unanswered, or while the server has no memory for the
     /// next one. The stream's flow control then holds the peer back. While a local call waits for its reply, the engine reads
-    /// on and parks the calls that arrive before it, as long as there is room: the unanswered calls may depend on that reply.
+    /// on and parks the calls that arrive before it, as long as there is memory: the unanswered calls may depend on that reply.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self.state {
             ConnectionState::Open => {
                 let room = if self.calls.in_flight() == 0 {
-                    !self.shared.memory.waits() && self.parked.is_empty() && self.held.len() < self.max_held.max(1)
+                    self.parked.is_empty() && self.held.len() < self.max_held.max(1)
                 } else {
                     self.parked.len() < MAX_PARKED
                 };
                 let has_memory = self.held_bytes < self.shared.config.max_fetched || self.held.len() == 0;
-                self.shared.fault.is_none() && room && has_memory
+                self.shared.fault.is_none() && room && has_memory && !self.shared.memory.waits()
             }
             // Read until the peer closes its side.
             ConnectionState::Closing(_) | ConnectionState::Disconnecting(_) => true,
@@ -157,13 +157,24 @@ impl StreamConnection {
         if self.shared.memory.is_limited() && self.input.in_progress().unwrap_or(0) < bytes.min(PROVEN) {
             return Ok(true);
         }
-        if self.calls.in_flight() > 0 {
-            // The reply that a local call waits for may be behind this record.
+        if self.is_awaited(bytes) {
             self.shared.memory.stop_waiting();
             self.arriving = self.shared.memory.overcommit(bytes);
             return Ok(true);
         }
         Ok(self.shared.memory.take(bytes).map(|charge| self.arriving = charge).is_some())
+    }
+
+    /// Returns `true` if the record in progress is the reply to a local call, which may hold the memory that the reply needs. A reply
+    /// beyond what the call has provided for waits for memory, and so do calls of the peer, although a reply may be behind them:
+    /// otherwise, peers that do not answer would take memory without limit.
+    fn is_awaited(&self, bytes: u64) -> bool {
+        if self.calls.in_flight() == 0 {
+            return false;
+        }
+        let Some([xid, REPLY]) = self.input.begin().and_then(|begin| peek_words(&begin)) else { return false };
+        let call = self.calls.by_xid(xid).and_then(|slot| self.calls.get(slot));
+        call.is_some_and(|call| bytes <= call.longest_reply())
     }
 
     /// Stops waiting for memory and releases the charge of the record in progress.

@@ -51,11 +51,11 @@ fn ended_connections_hold_no_memory() {
         client.start_call(simple(None));
         drain(&mut client, Instant::now(), usize::MAX);
         let now = Instant::now();
-        feed(&mut client, &[record(1, 20_000), record(2, 20_000), record(3, 20_000)[..10_000].to_vec()].concat());
+        feed(&mut client, &[record(1, 9_000), record(2, 9_000), record(3, 9_000)[..8_500].to_vec()].concat());
         let first = arrived(&mut client);
         client.reply(first.0, OutgoingReply { message: message(&[1, 1, 1]), reduced: ChunkItems::new() });
         client.poll_work(&mut (), now);
-        assert_eq!((budget.held(), client.has_output(), client.is_receiving()), (40_000, true, true));
+        assert_eq!((budget.held(), client.has_output(), client.is_receiving()), (18_000, true, true));
         end(&mut client);
         assert!(n == 0 || !client.is_receiving());
         client.receive(&[0; 4]);
@@ -136,14 +136,19 @@ fn records_and_memory() {
     feed(&mut server, &record(2, SMALL + 1));
     assert!(server.poll_event().is_none() && budget.waiting() == 1);
     server.handle_records(8);
-    // A local call may depend on what follows.
+    // The record waits although the reply to a local call may follow it.
     server.start_call(simple(None));
+    server.poll_work(&mut (), Instant::now());
+    assert!(!server.wants_input() && !server.has_input());
+    server.handle_records(8);
+    assert_eq!((budget.waiting(), budget.held()), (1, 100_000));
+    drop(others);
     server.poll_work(&mut (), Instant::now());
     assert!(server.wants_input() && server.has_input());
     server.handle_records(8);
-    assert_eq!((budget.waiting(), budget.held()), (0, 100_000 + SMALL as u64 + 1));
+    assert_eq!((budget.waiting(), budget.held()), (0, SMALL as u64 + 1));
     assert_eq!(arrived(&mut server).1, 2);
-    drop((others, server));
+    drop(server);
 
     let mut server = limited(&budget, Role::Server);
     let long = [&20_000_u32.to_be_bytes()[..], &[0, 0, 0, 3], &[0; 19_996], &0x8000_0004_u32.to_be_bytes()].concat();
@@ -153,6 +158,30 @@ fn records_and_memory() {
     feed(&mut server, &[1; 4]);
     assert_eq!((budget.held(), server.has_input()), (20_004, false));
     assert_eq!(arrived(&mut server).1, 3);
+}
+
+/// A reply that a local call waits for needs no free memory, up to the length for which the call has provided.
+#[test]
+fn awaited_replies_need_no_free_memory() {
+    let (inline, result) = (9_000, 1_002);
+    // Together with a result of 1,002 bytes and its padding.
+    for (xid, len, is_awaited) in [(u32::MAX - 1, 10_004, true), (u32::MAX - 1, 10_008, false), (7, 10_004, false)] {
+        let (budget, _others) = exhausted();
+        let mut server = limited(&budget, Role::Server);
+        let mut call = simple(None);
+        call.reply.max_inline = inline;
+        call.reply.chunks = [ResultChunk { max_len: result, landing: None }].into_iter().collect();
+        let id = server.start_call(call);
+        drain(&mut server, Instant::now(), usize::MAX);
+        let mut reply = record(xid, len);
+        reply[11] = 1;
+        feed(&mut server, &reply);
+        assert_eq!(budget.waiting(), usize::from(!is_awaited), "{xid:#x} {len}");
+        match server.poll_event() {
+            Some(EngineEvent::CallFinished { id: finished, .. }) => assert!(is_awaited && finished == id),
+            other => assert!(!is_awaited && other.is_none(), "{other:?}"),
+        }
+    }
 }
 
 /// Input is handled record by record, and none is left over.
