@@ -18,6 +18,10 @@ use crate::{
 
 /// Maximum number of calls of one client that start while the first call of another client waits and may start.
 const MAX_PASSED: u32 = 3;
+/// The flavor of calls with protected bodies (RFC 2203 §4).
+const RPCSEC_GSS: u32 = 6;
+/// Longest body that is opened in the task of its call, in bytes.
+const MAX_SMALL_BODY: usize = 4096;
 
 /// The calls of a client that have arrived and have not started.
 #[derive(Debug, Default)]
@@ -116,8 +120,10 @@ impl<A: Authenticator> Authenticator for NotingAuthenticator<A> {
     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
         let (header, from) = (call.header, call.peer_addr);
         let decision = self.inner.authenticate(call);
-        // Limits do not apply to NULL. An addition waits for the store of replies before it waits for a handler.
-        let is_queued = header.program == PROGRAM && !matches!(header.procedure, 0 | Add::NUMBER);
+        // Limits do not apply to NULL. An addition waits for the store of replies before it waits for a handler, and a call with a
+        // large protected body for another thread, which opens it.
+        let is_large = header.credential.flavor == RPCSEC_GSS && call.arguments.len() > MAX_SMALL_BODY;
+        let is_queued = header.program == PROGRAM && !matches!(header.procedure, 0 | Add::NUMBER) && !is_large;
         let (queues, xid) = (self.queues.clone(), header.xid);
         decision.filter(move |_| {
             queues.accept(from, xid, is_queued);

@@ -35,7 +35,7 @@ struct Cli {
     /// Threads, each of which plays a seed at a time
     #[arg(long, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
     jobs: usize,
-    /// Print the plan and the events of each run
+    /// Print the plan and the events of each run, and its traces between them if RUST_LOG names some
     #[arg(long)]
     history: bool,
     /// Remove clients, faults and calls from the first run that fails, as long as it fails, and print what is left
@@ -124,6 +124,14 @@ impl Totals {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.history {
+        // What clients and servers trace themselves, if RUST_LOG asks for it. Its time would be that of the machine.
+        tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .without_time()
+            .with_writer(std::io::stdout)
+            .init();
+    }
     let start = Instant::now();
     let end = cli.seconds.map(|seconds| start + Duration::from_secs(seconds));
     let (next, totals) = (AtomicU64::new(cli.seed), Mutex::new(Totals::default()));

@@ -214,7 +214,13 @@ impl LocalCalls {
     #[inline]
     pub(in crate::engine) fn kept_credits(&self, granted: usize, shared: &EngineShared) -> usize {
         let keeps = shared.config.keeps_credit && granted >= MIN_GRANT_TO_KEEP;
-        usize::from(keeps && (self.urgent.is_none() || self.queue.front().copied() != self.urgent))
+        usize::from(keeps && !self.is_next_urgent())
+    }
+
+    /// Returns `true` if the next call to send is urgent.
+    #[inline]
+    pub(in crate::engine) fn is_next_urgent(&self) -> bool {
+        self.urgent.is_some() && self.queue.front().copied() == self.urgent
     }
 
     /// Returns the slot of the next call to send. Fails calls whose deadline has passed.

@@ -246,15 +246,16 @@ fn server_stops_reading_at_its_credits() {
     let timeout = Duration::from_secs(1);
     let mut server = engine(Role::Server, |config, stream| (config.credits, stream.record_timeout) = (2, timeout));
     let mut client = engine(Role::Client, |_, _| {});
-    for _ in 0..3 {
+    for _ in 0..4 {
         client.start_call(simple(None));
     }
     let bytes = drain(&mut client, now, usize::MAX);
     let (most, rest) = bytes.split_at(bytes.len() - 1);
     feed(&mut server, most);
     let (first, _second) = (arrived(&mut server), arrived(&mut server));
+    // The third was read because it could have been a probe.
     assert!(!server.wants_input() && server.poll_event().is_none());
-    // The timeout of the third record does not run while the server does not read.
+    // The timeout of the fourth record does not run while the server does not read.
     server.poll_work(&mut (), now);
     server.handle_timeout(now + 10 * timeout);
     assert_eq!(server.close_reason(), None);
@@ -263,14 +264,38 @@ fn server_stops_reading_at_its_credits() {
     let now = now + 10 * timeout;
     drain(&mut server, now, usize::MAX);
     assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
+    arrived(&mut server);
     server.handle_records(8);
     server.poll_work(&mut (), now);
     assert_eq!(server.poll_timeout(), Some(now + timeout));
     feed(&mut server, rest);
-    arrived(&mut server);
+    assert!(server.poll_event().is_none());
     server.poll_work(&mut (), now);
     server.handle_timeout(now + timeout);
     assert_eq!(server.close_reason(), None, "the record was complete in time");
+}
+
+/// A server at its limit of calls delivers one more if it is a NULL call, with which a client asks whether the server is alive.
+#[test]
+fn probes_do_not_wait_for_calls() {
+    let record = |xid: u8, procedure: u8| {
+        let words = [[0x80, 0, 0, 24], [0, 0, 0, xid], [0; 4], [0, 0, 0, 2], [0, 0, 0, 9], [0, 0, 0, 1]];
+        [words.concat(), vec![0, 0, 0, procedure]].concat()
+    };
+    for (second, is_delivered) in [(0, true), (1, false)] {
+        let mut server = engine(Role::Server, |config, _| config.credits = 1);
+        feed(&mut server, &[record(1, 1), record(2, second), record(3, 0)].concat());
+        let first = arrived(&mut server);
+        if is_delivered {
+            assert_eq!(arrived(&mut server).1, 2);
+        }
+        assert!(server.poll_event().is_none(), "{second}");
+        reply(&mut server, first);
+        drain(&mut server, Instant::now(), usize::MAX);
+        assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { .. })));
+        server.handle_records(8);
+        assert_eq!(arrived(&mut server).1, if is_delivered { 3 } else { 2 });
+    }
 }
 
 #[test]
@@ -397,17 +422,17 @@ fn reply_behind_calls_is_read() {
     let now = Instant::now();
     let mut server = engine(Role::Server, |config, _| (config.credits, config.reverse_credits) = (1, 1));
     let mut client = engine(Role::Client, |_, _| {});
-    for _ in 0..3 {
+    for _ in 0..4 {
         client.start_call(simple(None));
     }
     let calls = drain(&mut client, now, usize::MAX);
-    feed(&mut server, &calls[..16]);
+    feed(&mut server, &calls[..32]);
     let first = arrived(&mut server);
     assert!(!server.wants_input());
     let callback = server.start_call(simple(None));
     feed(&mut client, &drain(&mut server, now, usize::MAX));
     assert!(server.wants_input());
-    feed(&mut server, &calls[16..]);
+    feed(&mut server, &calls[32..]);
     assert!(server.poll_event().is_none(), "the calls are parked: only one may be unanswered");
     let arrived_there = arrived(&mut client);
     reply(&mut client, arrived_there);
@@ -416,7 +441,7 @@ fn reply_behind_calls_is_read() {
     assert!(!server.wants_input());
     // Parked calls are delivered in order.
     let mut next = first;
-    for xid in [u32::MAX, 0] {
+    for xid in [u32::MAX, 0, 1] {
         reply(&mut server, next);
         drain(&mut server, now, usize::MAX);
         assert!(matches!(server.poll_event(), Some(EngineEvent::ReplySent { delivered: true, .. })));
@@ -426,7 +451,7 @@ fn reply_behind_calls_is_read() {
     reply(&mut server, next);
     drain(&mut server, now, usize::MAX);
     assert!(server.wants_input());
-    assert_eq!(server.counters().calls_received, 3);
+    assert_eq!(server.counters().calls_received, 4);
 }
 
 /// Without the reverse direction a client discards calls, and calls of the server fail.

@@ -2,7 +2,7 @@
 //!
 //! | part of the limit | who takes it |
 //! | --- | --- |
-//! | the main part, seven eighths | everybody. Arguments take at most half of it, and so do the results of one call |
+//! | the main part, seven eighths | everybody. Arguments take at most half of it, and so do the results of one call. Results of all calls take the other half, or all of it while no arguments wait |
 //! | the part for small amounts, one eighth | hosts and connections that hold little of it, while others wait for the main part |
 //!
 //! While nobody waits, a host takes memory of the main part until it holds three times what it leaves free, and so does a connection in

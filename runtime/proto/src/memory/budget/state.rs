@@ -27,6 +27,39 @@ pub(super) enum MemoryUse {
     Results,
 }
 
+/// A queue for each use, so that results wait behind results only.
+#[derive(Debug)]
+struct UseQueues<T> {
+    arguments: VecDeque<T>,
+    results: VecDeque<T>,
+}
+
+impl<T> Default for UseQueues<T> {
+    fn default() -> Self {
+        Self { arguments: VecDeque::new(), results: VecDeque::new() }
+    }
+}
+
+impl<T> UseQueues<T> {
+    fn is_empty(&self) -> bool {
+        self.arguments.is_empty() && self.results.is_empty()
+    }
+
+    fn of(&self, usage: MemoryUse) -> &VecDeque<T> {
+        match usage {
+            MemoryUse::Arguments => &self.arguments,
+            MemoryUse::Results => &self.results,
+        }
+    }
+
+    fn of_mut(&mut self, usage: MemoryUse) -> &mut VecDeque<T> {
+        match usage {
+            MemoryUse::Arguments => &mut self.arguments,
+            MemoryUse::Results => &mut self.results,
+        }
+    }
+}
+
 /// Memory taken from the parts of a budget, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BudgetParts {
@@ -130,7 +163,7 @@ impl BudgetWaiter {
 #[derive(Debug, Default)]
 struct ConnectionUse {
     held: BudgetParts,
-    waiters: VecDeque<Arc<BudgetWaiter>>,
+    waiters: UseQueues<Arc<BudgetWaiter>>,
 }
 
 #[derive(Debug, Default)]
@@ -138,7 +171,7 @@ struct HostUse {
     held: BudgetParts,
     connections: BTreeMap<u64, ConnectionUse>,
     /// The connections with waiters. The first one is next.
-    turns: VecDeque<u64>,
+    turns: UseQueues<u64>,
 }
 
 impl HostUse {
@@ -146,14 +179,15 @@ impl HostUse {
         self.held.all_main() > 0 || !self.turns.is_empty()
     }
 
-    /// Returns the connection whose turn it is: the next one that holds nothing for the same use, or else the next one.
-    fn next(&self) -> Option<(u64, &ConnectionUse, &BudgetWaiter)> {
-        let ids = self.turns.iter().take(MAX_LOOKS).copied();
+    /// Returns the connection whose turn it is, and the bytes that it waits for: the next one that holds nothing for the same use, or
+    /// else the next one.
+    fn next(&self, usage: MemoryUse) -> Option<(u64, &ConnectionUse, u64)> {
+        let ids = self.turns.of(usage).iter().take(MAX_LOOKS).copied();
         let mut all = ids.filter_map(|id| {
             let connection = self.connections.get(&id)?;
-            Some((id, connection, &**connection.waiters.front()?))
+            Some((id, connection, connection.waiters.of(usage).front()?.bytes))
         });
-        let quiet = all.clone().find(|(_, connection, waiter)| connection.held.of(waiter.usage) == 0);
+        let quiet = all.clone().find(|(_, connection, _)| connection.held.of(usage) == 0);
         quiet.or_else(|| all.next())
     }
 }
@@ -165,7 +199,7 @@ pub(super) struct BudgetState {
     held: BudgetParts,
     hosts: HashMap<u128, HostUse>,
     /// The hosts with waiters. The first one is next.
-    turns: VecDeque<u128>,
+    turns: UseQueues<u128>,
     /// Number of hosts that hold memory of the main part or wait for it.
     active: u64,
     waiting: usize,
@@ -177,17 +211,14 @@ fn small_part(limit: u64) -> u64 {
     limit / 8
 }
 
-/// Returns the most that `usage` of all calls may take of the main part of a budget with this limit, in bytes.
-fn most(limit: u64, usage: MemoryUse) -> u64 {
-    match usage {
-        MemoryUse::Arguments => most_of_call(limit),
-        MemoryUse::Results => limit - small_part(limit),
-    }
+/// Returns the main part of a budget with this limit, in bytes.
+fn main_part(limit: u64) -> u64 {
+    limit - small_part(limit)
 }
 
-/// Returns the most that the arguments or the results of one call may take of a budget with this limit, in bytes.
+/// Returns the most that the arguments or the results of one call may take of a budget with this limit, in bytes: half of the main part.
 pub(super) fn most_of_call(limit: u64) -> u64 {
-    (limit - small_part(limit)) / 2
+    main_part(limit) / 2
 }
 
 /// Returns how much a holder of `held` bytes may take of `free` bytes, so that it holds at most `ratio` times what it leaves.
@@ -201,7 +232,7 @@ impl BudgetState {
             limit,
             held: BudgetParts::default(),
             hosts: HashMap::new(),
-            turns: VecDeque::new(),
+            turns: UseQueues::default(),
             active: 0,
             waiting: 0,
             next_connection: 0,
@@ -249,22 +280,26 @@ impl BudgetState {
         Some(result)
     }
 
-    /// Returns how much more `usage` may take of the main part, whether or not it is free, in bytes.
-    fn left(&self, usage: MemoryUse) -> u64 {
-        most(self.limit, usage).saturating_sub(self.held.of(usage))
+    /// Returns the most that `usage` of all calls may take of the main part now, in bytes. Results have the half of arguments, too,
+    /// while no arguments wait.
+    fn most(&self, usage: MemoryUse) -> u64 {
+        match usage {
+            MemoryUse::Results if self.turns.arguments.is_empty() => main_part(self.limit),
+            _ => most_of_call(self.limit),
+        }
     }
 
-    /// Returns what is free of the main part, in bytes. Arguments beyond their half do not count, because results must not wait for
-    /// them.
-    fn free(&self) -> u64 {
-        let arguments = self.held.arguments.min(most(self.limit, MemoryUse::Arguments));
-        self.left(MemoryUse::Results).saturating_sub(arguments)
+    /// Returns what is free of the main part for `usage`, in bytes. Arguments beyond their half do not count, because results must not
+    /// wait for them.
+    fn free(&self, usage: MemoryUse) -> u64 {
+        let others = self.held.arguments.min(most_of_call(self.limit)).saturating_add(self.held.results);
+        let left = self.most(usage).saturating_sub(self.held.of(usage));
+        left.min(main_part(self.limit).saturating_sub(others))
     }
 
     /// Returns `true` if a connection may take `bytes` of the main part before those who wait.
     fn is_moderate(&self, of_host: &HostUse, connection: &ConnectionUse, bytes: u64, usage: MemoryUse) -> bool {
-        let free = self.free().min(self.left(usage));
-        let host_room = room(of_host.held.of(usage), free, MAIN_RATIO);
+        let host_room = room(of_host.held.of(usage), self.free(usage), MAIN_RATIO);
         bytes <= room(connection.held.of(usage), host_room, MAIN_RATIO)
     }
 
@@ -272,7 +307,7 @@ impl BudgetState {
     pub(super) fn take_now(&mut self, host: u128, id: u64, bytes: u64, usage: MemoryUse) -> Option<BudgetParts> {
         let of_host = self.hosts.get(&host)?;
         let connection = of_host.connections.get(&id)?;
-        let parts = if self.waiting == 0 && self.is_moderate(of_host, connection, bytes, usage) {
+        let parts = if self.turns.of(usage).is_empty() && self.is_moderate(of_host, connection, bytes, usage) {
             BudgetParts::main(bytes, usage)
         } else {
             let free = small_part(self.limit).saturating_sub(self.held.small);
@@ -311,18 +346,21 @@ impl BudgetState {
 
     /// Adds a waiter, which may get its memory at once.
     pub(super) fn enqueue(&mut self, host: u128, id: u64, waiter: &Arc<BudgetWaiter>, wakers: &mut BudgetWakers) {
+        let usage = waiter.usage;
         let is_first = self.update(host, |of_host| {
-            let is_first = of_host.turns.is_empty();
+            let turns = of_host.turns.of_mut(usage);
+            let is_first = turns.is_empty();
             if let Some(connection) = of_host.connections.get_mut(&id) {
-                connection.waiters.push_back(Arc::clone(waiter));
-                if connection.waiters.len() == 1 {
-                    of_host.turns.push_back(id);
+                let waiters = connection.waiters.of_mut(usage);
+                waiters.push_back(Arc::clone(waiter));
+                if waiters.len() == 1 {
+                    turns.push_back(id);
                 }
             }
             is_first
         });
         if is_first == Some(true) {
-            self.turns.push_back(host);
+            self.turns.of_mut(usage).push_back(host);
         }
         self.waiting += 1;
         self.assign(wakers);
@@ -330,17 +368,20 @@ impl BudgetState {
 
     /// Removes a waiter that no longer waits. One that got its memory has left the queue.
     pub(super) fn leave(&mut self, host: u128, id: u64, waiter: &Arc<BudgetWaiter>, wakers: &mut BudgetWakers) {
+        let usage = waiter.usage;
         let is_last = self.update(host, |of_host| {
+            let turns = of_host.turns.of_mut(usage);
             if let Some(connection) = of_host.connections.get_mut(&id) {
-                connection.waiters.retain(|other| !Arc::ptr_eq(other, waiter));
-                if connection.waiters.is_empty() {
-                    of_host.turns.retain(|&other| other != id);
+                let waiters = connection.waiters.of_mut(usage);
+                waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+                if waiters.is_empty() {
+                    turns.retain(|&other| other != id);
                 }
             }
-            of_host.turns.is_empty()
+            turns.is_empty()
         });
         if is_last == Some(true) {
-            self.turns.retain(|&other| other != host);
+            self.turns.of_mut(usage).retain(|&other| other != host);
         }
         self.waiting = self.waiting.saturating_sub(1);
         self.assign(wakers);
@@ -348,30 +389,22 @@ impl BudgetState {
 
     /// Gives memory to those who wait, as long as the rules permit it.
     fn assign(&mut self, wakers: &mut BudgetWakers) {
-        while let Some((at, id)) = self.next() {
-            self.grant(at, id, wakers);
+        let next = |this: &Self, usage| this.next(usage).map(|(at, id)| (usage, at, id));
+        while let Some((usage, at, id)) = next(self, MemoryUse::Results).or_else(|| next(self, MemoryUse::Arguments)) {
+            self.grant(usage, at, id, wakers);
         }
     }
 
-    /// Returns the place in `turns` and the connection of the next waiter that gets memory.
-    fn next(&self) -> Option<(usize, u64)> {
+    /// Returns the place in the turns and the connection of the next waiter that gets memory for `usage`.
+    fn next(&self, usage: MemoryUse) -> Option<(usize, u64)> {
         let mut moderate = None;
-        let mut keeps_arguments = false;
-        for (at, host) in self.turns.iter().take(MAX_LOOKS).enumerate() {
+        for (at, host) in self.turns.of(usage).iter().take(MAX_LOOKS).enumerate() {
             let Some(of_host) = self.hosts.get(host) else { continue };
-            let Some((id, connection, waiter)) = of_host.next() else { continue };
-            let (bytes, usage) = (waiter.bytes, waiter.usage);
-            if keeps_arguments && usage == MemoryUse::Arguments {
-                continue;
-            }
-            let (held, share) = (of_host.held.of(usage), most(self.limit, usage) / (self.active + 1));
+            let Some((id, connection, bytes)) = of_host.next(usage) else { continue };
+            let (held, share) = (of_host.held.of(usage), self.most(usage) / (self.active + 1));
             if held == 0 || held.saturating_add(bytes) <= share {
-                // What is free is kept for it. Results need not wait for arguments that wait for other arguments.
-                if bytes > self.left(usage) {
-                    keeps_arguments = true;
-                    continue;
-                }
-                return (bytes <= self.free()).then_some((at, id));
+                // What is free is kept for it.
+                return (bytes <= self.free(usage)).then_some((at, id));
             }
             if moderate.is_none() && self.is_moderate(of_host, connection, bytes, usage) {
                 moderate = Some((at, id));
@@ -380,20 +413,21 @@ impl BudgetState {
         moderate
     }
 
-    fn grant(&mut self, at: usize, id: u64, wakers: &mut BudgetWakers) {
-        let Some(host) = self.turns.remove(at) else { return };
+    fn grant(&mut self, usage: MemoryUse, at: usize, id: u64, wakers: &mut BudgetWakers) {
+        let Some(host) = self.turns.of_mut(usage).remove(at) else { return };
         let waiter = self.update(host, |of_host| {
-            of_host.turns.retain(|&other| other != id);
-            let connection = of_host.connections.get_mut(&id)?;
-            let waiter = connection.waiters.pop_front()?;
-            if !connection.waiters.is_empty() {
-                of_host.turns.push_back(id);
+            let turns = of_host.turns.of_mut(usage);
+            turns.retain(|&other| other != id);
+            let waiters = of_host.connections.get_mut(&id)?.waiters.of_mut(usage);
+            let waiter = waiters.pop_front()?;
+            if !waiters.is_empty() {
+                turns.push_back(id);
             }
-            Some((waiter, !of_host.turns.is_empty()))
+            Some((waiter, !turns.is_empty()))
         });
         let Some((waiter, has_more)) = waiter.flatten() else { return };
         if has_more {
-            self.turns.push_back(host);
+            self.turns.of_mut(usage).push_back(host);
         }
         self.waiting = self.waiting.saturating_sub(1);
         self.add(host, id, waiter.granted());

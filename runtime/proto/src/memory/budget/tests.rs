@@ -32,7 +32,10 @@ fn share(budget: &Arc<MemoryBudget>, host: u128) -> MemoryShare {
 #[track_caller]
 fn assert_clear(budget: &MemoryBudget) {
     let state = budget.change(|state, _| format!("{state:?}"));
-    assert!(state.contains("hosts: {}, turns: [], active: 0, waiting: 0"), "{state}");
+    assert!(
+        state.contains("hosts: {}, turns: UseQueues { arguments: [], results: [] }, active: 0, waiting: 0"),
+        "{state}"
+    );
     assert_eq!((budget.held(), budget.waiting()), (0, 0));
 }
 
@@ -183,6 +186,26 @@ fn results_do_not_wait_for_arguments() {
     assert_eq!(budget.account(0).take_results(526).unwrap_err(), 525);
     drop((held, results));
     assert!(hosts.iter().any(MemoryShare::is_called));
+}
+
+/// Results do not wait behind arguments of the same host or connection. While arguments wait, results leave them their half.
+#[test]
+fn arguments_and_results_have_separate_queues() {
+    for is_same_connection in [true, false] {
+        let budget = MemoryBudget::new(LIMIT);
+        let account = budget.account(1);
+        let mut arguments = MemoryShare::of(Some(account.clone()));
+        let small = arguments.take(10).unwrap();
+        assert!(arguments.take(520).is_none());
+        let account = if is_same_connection { account } else { budget.account(1) };
+        let mut turns: Vec<_> = (0..2).map(|_| account.take_results(260).unwrap()).collect();
+        let mut granted: Vec<_> = turns.iter_mut().map(poll).filter(Poll::is_ready).collect();
+        assert_eq!((granted.len(), budget.held(), budget.waiting()), (1, 270, 2), "{is_same_connection}");
+        drop(small);
+        granted.push(poll(&mut turns[1]));
+        assert!(arguments.is_called() && granted[1].is_ready(), "{is_same_connection}");
+        assert_eq!((budget.held(), budget.waiting()), (1040, 0));
+    }
 }
 
 /// Calls that hold arguments and wait for results do not wait for one another for ever.

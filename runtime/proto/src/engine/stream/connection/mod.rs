@@ -175,6 +175,7 @@ impl StreamConnection {
             self.held.remove(slot);
             self.shared.events.push_back(EngineEvent::ReplySent { token, delivered });
             if matches!(self.state, ConnectionState::Open)
+                && self.held.len() < self.max_held
                 && let Some((record, charge)) = self.parked.pop_front()
             {
                 self.hand_over(record, charge);
@@ -225,7 +226,9 @@ impl StreamConnection {
     /// Returns `true` if another call may be sent.
     fn has_room(&self) -> bool {
         let kept = self.calls.kept_credits(self.max_calls, &self.shared);
-        self.calls.in_flight() + kept < self.max_calls && self.output.queued < OUTPUT_ENOUGH
+        // A byte stream has no credits, so that an urgent call need not wait for one.
+        let most = self.max_calls + usize::from(self.calls.is_next_urgent());
+        self.calls.in_flight() + kept < most && self.output.queued < OUTPUT_ENOUGH
     }
 
     fn post_call(&mut self, slot: u32) -> Result<(), CallFailure> {

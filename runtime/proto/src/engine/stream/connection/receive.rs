@@ -39,7 +39,8 @@ impl StreamConnection {
         match self.state {
             ConnectionState::Open => {
                 let room = if self.calls.in_flight() == 0 {
-                    self.parked.is_empty() && self.held.len() < self.max_held.max(1)
+                    // One call more, which may be a probe that must not wait for the others.
+                    self.parked.is_empty() && self.held.len() <= self.max_held.max(1)
                 } else {
                     self.parked.len() < MAX_PARKED
                 };
@@ -199,7 +200,8 @@ impl StreamConnection {
     fn handle_call(&mut self, record: Bytes, charge: BudgetCharge) {
         self.shared.counters.calls_received += 1;
         self.held_bytes += record.len() as u64;
-        if self.held.len() < self.max_held {
+        let is_null = matches!(peek_words(&record), Some([_, _, _, _, _, 0]));
+        if self.held.len() < self.max_held || (is_null && self.held.len() == self.max_held) {
             self.hand_over(record, charge);
         } else {
             self.parked.push_back((record, charge));

@@ -11,6 +11,10 @@ fn record(xid: u32, len: usize) -> Vec<u8> {
     let mut bytes = (0x8000_0000 | len as u32).to_be_bytes().to_vec();
     bytes.extend(xid.to_be_bytes());
     bytes.resize(4 + len, 0);
+    // Not procedure 0.
+    if let Some(procedure) = bytes.get_mut(27) {
+        *procedure = 1;
+    }
     bytes
 }
 
@@ -313,12 +317,20 @@ fn calls_in_flight_are_bounded() {
     client.start_call(OutgoingCall { policy, ..simple(None) });
     drain(&mut client, now, usize::MAX);
     assert_eq!(client.counters().calls_sent, 8);
-    let mut client = engine(Role::Client, |config, _| config.credits = 0);
-    for _ in 0..2 {
-        client.start_call(simple(None));
+    for credits in [0, 1] {
+        let mut client = engine(Role::Client, |config, _| (config.credits, config.keeps_credit) = (credits, true));
+        for _ in 0..2 {
+            client.start_call(simple(None));
+        }
+        drain(&mut client, now, usize::MAX);
+        assert_eq!(client.counters().calls_sent, 1);
+        // Urgent calls, such as probes, wait for no other call.
+        for sent in [2, 2] {
+            client.start_call(OutgoingCall { policy, ..simple(None) });
+            drain(&mut client, now, usize::MAX);
+            assert_eq!(client.counters().calls_sent, sent);
+        }
     }
-    drain(&mut client, now, usize::MAX);
-    assert_eq!(client.counters().calls_sent, 1);
     // No further call is added to an output of 256 KiB.
     for (len, sent) in [((256 << 10) - 20, 2), ((256 << 10) - 16, 1)] {
         let mut client = engine(Role::Client, |_, _| {});
