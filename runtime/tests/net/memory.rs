@@ -15,7 +15,7 @@ use rpcrdma::{
 };
 use tokio::task::{JoinHandle, JoinSet};
 
-const LIMIT: u64 = 400_000;
+const LIMIT: u64 = 600_000;
 /// The part of it that arguments may take.
 const ARGUMENTS: u64 = 262_500;
 /// Size of a call, in bytes. Two of them exceed that part.
@@ -139,7 +139,7 @@ async fn continued_calls_count() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
-        let server = Server::builder().service(service).max_fetched(LIMIT - 1).max_memory(3 * LIMIT);
+        let server = Server::builder().service(service).max_fetched(2 * LARGE as u64 - 1).max_memory(3 * LIMIT);
         let running = Transport::sim().serve(server).await;
         let config = ConnectionConfig::new().max_continued(1 << 20);
         let channel = running.connect(Channel::builder().connection(config).versions(Versions::V2)).await;
@@ -170,7 +170,7 @@ async fn connection_at_its_own_limit_does_not_block_others() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
-        let server = Server::builder().service(service).max_fetched(100_000).max_memory(250_000);
+        let server = Server::builder().service(service).max_fetched(100_000).max_memory(375_000);
         let running = Transport::sim().serve(server).await;
         let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);
         let first = hold(&b, 100_000);
@@ -220,7 +220,7 @@ async fn replies_to_callbacks_do_not_wait() {
     timed(async {
         let service = TestService::default();
         let state = Arc::clone(&service.0);
-        let server = Server::builder().service(service).service(CallsBack).max_memory(160_000);
+        let server = Server::builder().service(service).service(CallsBack).max_memory(240_000);
         let running = Transport::sim().serve(server).await;
         let first = hold(&connect(&running).await, 100_000);
         state.wait_started(1).await;

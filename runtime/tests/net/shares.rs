@@ -195,21 +195,25 @@ async fn results_above_the_limit_are_refused() {
     timed(async {
         let (running, resources) = serve("tcp").await;
         let channel = connect_from(1, &running).await;
-        let most = u32::try_from(LIMIT - LIMIT / 8).unwrap();
+        let most = u32::try_from(LIMIT / 16 * 7).unwrap();
         let error = call::<Get>(&channel, &Range(1, most + 1)).await.unwrap_err();
         assert!(matches!(error, CallError::Rpc { .. }), "{error:?}");
         assert_eq!(call::<Get>(&channel, &Range(1, most)).await.unwrap().0.len(), most as usize);
-        let mut attacker = tcp_from(3, running.addr).await;
         let message = words(&[&call_head(1, 3)[..], &[1, most]].concat());
         let record = [mark(u32::try_from(message.len()).unwrap()), message].concat();
-        attacker.write_all(&record).await.unwrap();
-        eventually(|| running.handle.memory().held >= most.into()).await;
+        let mut attackers = Vec::new();
+        for host in [3, 4] {
+            let mut attacker = tcp_from(host, running.addr).await;
+            attacker.write_all(&record).await.unwrap();
+            attackers.push(attacker);
+        }
+        eventually(|| running.handle.memory().held >= 2 * u64::from(most)).await;
         let other = connect_from(2, &running).await;
         let waits = tokio::spawn(async move { other.call::<Get>(&Range(1, MIB), CallOptions::new()).await });
         eventually(|| running.handle.memory().waiting == 1).await;
         waits.abort();
         eventually(|| running.handle.memory().waiting == 0).await;
-        drop((attacker, channel));
+        drop((attackers, channel));
         all_is_released(running, &resources).await;
     })
     .await;
@@ -227,7 +231,7 @@ async fn many_hosts_share_the_memory() {
                     let channel = connect_from(host, &running).await;
                     for round in 0..6_u32 {
                         let channel = channel.clone();
-                        let bytes = [100, 5 * MIB, MIB, 70_000, 2 * MIB, 8 << 10][(nth + round) as usize % 6];
+                        let bytes = [100, 3 * MIB, MIB, 70_000, 2 * MIB, 8 << 10][(nth + round) as usize % 6];
                         calls.spawn(async move {
                             call::<Put>(&channel, &Data(vec![0; bytes as usize].into())).await.unwrap();
                             let got = call::<Get>(&channel, &Range(round, bytes)).await.unwrap();

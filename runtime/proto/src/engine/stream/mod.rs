@@ -11,9 +11,10 @@
 //! | `connection/receive` | incoming records: flow control, memory, dispatch |
 //!
 //! A byte stream has no credits, so the engine limits itself in place of RFC 8166 §3.3. A client has no more calls in flight
-//! than it would request credits for, and may keep one of these for urgent calls. A server with as many unanswered calls as it
-//! would grant credits stops reading, so that TCP holds its client back. While the server waits for a reply to a call of its own,
-//! it keeps reading and parks the calls that arrive before that reply, because its handlers may be waiting for the reply.
+//! than it would request credits for, and one more if that is urgent. A server with as many unanswered calls as it would grant
+//! credits reads one call more, which it delivers if it is a NULL call, and then stops reading, so that TCP holds its client back.
+//! While the server waits for a reply to a call of its own, it keeps reading and parks the calls that arrive before that reply,
+//! because its handlers may be waiting for the reply.
 
 mod connection;
 mod output;
