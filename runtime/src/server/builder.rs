@@ -303,7 +303,8 @@ impl ServerBuilder {
     }
 
     /// Sets the timeout of calls back to a client that have no deadline of their own. Default 30 s. Such calls need a timeout
-    /// because a client may not support them, and then does not reply (RFC 8167 §5.4, §6).
+    /// because a client may not support them, and then does not reply (RFC 8167 §5.4, §6). Over TCP, a reply may also be behind a call
+    /// that waits for [`max_memory`](Self::max_memory), which other calls hold while they wait for the handler of the callback.
     pub fn callback_timeout(mut self, timeout: Duration) -> Self {
         self.callback_timeout = timeout;
         self

@@ -22,7 +22,7 @@ use tokio::{
 
 const MIB: u32 = 1 << 20;
 /// Memory limit of the server.
-const LIMIT: u64 = 8 << 20;
+const LIMIT: u64 = 12 << 20;
 /// Number of hostile connections, all of one host.
 const ATTACKERS: usize = 16;
 
@@ -231,7 +231,7 @@ async fn many_hosts_share_the_memory() {
                     let channel = connect_from(host, &running).await;
                     for round in 0..6_u32 {
                         let channel = channel.clone();
-                        let bytes = [100, 3 * MIB, MIB, 70_000, 2 * MIB, 8 << 10][(nth + round) as usize % 6];
+                        let bytes = [100, 5 * MIB, MIB, 70_000, 2 * MIB, 8 << 10][(nth + round) as usize % 6];
                         calls.spawn(async move {
                             call::<Put>(&channel, &Data(vec![0; bytes as usize].into())).await.unwrap();
                             let got = call::<Get>(&channel, &Range(round, bytes)).await.unwrap();

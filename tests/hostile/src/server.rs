@@ -50,7 +50,7 @@ pub(crate) fn builder(setup: Setup) -> Result<ServerBuilder, String> {
         .service(FuzzedV1Server::new(FuzzedService))
         .duplicate_requests(PROGRAM, DuplicateRequests::new())
         .limits(LimitScope::Program(PROGRAM), Limits::new().concurrency(8).queue(64))
-        .max_memory(512 << 10)
+        .max_memory(768 << 10)
         .max_connections(10)
         .connect_timeout(Duration::from_secs(2))
         .first_call_timeout(Duration::from_secs(10))

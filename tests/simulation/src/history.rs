@@ -12,12 +12,17 @@ use crate::{
     files::FileReply,
     network::Host,
     scenario::{CallKind, Operation, Scenario},
+    server::CALLBACK_TIMEOUT,
 };
 
 /// Time after a deadline in which a call has to end.
 const MAX_OVERTIME: Duration = Duration::from_millis(5);
 /// Maximum duration of a call while there is no fault.
 const MAX_DURATION: Duration = Duration::from_secs(2);
+/// Shortest deadline of a call.
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest duration of a call that waits until a callback times out, or until its own deadline.
+const MAX_BLOCKED: Duration = CALLBACK_TIMEOUT.saturating_add(MAX_DURATION);
 /// The shortest time after which a server closes idle connections that no call meets.
 const MIN_IDLE: Duration = Duration::from_secs(100);
 /// The shortest deadline with which an idempotent call of a balancer has to succeed while one server is healthy.
@@ -221,6 +226,20 @@ fn meets_idle_close(record: &Record, scenario: &Scenario) -> bool {
     is_short && record.server.is_none() && !record.operation.call.is_idempotent()
 }
 
+/// Returns `true` if calls may wait for one another until a callback times out: a handler waits for a reply over TCP that is behind a
+/// call, the call for memory, and those that hold the memory wait for a handler.
+fn meets_blocked_callback(record: &Record, records: &[Record], scenario: &Scenario) -> bool {
+    let plan = &scenario.server;
+    let is_tcp = |host| scenario.clients.iter().any(|client| client.host == host && client.scheme == "sim-tcp");
+    let overlaps = |other: &&Record| other.start <= record.end && record.start <= other.end;
+    plan.memory < 1 << 20
+        && (plan.handlers > 0 || plan.per_caller > 0)
+        && records
+            .iter()
+            .filter(overlaps)
+            .any(|other| matches!(other.operation.call, CallKind::AskBack { .. }) && is_tcp(other.client))
+}
+
 /// Returns `true` if a call failed before its deadline for lack of a connection, although its client may send it again until then.
 ///
 /// A balancer has a budget for retries, and does not send a call again that must not be executed twice. A server replies to a call that is
@@ -281,6 +300,10 @@ pub fn check(
             CallOutcome::InProgress => wrong.push(format!("{name}, which began at {start:?}, never ended")),
             CallOutcome::Wrong(what) => wrong.push(format!("{name}: {what}")),
             CallOutcome::Failed { .. } if meets_idle_close(record, scenario) => {}
+            CallOutcome::Failed { .. } | CallOutcome::Done(_) | CallOutcome::FileDone(_)
+                if !operation.is_last
+                    && (MIN_TIMEOUT..=MAX_BLOCKED).contains(&(*end - *start))
+                    && meets_blocked_callback(record, records, scenario) => {}
             CallOutcome::Failed { error, .. } if operation.is_last && must_resume(record, excuses, scenario) => {
                 wrong.push(format!("{name} failed after all faults were repaired: {error}"));
             }

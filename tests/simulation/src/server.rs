@@ -32,6 +32,8 @@ use crate::{
     service::SimulatedServer,
 };
 
+/// Time limit of calls back to clients.
+pub const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The key that clients and servers share.
 pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 
@@ -142,7 +144,7 @@ impl ServerHost {
             .inline_size(plan.inline)
             .max_memory(plan.memory)
             .idle_timeout(Duration::from_millis(plan.idle))
-            .callback_timeout(Duration::from_secs(5))
+            .callback_timeout(CALLBACK_TIMEOUT)
             .drain_timeout(DRAIN);
         if has_limits {
             let mut limits = Limits::new().queue(1000);

@@ -170,6 +170,12 @@ knfsd_up() {
   echo '/srv/nfs *(rw,fsid=0,no_root_squash,insecure,no_subtree_check'"${KNFSD_OPTIONS:+,$KNFSD_OPTIONS})" >/etc/exports
   exportfs -ra
   rpc.mountd
+  # Newer kernels remember clients only by this daemon, and do not end the grace period without it.
+  if [ "$(uname -r | cut -d. -f1)" -ge 7 ]; then
+    mkdir -p /run/rpc_pipefs /var/lib/nfs/nfsdcld
+    mount -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
+    nfsdcld -p /run/rpc_pipefs -s /var/lib/nfs/nfsdcld
+  fi
   knfsd_start
 }
 

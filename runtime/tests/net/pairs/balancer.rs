@@ -83,7 +83,7 @@ fn started(nodes: &[Node]) -> usize {
 async fn second_attempts_do_not_wait_for_memory() {
     timed(async {
         for is_hedged in [true, false] {
-            let nodes = nodes(|server| server.max_memory(400_000)).await;
+            let nodes = nodes(|server| server.max_memory(600_000)).await;
             let caller = balanced(&nodes, Channel::builder(), is_hedged);
             warm_up(&caller).await;
             let direct = Channel::builder().connect_with(NETWORK.connector(), nodes[0].addr).await.unwrap();

@@ -62,7 +62,7 @@ async fn protected_arguments_hold_memory() {
     timed(async {
         for level in LEVELS {
             for versions in [Versions::V1, Versions::V2] {
-                let server = Server::builder().max_memory(400_000);
+                let server = Server::builder().max_memory(600_000);
                 let (site, _, alice) = secured(GssServerConfig::new(), server).await;
                 let (first, _) = site.wired(as_user(&alice, level).versions(versions)).await;
                 let (second, _) = site.wired(as_user(&alice, level).versions(versions)).await;

@@ -58,7 +58,7 @@ async fn procedure_0_can_have_limits() {
 async fn refused_calls_return_their_memory() {
     timed(async {
         let limits = Limits::new().concurrency(1).queue(1);
-        let server = Server::builder().max_memory(400_000).limits(id::<Hold>(), limits);
+        let server = Server::builder().max_memory(600_000).limits(id::<Hold>(), limits);
         let site = Site::new(server).await;
         let channel = site.connect(unprobed()).await;
         let running = hold(&channel, 40_000);
