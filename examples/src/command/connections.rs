@@ -39,10 +39,11 @@ pub struct ConnectionArgs {
     huge_pages: bool,
 }
 
-/// Part of the memory that the data of one call may have, in one direction: see [`ServerBuilder::max_memory`].
-const DATA_SHARE: u64 = 7;
+/// Part of the memory that the data of one call may have, in one direction. With its header, a call may have 7/16: see
+/// [`ServerBuilder::max_memory`].
+const DATA_SHARE: u64 = 3;
 /// Number of such parts.
-const MEMORY_SHARES: u64 = 16;
+const MEMORY_SHARES: u64 = 8;
 
 /// Parses --max-memory, which must hold the data of at least one call of 1 MiB.
 fn parse_memory(text: &str) -> Result<u64, String> {

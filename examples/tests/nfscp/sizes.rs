@@ -60,7 +60,7 @@ async fn nfs3d_takes_4_mib() {
     let here = TempDir::new().unwrap();
     let (source, export) = (here.path().join("source"), here.path().join("export"));
     fs::write(&source, noise(24 << 20, 7)).unwrap();
-    for (memory, calls) in [("1GiB", 6), ("10MiB", 6), ("8MiB", 7), ("3MiB", 19)] {
+    for (memory, calls) in [("1GiB", 6), ("12MiB", 6), ("8MiB", 8), ("3MiB", 22)] {
         fs::create_dir(&export).unwrap();
         let options = ["--no-root-squash", "--max-memory", memory];
         let (_server, urls, mount_port) = nfs3d(&export, &here.path().join("state"), &options).await;

@@ -74,7 +74,7 @@ performs all calls as its own user.
 Limits: the options bound connections, calls, memory and time, and each client
 host gets a share. Besides, 262144 entries of directories are kept in memory, or
 one larger directory, and 4 large directories are read at a time. A READ or WRITE
-transfers at most 4 MiB, or 7/16 of --max-memory if that is less.
+transfers at most 4 MiB, or 3/8 of --max-memory if that is less.
 
 Ctrl-C stops the server once the calls in progress have completed; a second
 Ctrl-C stops it at once.
