@@ -269,11 +269,13 @@ pub(crate) struct Ulb {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Load the file with `-X lua_script:OUT.lua`, or put it into Wireshark's folder of personal Lua plugins. The \
+#[command(
+    after_help = "Load the file with `-X lua_script:OUT.lua`, or put it into Wireshark's folder of personal Lua plugins. The \
     names of fields consist of the protocol, the type and the field: `blobstore.get_args.name`. Several files form one \
     specification.\n\n\
     Examples:\n  xdrgen wireshark blobstore.x -o blobstore.lua\n  \
-    tshark -X lua_script:blobstore.lua -r traffic.pcapng -Y 'blobstore.procedure_name == \"PUT\"' -V")]
+    tshark -X lua_script:blobstore.lua -r traffic.pcapng -Y 'blobstore.procedure_name == \"PUT\"' -V"
+)]
 pub(crate) struct Wireshark {
     #[command(flatten)]
     pub(crate) input: InputArgs,

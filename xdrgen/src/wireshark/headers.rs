@@ -9,8 +9,7 @@ use crate::{
 };
 
 /// Fields that are shown in hexadecimal.
-const HEX: [&str; 7] =
-    ["xid", "prog", "rdma_xid", "rdma_flags", "rdma_inv_handle", "rdma_handle", "rdma_offset"];
+const HEX: [&str; 7] = ["xid", "prog", "rdma_xid", "rdma_flags", "rdma_inv_handle", "rdma_handle", "rdma_offset"];
 
 const HEADER_TYPES: [&str; 4] = ["RDMA2_MSG", "RDMA2_NOMSG", "RDMA2_ERROR", "RDMA2_CONNPROP"];
 
@@ -25,7 +24,8 @@ pub(super) fn tables() -> String {
     };
     let rpc = compile("rpc.x", include_str!("../../xdr/rpc.x"));
     let version_2 = compile("rpcrdma2.x", include_str!("../../xdr/rpcrdma2.x"));
-    let mut out = String::from("-- Headers.\ndo\nlocal specification = R.specification(\"oncrpc\", \"ONC RPC\", true)\n");
+    let mut out =
+        String::from("-- Headers.\ndo\nlocal specification = R.specification(\"oncrpc\", \"ONC RPC\", true)\n");
     out.push_str(&specification(&rpc));
     hexadecimal(&mut out);
     names(&mut out, "flavor", enumerators(&rpc, "auth_flavor"));

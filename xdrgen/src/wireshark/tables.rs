@@ -1,6 +1,6 @@
 //! Types and programs as Lua tables.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use crate::{
     ir::{Base, Field, Item, ItemKind, Procedure, Program, Spec, Type, Union},
@@ -40,7 +40,11 @@ fn item(spec: &Spec, item: &Item, out: &mut String) {
     let _ = match &item.kind {
         ItemKind::Const(_) => Ok(()),
         ItemKind::Enum(enumerators) => {
-            let values = enumerators.iter().map(|it| format!("  [{}] = {},\n", it.value, quoted(&it.name.text)));
+            let mut named = BTreeMap::new();
+            for it in enumerators {
+                named.entry(it.value).or_insert(&it.name.text);
+            }
+            let values = named.into_iter().map(|(value, name)| format!("  [{value}] = {},\n", quoted(name)));
             writeln!(out, "specification:enum({name}, {{\n{}}})", values.collect::<String>())
         }
         ItemKind::Struct { fields, .. } => {
@@ -57,17 +61,11 @@ fn item(spec: &Spec, item: &Item, out: &mut String) {
 }
 
 fn arms(spec: &Spec, union: &Union) -> String {
-    let wide = match sizes::through_typedefs(spec, &union.discriminant.ty) {
-        Type::Base(Base::Hyper) => Some(true),
-        Type::Base(Base::UHyper) => Some(false),
-        _ => None,
-    };
-    // Numbers of Lua have 53 bits.
-    let case = |value: i64| match wide {
-        Some(true) => format!("\"{value}\""),
-        Some(false) => format!("\"{}\"", value.cast_unsigned()),
-        None if is_unsigned(spec, union) => (value.cast_unsigned() & u64::from(u32::MAX)).to_string(),
-        None => value.to_string(),
+    let case = |value: i64| match sizes::through_typedefs(spec, &union.discriminant.ty) {
+        // Numbers of Lua have 53 bits.
+        Type::Base(Base::UHyper) => format!("\"{}\"", value.cast_unsigned()),
+        Type::Base(Base::UInt) => (value.cast_unsigned() & u64::from(u32::MAX)).to_string(),
+        _ => value.to_string(),
     };
     let arm = |field: Option<&Field>| field.map(|field| arm_field(spec, union, field));
     let mut out = String::from("  arms = {\n");
@@ -84,14 +82,6 @@ fn arms(spec: &Spec, union: &Union) -> String {
         out.push_str("  opaque = true,\n");
     }
     out
-}
-
-fn is_unsigned(spec: &Spec, union: &Union) -> bool {
-    match sizes::through_typedefs(spec, &union.discriminant.ty) {
-        Type::Base(Base::UInt) => true,
-        Type::Base(Base::Short(short)) => short.is_unsigned(),
-        _ => false,
-    }
 }
 
 fn arm_field(spec: &Spec, union: &Union, arm: &Field) -> String {
@@ -150,9 +140,5 @@ fn procedure(spec: &Spec, procedure: &Procedure) -> String {
     let args = if args.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", args.join(", ")) };
     let result =
         procedure.result.as_ref().map(|result| format!(", result = {}", field(spec, result))).unwrap_or_default();
-    format!(
-        "{{ name = {}, number = {}, args = {args}{result} }}",
-        quoted(&procedure.name.text),
-        procedure.number
-    )
+    format!("{{ name = {}, number = {}, args = {args}{result} }}", quoted(&procedure.name.text), procedure.number)
 }

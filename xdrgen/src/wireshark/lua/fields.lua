@@ -3,12 +3,13 @@
 local Specification = {}
 Specification.__index = Specification
 
--- Creates a specification whose fields begin with `protocol`. If it is `flat`, a field whose name no other type has is named
--- without its type.
+-- Creates a specification whose fields begin with `protocol`. If it is `flat`, a field whose name no other type has is
+-- named without its type.
 function R.specification(protocol, title, is_flat)
   local created, proto = pcall(Proto.new, protocol, title)
   if not created then
-    error("Wireshark already has a protocol `" .. protocol .. "`: choose another one with `xdrgen wireshark --protocol`", 0)
+    local text = "Wireshark rejects the protocol `%s`; choose another name with `xdrgen wireshark --protocol`: %s"
+    error(string.format(text, protocol, tostring(proto)), 0)
   end
   return setmetatable({
     protocol = protocol,
@@ -20,8 +21,6 @@ function R.specification(protocol, title, is_flat)
     has_eligible = false,
     abbreviations = {},
     fields = {},
-    -- The Wireshark fields that an item without contents can have.
-    may_be_empty = {},
     -- Fields to show in hexadecimal, and the names of values that are constants in the specification.
     hexadecimal = {},
     names = {},
@@ -92,7 +91,14 @@ local BASIC = {
   ["hyper"] = { "int64", base.DEC },
   ["unsigned hyper"] = { "uint64", base.DEC },
 }
-local PLAIN = { bool = "bool", float = "float", double = "double", quadruple = "bytes", opaque = "bytes", string = "string" }
+local PLAIN = {
+  bool = "bool",
+  float = "float",
+  double = "double",
+  quadruple = "bytes",
+  opaque = "bytes",
+  string = "string",
+}
 
 -- Creates the Wireshark field of a field of the specification.
 function Specification:create(field, owner)
@@ -102,12 +108,19 @@ function Specification:create(field, owner)
   if self.is_flat and self.uses[name] == 1 then
     abbreviation = self.protocol .. "." .. name
   end
-  -- A procedure may have the name of a type.
-  while self.abbreviations[abbreviation] do
-    abbreviation = abbreviation .. "_"
-  end
-  self.abbreviations[abbreviation] = true
   local leaf, item = self:leaf(field)
+  -- Versions of a program may have procedures with the same name, and a procedure may have the name of a type.
+  local before = self.abbreviations[abbreviation]
+  while before and not (before.leaf == leaf and before.item == item) do
+    abbreviation = abbreviation .. "_"
+    before = self.abbreviations[abbreviation]
+  end
+  field.key = owner .. "." .. name
+  self.has_eligible = self.has_eligible or field.eligible == true
+  if before then
+    field.shown = before.created
+    return
+  end
   local created
   if leaf == "enum" then
     created = ProtoField.int32(abbreviation, name, base.DEC, item.values)
@@ -122,14 +135,13 @@ function Specification:create(field, owner)
   else
     created = ProtoField.none(abbreviation, name)
   end
-  field.shown, field.key = created, owner .. "." .. name
-  self.may_be_empty[created] = leaf == "opaque" or leaf == "string" or leaf == "struct" or leaf == "union"
-  self.has_eligible = self.has_eligible or field.eligible == true
+  field.shown = created
+  self.abbreviations[abbreviation] = { created = created, leaf = leaf, item = item }
   table.insert(self.fields, created)
 end
 
--- Returns the fields of an item that can be shown. A typedef is shown by itself only in headers; elsewhere, the fields of its type
--- have its values.
+-- Returns the fields of an item that can be shown. A typedef is shown by itself only in headers; elsewhere, the fields
+-- of its type have its values.
 function Specification:fields_of(item)
   if item.kind == "struct" then
     return item.fields
@@ -194,7 +206,8 @@ function Specification:register()
     self:extra("field_reply_in", ProtoField.framenum(prefix .. "reply_in", "Reply in", base.NONE, frametype.RESPONSE))
   end
   self.proto.fields = self.fields
-  self.malformed = ProtoExpert.new(prefix .. "malformed", "Malformed message", expert.group.MALFORMED, expert.severity.ERROR)
-  self.note = ProtoExpert.new(prefix .. "note", "Incomplete message", expert.group.UNDECODED, expert.severity.NOTE)
+  local groups, severities = expert.group, expert.severity
+  self.malformed = ProtoExpert.new(prefix .. "malformed", "Malformed message", groups.MALFORMED, severities.ERROR)
+  self.note = ProtoExpert.new(prefix .. "note", "Incomplete message", groups.UNDECODED, severities.NOTE)
   self.proto.experts = { self.malformed, self.note }
 end

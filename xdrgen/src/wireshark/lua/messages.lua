@@ -1,14 +1,18 @@
--- RPC messages (RFC 5531) and RPC-over-RDMA messages of versions 1 (RFC 8166) and 2 (draft-ietf-nfsv4-rpcrdma-version-two-01).
+-- RPC messages (RFC 5531) and RPC-over-RDMA messages of versions 1 (RFC 8166) and 2
+-- (draft-ietf-nfsv4-rpcrdma-version-two-01).
 
 local CALL, SUCCESS = 0, 0
 local AUTH_SYS, RPCSEC_GSS = 1, 6
 local MSG, NOMSG, ERROR, PROPERTIES = 0, 1, 4, 5
 local MORE = 2
 
--- Returns `true` if a credential of RPCSEC_GSS leaves the arguments as they are: data exchange without protection (RFC 2203
--- section 5).
+-- Returns `true` if a credential of RPCSEC_GSS leaves the arguments as they are: data exchange without protection (RFC
+-- 2203 section 5).
 local function is_plain_gss(body)
-  return body ~= nil and body:len() >= 16 and body(0, 4):uint() == 1 and body(4, 4):uint() == 0 and body(12, 4):uint() == 1
+  if body == nil or body:len() < 16 then
+    return false
+  end
+  return body(0, 4):uint() == 1 and body(4, 4):uint() == 0 and body(12, 4):uint() == 1
 end
 
 local function name_of(called)
@@ -18,7 +22,8 @@ local function name_of(called)
   end
 end
 
--- Puts the description of a message into the columns. A packet may have several messages, and other dissectors may keep theirs.
+-- Puts the description of a message into the columns. A packet may have several messages, and other dissectors may keep
+-- theirs.
 local function describe(packet, protocol, text)
   local columns = packet.pinfo.cols
   packet.header = nil
@@ -158,10 +163,11 @@ local function show_rpc(packet, tree, reader, chunks)
     return false
   end
   packet.shown_rpc[xid .. tostring(is_call)] = true
-  local root = tree:add(R.rpc.proto, reader:rest(), string.format("ONC RPC, %s 0x%08x", is_call and "call" or "reply", xid))
+  local description = string.format("%s 0x%08x", is_call and "call" or "reply", xid)
+  local root = tree:add(R.rpc.proto, reader:rest(), "ONC RPC, " .. description)
   local dissection = Dissection.new(R.rpc, header, packet)
   if not guarded(R.rpc, root, function() dissection:named(root, "rpc_msg") end) then
-    describe(packet, R.rpc.protocol:upper(), string.format("malformed %s 0x%08x", is_call and "call" or "reply", xid))
+    describe(packet, R.rpc.protocol:upper(), description .. ", incomplete")
     return true
   end
   root:set_len(header.at - reader.at)
@@ -171,14 +177,17 @@ local function show_rpc(packet, tree, reader, chunks)
     called.is_protected = flavor == RPCSEC_GSS and not is_plain_gss(body)
     if flavor == AUTH_SYS and body then
       local within = root:add(body, "authsys_parms")
-      local credential = Dissection.new(R.rpc, Reader.new(header.tvb, body:offset(), body:offset() + body:len()), packet)
+      local credential = Dissection.new(R.rpc, header:within(body), packet)
       guarded(R.rpc, within, function() credential:named(within, "authsys_parms") end)
     end
   elseif values["accepted_reply_data.stat"] ~= SUCCESS then
-    describe(packet, R.programs[called.program].protocol:upper(), string.format("%s error reply 0x%08x", select(2, name_of(called)) or "", xid))
     local specification = R.programs[called.program]
-    local body = tree:add(specification.proto, header:since(header.at), specification.proto.description .. ", error reply")
-    show_identity(body, specification, called, is_call, xid, header:since(header.at))
+    local _, name = name_of(called)
+    local text = string.format("%s error reply 0x%08x", name or "unknown procedure", xid)
+    describe(packet, specification.protocol:upper(), text)
+    local here = header:since(header.at)
+    local body = tree:add(specification.proto, here, specification.proto.description .. ", error reply")
+    show_identity(body, specification, called, is_call, xid, here)
     return true
   end
   local body = Reader.new(header.tvb, header.at, header.stop, header.is_cut)
@@ -269,7 +278,7 @@ local function show_properties(packet, tree, reader)
       local data = dissection.values["rpcrdma2_propval.rdma_data"]
       local property = R.transport.properties[dissection.values["rpcrdma2_propval.rdma_which"]]
       if property and data then
-        local value = Dissection.new(R.transport, Reader.new(reader.tvb, data:offset(), data:offset() + data:len()), packet)
+        local value = Dissection.new(R.transport, reader:within(data), packet)
         container:set_text(property)
         guarded(R.transport, container, function() value:named(container, property) end)
       end
@@ -277,7 +286,8 @@ local function show_properties(packet, tree, reader)
   end)
 end
 
--- Joins the payload of a message with those of the messages that it continues. Returns `nil` if another message continues it.
+-- Joins the payload of a message with those of the messages that it continues. Returns `nil` if another message
+-- continues it.
 local function joined(packet, kind, xid, reader, is_continued)
   local key = string.format("%s|%s|%.0f|%s", packet.from, packet.to, xid, tostring(kind == PROPERTIES))
   local cached = R.state.joined[packet.part]
@@ -296,7 +306,8 @@ local function joined(packet, kind, xid, reader, is_continued)
       cached = "continued"
     elseif before then
       table.insert(before.bytes, reader:rest():raw())
-      cached = { bytes = table.concat(before.bytes), messages = before.messages + 1, is_cut = before.is_cut or reader.is_cut }
+      cached = { bytes = table.concat(before.bytes), messages = before.messages + 1 }
+      cached.is_cut = before.is_cut or reader.is_cut
       R.state.open[key] = nil
     else
       cached = "single"
@@ -308,7 +319,8 @@ local function joined(packet, kind, xid, reader, is_continued)
   elseif cached == "single" then
     return Reader.new(reader.tvb, reader.at, reader.stop, reader.is_cut)
   end
-  return R.reader_of(cached.bytes, string.format("Joined from %d messages", cached.messages), cached.is_cut), cached.messages
+  local name = string.format("Joined from %d messages", cached.messages)
+  return R.reader_of(cached.bytes, name, cached.is_cut), cached.messages
 end
 
 -- Version 2.
@@ -326,7 +338,7 @@ local function show_version_2(packet, tree, reader)
     header:field(root, field, field, field.shown, field[1], false)
     flags = header.values[field.key]
     for _, flag in ipairs(transport.flags) do
-      if bit32.btest(flags, flag[1]) then
+      if has_bit(flags, flag[1]) then
         root:add(reader.tvb(place, 4), flag[2]):set_generated()
       end
     end
@@ -349,7 +361,7 @@ local function show_version_2(packet, tree, reader)
     end
     return
   end
-  local payload, messages = joined(packet, kind, xid, reader, bit32.btest(flags, MORE))
+  local payload, messages = joined(packet, kind, xid, reader, has_bit(flags, MORE))
   if payload == nil then
     root:append_text(string.format(", continued after %d bytes of payload", reader:left()))
     return

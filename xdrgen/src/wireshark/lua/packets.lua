@@ -1,4 +1,5 @@
--- The messages of a packet: Sends of iWARP and of InfiniBand or RoCE, and RPC messages that Wireshark found on other transports.
+-- The messages of a packet: Sends of iWARP and of InfiniBand or RoCE, and RPC messages that Wireshark found on other
+-- transports.
 
 -- Dissectors of Lua run after those of Wireshark, and find the headers in the fields of these.
 local FIELDS = {}
@@ -9,13 +10,26 @@ for name, field in pairs({
   opcode = "infiniband.bth.opcode",
   icrc = "infiniband.invariant.crc",
   rpc = "rpc",
+  rpc_xid = "rpc.xid",
+  src4 = "ip.src",
+  dst4 = "ip.dst",
+  src6 = "ipv6.src",
+  dst6 = "ipv6.dst",
+  slid = "infiniband.lrh.slid",
+  dlid = "infiniband.lrh.dlid",
 }) do
   local exists, extractor = pcall(Field.new, field)
   FIELDS[name] = exists and extractor or function() end
 end
 
--- What is known about the connections in the capture. The first pass over the packets fills it; later ones, in any order, find
--- the same again.
+-- Returns the address of a host as it is in the packet. Wireshark may resolve the address of `pinfo` later.
+local function host(version_4, version_6, lid)
+  local field = version_4() or version_6() or lid()
+  return field and tostring(field.range) or ""
+end
+
+-- What is known about the connections in the capture. The first pass over the packets fills it; later ones, in any
+-- order, find the same again.
 local function forget()
   R.state = {
     -- Calls by sender, receiver and XID, and the call of each message.
@@ -38,8 +52,8 @@ function R.reader_of(bytes, name, is_cut)
   return Reader.new(tvb, 0, tvb:len(), is_cut)
 end
 
--- Handles a part of a Send in `flow`, the direction of a connection. `sequence` identifies the Send; a part without it continues
--- the one before. `place` is the number of bytes or packets before the part, which `unit` counts.
+-- Handles a part of a Send in `flow`, the direction of a connection. `sequence` identifies the Send; a part without it
+-- continues the one before. `place` is the number of bytes or packets before the part, which `unit` counts.
 local function send_part(packet, tree, flow, sequence, place, unit, is_last, reader)
   packet.parts = packet.parts + 1
   packet.part = packet.number .. "." .. packet.parts
@@ -76,13 +90,18 @@ end
 
 -- Sends of iWARP (RFC 5040 section 4.3): untagged DDP segments to queue 0.
 local function iwarp(packet, tree)
-  local lengths, segments = { FIELDS.ulpdu_len() }, { FIELDS.ddp() }
-  for index, segment in ipairs(segments) do
-    local tvb, at = segment.source, segment.offset
-    local stop = at + (lengths[index] and lengths[index].value or 0)
+  local segments = { FIELDS.ddp() }
+  for index, length in ipairs({ FIELDS.ulpdu_len() }) do
+    -- Wireshark does not dissect segments that are cut. Without markers, they follow their length.
+    local segment = segments[index]
+    local tvb, at = length.source, length.offset + 2
+    if segment then
+      tvb, at = segment.source, segment.offset
+    end
+    local stop = at + length.value
     if tvb and at + 18 <= tvb:len() and stop >= at + 18 then
-      local control, opcode = tvb(at, 1):uint(), bit32.band(tvb(at + 1, 1):uint(), 15)
-      local is_tagged, is_last = bit32.btest(control, 0x80), bit32.btest(control, 0x40)
+      local control, opcode = tvb(at, 1):uint(), tvb(at + 1, 1):uint() % 16
+      local is_tagged, is_last = has_bit(control, 0x80), has_bit(control, 0x40)
       if not is_tagged and opcode >= 3 and opcode <= 6 and tvb(at + 6, 4):uint() == 0 then
         local sequence, offset = tvb(at + 10, 4):uint(), tvb(at + 14, 4):uint()
         send_part(packet, tree, packet.from, sequence, offset, "len", is_last, Reader.new(tvb, at + 18, stop))
@@ -91,8 +110,8 @@ local function iwarp(packet, tree)
   end
 end
 
--- The opcodes of Sends on reliable connections: `true` for the first and the last packet, and the length of the header that
--- follows the BTH.
+-- The opcodes of Sends on reliable connections: `true` for the first and the last packet, and the length of the header
+-- that follows the BTH.
 local SENDS = {
   [0x00] = { true, false, 0 },
   [0x01] = { false, false, 0 },
@@ -112,7 +131,7 @@ local function infiniband(packet, tree)
     local tvb, at = opcode.source, opcode.offset
     local kind = SENDS[opcode.value]
     if tvb and kind and at + BTH_LEN <= tvb:len() then
-      local pad = bit32.extract(tvb(at + 1, 1):uint(), 4, 2)
+      local pad = math.floor(tvb(at + 1, 1):uint() / 16) % 4
       local queue, sequence = tvb(at + 5, 3):uint(), tvb(at + 9, 3):uint()
       local reported = tvb:reported_len() - ICRC_LEN
       local stop = (ends[index] and ends[index].source:len() == tvb:len() and ends[index].offset or reported) - pad
@@ -130,7 +149,8 @@ end
 -- RPC messages on TCP and UDP, and long calls and replies that Wireshark has taken from chunks.
 local function other_transports(packet, tree)
   local is_rdma = FIELDS.ddp() ~= nil or FIELDS.opcode() ~= nil
-  for _, rpc in ipairs({ FIELDS.rpc() }) do
+  -- On TCP, the field of the protocol begins with the record mark.
+  for _, rpc in ipairs({ (is_rdma and FIELDS.rpc or FIELDS.rpc_xid)() }) do
     local tvb, at = rpc.source, rpc.offset
     if tvb and at + 8 <= tvb:len() then
       local xid, is_call = tvb(at, 4):uint(), tvb(at + 4, 4):uint() == CALL
@@ -139,7 +159,7 @@ local function other_transports(packet, tree)
         local stop = tvb:len()
         if at >= 4 and packet.stream then
           -- The mark of a record with one fragment precedes it.
-          stop = math.min(stop, at + bit32.band(tvb(at - 4, 4):uint(), 0x7fffffff))
+          stop = math.min(stop, at + tvb(at - 4, 4):uint() % 0x80000000)
         end
         show_rpc(packet, tree, Reader.new(tvb, at, stop, tvb:reported_len() > tvb:len()), { reads = {}, writes = {} })
       end
@@ -161,15 +181,32 @@ function transport.dissector(_, pinfo, tree)
     shown_rpc = {},
   }
   -- Queue pairs are known by their hosts: a packet names only the receiver's.
-  local suffix = stream and ("#" .. stream.value) or ""
-  packet.from = tostring(pinfo.src) .. suffix .. (stream and (":" .. pinfo.src_port) or "")
-  packet.to = tostring(pinfo.dst) .. suffix .. (stream and (":" .. pinfo.dst_port) or "")
+  local source, destination = host(FIELDS.src4, FIELDS.src6, FIELDS.slid), host(FIELDS.dst4, FIELDS.dst6, FIELDS.dlid)
+  local ports = stream ~= nil
+  packet.from = ports and string.format("%d:%s:%d", packet.stream, source, pinfo.src_port) or source
+  packet.to = ports and string.format("%d:%s:%d", packet.stream, destination, pinfo.dst_port) or destination
   for _, dissect in ipairs({ iwarp, infiniband, other_transports }) do
     local done, problem = pcall(dissect, packet, tree)
     if not done then
       tree:add_proto_expert_info(R.transport.malformed, "the dissector failed: " .. tostring(problem))
     end
   end
+end
+
+-- Keeps Wireshark's dissector of version 1 from taking messages of version 2 for malformed ones of its own. They are
+-- shown later.
+local function is_version_2(tvb)
+  local segments = { FIELDS.ddp() }
+  local segment, opcode = segments[#segments], FIELDS.opcode()
+  local is_other = segment and segment.value or opcode and SENDS[opcode.value] == nil
+  if tvb:len() < 20 or is_other then
+    return false
+  end
+  return tvb(4, 4):uint() == 2 and R.transport.names.rdma_htype[tvb(12, 4):uint()] ~= nil
+end
+
+for _, name in ipairs({ "iwarp_ddp_rdmap", "infiniband.payload" }) do
+  pcall(transport.register_heuristic, transport, name, is_version_2)
 end
 
 register_postdissector(transport)

@@ -1,8 +1,13 @@
 -- Reading of payload streams (RFC 8166 section 3.4) from which items may have been moved to chunks.
 
 -- Ends the dissection of a message. The message is shown as far as it could be read.
-local function fail(why)
-  error({ why = why }, 0)
+local function fail(why, is_cut)
+  error({ why = why, is_cut = is_cut }, 0)
+end
+
+-- Returns `true` if a number has this bit. Versions of Lua have different libraries for this.
+local function has_bit(number, bit)
+  return math.floor(number / bit) % 2 == 1
 end
 
 local Reader = {}
@@ -41,8 +46,10 @@ end
 
 function Reader:need(len)
   if len > self.stop - self.at then
-    fail(self.is_cut and "the rest of the message was not captured" or
-      string.format("%.0f bytes are expected, but the message ends after %d", len, self.stop - self.at))
+    if self.is_cut then
+      fail("the rest of the message was not captured", true)
+    end
+    fail(string.format("%.0f bytes are expected, but the message ends after %d", len, self.stop - self.at))
   end
 end
 
@@ -64,6 +71,11 @@ function Reader:flag()
     fail(word .. " is not a boolean")
   end
   return word == 1
+end
+
+-- Returns a reader of a range that this one has read.
+function Reader:within(range)
+  return Reader.new(self.tvb, range:offset(), range:offset() + range:len())
 end
 
 -- Returns a reader of the same bytes that does not move this one.

@@ -10,7 +10,8 @@ Dissection.__index = Dissection
 
 -- Starts to show values of `specification` from `reader`. `packet` counts the items of all messages in a packet.
 function Dissection.new(specification, reader, packet)
-  return setmetatable({ specification = specification, reader = reader, packet = packet, depth = 0, values = {} }, Dissection)
+  local new = { specification = specification, reader = reader, packet = packet, depth = 0, values = {} }
+  return setmetatable(new, Dissection)
 end
 
 function Dissection:count()
@@ -50,17 +51,11 @@ function Dissection:close(item, from)
 end
 
 -- Adds an item that was moved to a chunk.
-function Dissection:reduced(tree, shown, label, chunk)
+function Dissection:reduced(tree, label, chunk)
   self:count()
   local text = string.format("%s: reduced, %.0f bytes in %s chunk %d", label, chunk.length, chunk.list, chunk.number)
   local here = self.reader:since(self.reader.at)
-  local item
-  if self.specification.may_be_empty[shown] then
-    item = tree:add(shown, here)
-    item:set_text(text)
-  else
-    item = tree:add(here, text)
-  end
+  local item = tree:add(here, text)
   item:add(self.specification.field_reduced, here, chunk.length):set_generated()
 end
 
@@ -71,7 +66,8 @@ local RANGES = {
   ["C unsigned short"] = { 0, 65535 },
 }
 
--- Shows a value of a basic type. Returns it, if it can select the arm of a union: as a number, or in decimal if it has 64 bits.
+-- Shows a value of a basic type. Returns it, if it can select the arm of a union: as a number, or in decimal if it has
+-- 64 bits.
 function Dissection:basic(tree, kind, shown)
   local reader = self.reader
   self:count()
@@ -112,7 +108,7 @@ function Dissection:base(tree, name, field, shown, label, is_eligible)
     -- All of an eligible item of fixed size moves to the chunk.
     local chunk = self.reader:take_chunk(true)
     if chunk then
-      return self:reduced(tree, shown, label, chunk)
+      return self:reduced(tree, label, chunk)
     end
   end
   if item == nil then
@@ -185,7 +181,7 @@ function Dissection:opaque(tree, len, field, shown, label, is_eligible, is_fixed
       fail(string.format("the item has %.0f bytes, but its chunk has %.0f", len, chunk.length))
     end
     -- A chunk may contain the padding.
-    return self:reduced(tree, shown, label, { length = len, list = chunk.list, number = chunk.number })
+    return self:reduced(tree, label, { length = len, list = chunk.list, number = chunk.number })
   end
   self:count()
   reader:need(len)
@@ -199,16 +195,20 @@ function Dissection:opaque(tree, len, field, shown, label, is_eligible, is_fixed
   reader:take(padded(len) - len)
 end
 
+local function elements(len)
+  return len == 1 and "1 element" or string.format("%.0f elements", len)
+end
+
 -- Shows `len` elements. A hostile length costs nothing, because each element takes bytes of the message.
 function Dissection:array(tree, len, declared, field, shown, label, is_eligible)
   local reader = self.reader
   local chunk = (len > 0 or is_eligible) and reader:take_chunk(is_eligible) or nil
   if chunk then
-    return self:reduced(tree, shown, label, chunk)
+    return self:reduced(tree, label, chunk)
   end
   self:count()
   local from = reader.at
-  local container = tree:add(reader:rest(), string.format("%s: %.0f elements", label, len))
+  local container = tree:add(reader:rest(), label .. ": " .. elements(len))
   for index = 0, len - 1 do
     local before = reader.at
     self:nested(self.base, container, declared[2], field, shown, string.format("%s[%d]", label, index), false)
@@ -230,7 +230,7 @@ function Dissection:list(tree, declared, field, shown, label)
     len = len + 1
     more = reader:flag()
   end
-  container:append_text(string.format(": %d elements", len))
+  container:append_text(": " .. elements(len))
   self:close(container, from)
 end
 
@@ -280,7 +280,8 @@ function Dissection:named(tree, name)
   end
 end
 
--- Runs `show`, and adds an expert information to `tree` if the message is malformed. Returns `true` if it is not.
+-- Runs `show`, and adds an expert information to `tree` if the message is malformed or cut. Returns `true` if it is
+-- not.
 local function guarded(specification, tree, show)
   local done, problem = pcall(show)
   if done then
@@ -288,6 +289,6 @@ local function guarded(specification, tree, show)
   end
   local is_malformed = type(problem) == "table" and problem.why
   local text = is_malformed and problem.why or "the dissector failed: " .. tostring(problem)
-  tree:add_proto_expert_info(specification.malformed, text)
+  tree:add_proto_expert_info(is_malformed and problem.is_cut and specification.note or specification.malformed, text)
   return false
 end
