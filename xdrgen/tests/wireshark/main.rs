@@ -92,7 +92,7 @@ fn headers_of_version_2() {
 #[test]
 fn repeated_packets_change_nothing() {
     let Some(tshark) = Tshark::new(&[("files", SPECIFICATION)]) else { return };
-    for whole in [iwarp(version_1), roce(version_1), iwarp(version_2), roce(version_2)] {
+    for whole in [iwarp(version_1), roce(version_2)] {
         let expected = tshark.fields(&whole.pcapng(), "files", &MESSAGE);
         let mut twice = Capture::default();
         for packet in &whole.packets {
