@@ -1,7 +1,7 @@
 //! `xdrgen wireshark`: generated dissectors, which `tshark` runs on captures of all transports and both versions.
 //!
 //! The tests pass with a message where no `tshark` is installed that runs Lua scripts.
-#![cfg(all(feature = "decode", feature = "tools"))]
+#![cfg(feature = "cli")]
 
 mod command;
 mod constructs;
