@@ -2,7 +2,7 @@
 //!
 //! | location | contents |
 //! | --- | --- |
-//! | `tests/capture` | loopback traffic of blobstore, dissected by `tshark`, field by field, and decoded by `xdrgen decode` |
+//! | `tests/capture` | loopback traffic of blobstore, dissected by `tshark`, field by field, also with dissectors of `xdrgen wireshark`, and decoded by `xdrgen decode` |
 //! | `conformance` | each MUST of the specifications with its code, its tests and a fault that they notice: `CONFORMANCE.md` |
 //! | `tests/bad_peer` | peers that violate the protocol, against complete servers and clients |
 //! | `tests/zero_copy` | eligible payload is not copied |

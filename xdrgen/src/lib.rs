@@ -24,7 +24,7 @@
 //!
 //! | feature | adds |
 //! | --- | --- |
-//! | `tools` | `fmt` and `strip`, which work on the text alone; `extract`, which reads the texts of specifications; `explain` and `table`, which document the [`ir`] |
+//! | `tools` | `fmt` and `strip`, which work on the text alone; `extract`, which reads the texts of specifications; `explain` and `table`, which document the [`ir`]; `wireshark`, which generates a dissector from it |
 //! | `decode` | `decode`, which decodes messages and captures by the [`ir`] |
 //! | `cli` (default) | the command `xdrgen`, with both of the others |
 //!
@@ -159,6 +159,8 @@ pub mod source;
 mod strip;
 mod ulb;
 mod uses;
+#[cfg(feature = "tools")]
+mod wireshark;
 mod zero_copy;
 
 pub use build_script::{Build, BuildError};
@@ -170,3 +172,5 @@ pub use report::table;
 #[cfg(feature = "tools")]
 pub use strip::strip;
 pub use ulb::{DEFAULT_ITEM_MAX, DEFAULT_LIMIT, DEFAULT_REPLY_MAX};
+#[cfg(feature = "tools")]
+pub use wireshark::wireshark;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::traffic::{ATTACHMENT, DATA, TEXT, bytes};
 
 /// The protocol of `traffic::long`.
-const LONG: &str = "typedef opaque text<65536>;
+pub(crate) const LONG: &str = "typedef opaque text<65536>;
     program LONG { version LONG_V1 { @reply_max(7 + len(args)) text ECHO(text) = 1; } = 1; } = 0x20100C01;";
 
 /// The calls of `traffic::calls`, in order.

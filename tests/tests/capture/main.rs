@@ -1,11 +1,13 @@
 //! Loopback traffic of blobstore, dissected by `tshark` as an independent implementation, and compared with the expected
-//! messages and with the counters of the connections. `xdrgen decode` decodes the same traffic and that of version 2.
+//! messages and with the counters of the connections. `xdrgen decode` decodes the same traffic and that of version 2, and so
+//! does `tshark` with the dissectors that `xdrgen wireshark` generates.
 //!
 //! The test passes with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the capture.
 #![allow(clippy::unwrap_used)]
 
 mod check;
 mod decoded;
+mod dissected;
 mod live;
 mod traffic;
 mod wire;
@@ -65,16 +67,21 @@ async fn blobstore_decoded() {
     };
     let mut connections = Vec::new();
     for version in [1, 2] {
-        for builder in [traffic::defaults(), traffic::segments()] {
+        for (builder, is_cut) in [(traffic::defaults(), false), (traffic::segments(), true)] {
             let account = traffic::calls(&served, builder.versions(Versions::try_from(version).unwrap())).await;
-            connections.push((account.port, version));
+            connections.push((account.port, version, is_cut));
         }
     }
     served.end().await;
     capture.settled().await;
-    let messages = decoded::decode(&std::fs::read(capture.stop()).unwrap());
-    for (port, version) in connections {
+    let file = capture.stop();
+    let messages = decoded::decode(&std::fs::read(&file).unwrap());
+    let ports: Vec<u16> = connections.iter().map(|(port, ..)| *port).collect();
+    let dissected = dissected::dissect(&file, &ports);
+    for ((port, version, is_cut), messages_in_wireshark) in connections.into_iter().zip(dissected) {
         decoded::check(&messages, port, version.into());
+        // Wireshark puts together the long messages of version 1 only if their chunks have one segment.
+        dissected::check(&messages_in_wireshark, version == 2 || !is_cut);
     }
 }
 

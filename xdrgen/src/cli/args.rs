@@ -18,6 +18,7 @@ Examples:
   xdrgen strip blobstore.x > plain.x            remove annotations, for other XDR tools
   xdrgen gen nfs3.x --ulb nfs3.ulb              use a binding in a separate file
   xdrgen decode blobstore.x traffic.pcapng      print the messages in a capture
+  xdrgen wireshark blobstore.x -o blobstore.lua generate a dissector for Wireshark
   xdrgen extract rfc8166.txt -o rpcrdma1.x      extract XDR from the text of an RFC
 
 Exit codes:
@@ -89,6 +90,9 @@ pub(crate) enum Command {
     /// Prints the upper-layer binding: for each procedure, the items eligible for direct data placement, and message
     /// sizes.
     Ulb(Ulb),
+    /// Generates a dissector for Wireshark and tshark, in Lua: for the programs, over RPC-over-RDMA versions 1 and 2 and over
+    /// TCP, and for the headers of version 2.
+    Wireshark(Wireshark),
 }
 
 /// Input of the compiler.
@@ -266,6 +270,28 @@ pub(crate) struct Ulb {
 
 #[derive(Debug, Args)]
 #[command(
+    after_help = "Load the file with `-X lua_script:OUT.lua`, or put it into Wireshark's folder of personal Lua plugins. The \
+    names of fields consist of the protocol, the type and the field: `blobstore.get_args.name`. Several files form one \
+    specification.\n\n\
+    Examples:\n  xdrgen wireshark blobstore.x -o blobstore.lua\n  \
+    tshark -X lua_script:blobstore.lua -r traffic.pcapng -Y 'blobstore.procedure_name == \"PUT\"' -V"
+)]
+pub(crate) struct Wireshark {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    /// Output file. Default, and `-`: standard output.
+    #[arg(short, long, value_name = "OUT.lua")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Name of the protocol in Wireshark, with which the names of all fields begin. Default: the name of the first program, in
+    /// lower case.
+    #[arg(long, value_name = "NAME", value_parser = protocol_name)]
+    pub(crate) protocol: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
     after_help = "RPC-over-RDMA headers of versions 1 and 2 and RPC headers are decoded. Arguments and results are decoded \
     if the specification declares the program. Data in chunks is included if the capture contains its RDMA Writes and \
     Reads. Captures of encrypted connections cannot be decoded.\n\n\
@@ -322,4 +348,14 @@ fn extern_type(text: &str) -> Result<(String, String), String> {
     syn::parse_str::<syn::Path>(path)
         .map_err(|_| format!("`{path}` is not the path of a type, such as `crate::nfs::Fh`"))?;
     Ok((name.trim().to_owned(), path.to_owned()))
+}
+
+/// Parses the name of a protocol, which Wireshark restricts.
+fn protocol_name(text: &str) -> Result<String, String> {
+    let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
+    if text.bytes().all(is_valid) && text.starts_with(|first: char| first.is_ascii_lowercase()) {
+        Ok(text.to_owned())
+    } else {
+        Err("a protocol name starts with a lower-case letter and has only those, digits, `_`, `-` and `.`".to_owned())
+    }
 }

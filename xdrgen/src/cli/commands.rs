@@ -10,7 +10,7 @@ use rpcrdma_xdrgen::{
 };
 
 use crate::{
-    args::{Check, Explain, Extract, Gen, Strip, Ulb},
+    args::{Check, Explain, Extract, Gen, Strip, Ulb, Wireshark},
     compile::{compile, compile_error, compiler},
     diagnostics::DiagnosticFormat,
     error::{CliError, NO_FILE, WRONG_INPUT, WRONG_USAGE},
@@ -169,4 +169,15 @@ pub(crate) fn ulb(ulb: &Ulb, format: DiagnosticFormat) -> Result<(), CliError> {
     let compiled = compile(&compiler(&ulb.input.files, &ulb.input), format)?;
     let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| width.0.max(MIN_WIDTH));
     output::write(None, &table(&compiled.spec, Some(width)))
+}
+
+pub(crate) fn wireshark(wireshark: &Wireshark, format: DiagnosticFormat) -> Result<(), CliError> {
+    // The maximum sizes of replies matter to clients only.
+    let compiled = compile(&compiler(&wireshark.input.files, &wireshark.input).no_client(), format)?;
+    let Some(program) = compiled.spec.programs.first() else {
+        let message = "error: the specification declares no program, so there is nothing to dissect\n".to_owned();
+        return Err(CliError { message, code: WRONG_INPUT });
+    };
+    let protocol = wireshark.protocol.clone().unwrap_or_else(|| program.name.text.to_lowercase());
+    output::write(wireshark.output.as_deref(), &rpcrdma_xdrgen::wireshark(&compiled.spec, &protocol))
 }

@@ -57,5 +57,6 @@ fn run(cli: &Cli) -> Result<(), CliError> {
         Command::Explain(explain) => commands::explain(explain, format),
         Command::Fmt(fmt) => format::run(fmt, format),
         Command::Ulb(ulb) => commands::ulb(ulb, format),
+        Command::Wireshark(wireshark) => commands::wireshark(wireshark, format),
     }
 }

@@ -1,7 +1,10 @@
 //! Decoding of values by their types, without generated code (RFC 4506).
 
 use super::{memory::ChunkData, payload_source::PayloadSource, value::DecodedValue};
-use crate::ir::{Base, Field, Item, ItemId, ItemKind, Spec, Type, Union};
+use crate::{
+    ir::{Base, Field, Item, ItemId, ItemKind, Spec, Type, Union},
+    resolve::sizes,
+};
 
 /// The maximum nesting of types. Deeper values are hostile.
 const MAX_DEPTH: usize = 200;
@@ -177,10 +180,33 @@ impl<'s, 'a> Interpreter<'s, 'a> {
                 None
             }
         };
-        if let Some(field) = field {
+        if self.failed {
+            return DecodedValue::Struct(out);
+        }
+        let has_length = union.opaque && field.is_none_or(|field| !sizes::has_own_length(self.spec, &field.ty));
+        if has_length {
+            out.extend(self.opaque_arm(item, field));
+        } else if let Some(field) = field {
             out.push((field.name.text.clone(), self.field(field, false)));
         }
         DecodedValue::Struct(out)
+    }
+
+    /// Decodes the arm of an `opaque_union`, which its length precedes.
+    fn opaque_arm(&mut self, union: &Item, field: Option<&Field>) -> Option<(String, DecodedValue)> {
+        let name = field.map_or("arm", |field| &field.name.text);
+        let expected = match self.word() {
+            Ok(len) => len as usize,
+            Err(error) => return Some((name.to_owned(), error)),
+        };
+        let before = self.source.left();
+        let value = field.map(|field| self.field(field, false));
+        let len = before - self.source.left();
+        if len == expected || self.failed {
+            return value.map(|value| (name.to_owned(), value));
+        }
+        let why = format!("the arm of `{}` has {len} bytes, but its length is {expected}", union.name.text);
+        Some((name.to_owned(), self.fail(why)))
     }
 
     /// Decodes a list whose nodes are linked by optional pointers (RFC 4506 §4.19).
@@ -365,6 +391,22 @@ mod tests {
         let value = decode("union u switch (bool b) { case TRUE: int x; };", "u", &[0, 0, 0, 0]);
         assert_eq!(value.error(), Some("union `u` has no arm for 0 (at byte 4)"));
         assert_eq!(decode("typedef bool b;", "b", &[0, 0, 0, 2]).error(), Some("2 is not a boolean (at byte 4)"));
+    }
+
+    /// The length of an arm precedes it, if it has none of its own.
+    #[test]
+    fn arms_of_an_opaque_union_have_a_length() {
+        let text = "opaque_union u switch (int k) { case 1: hyper x; case 2: opaque raw<8>; default: void; };
+            struct three { u a; u b; u c; int last; };";
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
+        let value = decode(text, "three", &words(&[1, 8, 0, 5, 2, 3, 0x0102_0300, 9, 0, 7]));
+        assert_eq!(value.at(&["a", "x"]), Some(&DecodedValue::Int(5)));
+        assert_eq!(value.at(&["b", "raw"]), Some(&DecodedValue::Opaque(vec![1, 2, 3])));
+        assert_eq!((value.at(&["last"]), value.error()), (Some(&DecodedValue::Int(7)), None));
+        let value = decode(text, "u", &words(&[1, 12, 0, 5, 6]));
+        assert_eq!(value.error(), Some("the arm of `u` has 8 bytes, but its length is 12 (at byte 16)"));
+        let value = decode(text, "u", &words(&[0, 4, 0]));
+        assert_eq!(value.error(), Some("the arm of `u` has 0 bytes, but its length is 4 (at byte 8)"));
     }
 
     #[test]
