@@ -95,9 +95,9 @@ async fn connect_silent(count: usize, to: SocketAddr, calls: &[Vec<u8>]) -> anyh
     Ok(attackers)
 }
 
-/// 8 connections ask for 64 results of 1 or 4 MiB each, and read nothing. The server has the least memory with which it offers that size.
+/// 8 connections ask for 64 results of 1 or 4 MiB each, and read nothing. The server has hardly more memory than it needs to offer that size.
 pub(crate) async fn unread_results(plan: &Plan, count: u32) -> anyhow::Result<Findings> {
-    let mut server = NfsServer::start(&plan.programs, 2 * u64::from(count), &[]).await?;
+    let mut server = NfsServer::start(&plan.programs, 3 * u64::from(count), &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;
     let root = mount(&server).await?;
     let client = NfsV3Client::new(victim::connect(ATTACKER, "tcp", server.tcp, &own_credential()).await?);
@@ -115,7 +115,7 @@ pub(crate) async fn unread_results(plan: &Plan, count: u32) -> anyhow::Result<Fi
 
 /// 24 connections ask for blobs of 4 MiB, and read nothing.
 pub(crate) async fn unread_blobs(plan: &Plan) -> anyhow::Result<Findings> {
-    let mut server = BlobServer::start(&plan.programs, 10 * MIB).await?;
+    let mut server = BlobServer::start(&plan.programs, 14 * MIB).await?;
     let victim = Victim::of_blobs(&server).await?;
     let client = BlobstoreV1Client::new(victim::connect(ATTACKER, "tcp", server.tcp, &own_credential()).await?);
     let (data, name) = (Bytes::from(vec![1; 4 << 20]), BlobName("large".into()));
@@ -143,7 +143,7 @@ const LISTING_LEN: u32 = 64 << 10;
 
 /// Clients list a large directory that changes between the rounds, with 64 calls at once.
 pub(crate) async fn large_directories(plan: &Plan) -> anyhow::Result<Findings> {
-    let mut server = NfsServer::start(&plan.programs, 2 * MIB, &[]).await?;
+    let mut server = NfsServer::start(&plan.programs, 3 * MIB, &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;
     let root = mount(&server).await?;
     let path = server.root.join("crowd");
