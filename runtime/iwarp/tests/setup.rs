@@ -43,8 +43,9 @@ async fn connect_to<F: Future<Output = ()>>(
 ) -> Result<Connected<IwarpQueuePair>, SetupError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let to: SocketAddr = listener.local_addr().expect("address");
-    let (result, ()) = tokio::join!(connector.connect(to, params), responder(listener));
-    result
+    let connected = tokio::time::timeout(LIMIT, connector.connect(to, params));
+    let (result, ()) = tokio::join!(connected, responder(listener));
+    result.expect("the wait has no limit")
 }
 
 async fn next(listener: &TcpListener) -> Raw {
