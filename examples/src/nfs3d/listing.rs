@@ -148,7 +148,7 @@ impl Listings {
         (listing.began >= arrived || (cookie != 0 && is_current())).then(|| Arc::clone(listing))
     }
 
-    /// Returns the listing for a page that continues from `cookie`, for a call that was there at `arrived`.
+    /// Returns the listing from which a call gets its page. The page continues from `cookie`, and the call came at `arrived`.
     fn of(&self, object: &Object, file: &OwnedFd, cookie: u64, arrived: Instant) -> NfsResult<Arc<Listing>> {
         if let Some(listing) = self.cached(object, &Stat::of(file)?, cookie, arrived) {
             return Ok(listing);

@@ -17,7 +17,7 @@ pub(crate) struct EncodedValue {
     pub(super) items: SmallVec<[EncodedItem; 1]>,
 }
 
-/// An eligible item.
+/// An eligible item of an encoded value, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EncodedItem {
     /// Position of the item in the stream without eligible items, in bytes.

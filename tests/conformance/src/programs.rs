@@ -110,7 +110,7 @@ fn integration(folder: &Path, file: &Path) -> anyhow::Result<String> {
 /// A compiled test program.
 #[derive(Clone, Debug)]
 pub struct TestProgram {
-    /// The file to execute.
+    /// Path of the program.
     pub executable: PathBuf,
     /// Folder of the package, in which the tests run.
     pub folder: PathBuf,

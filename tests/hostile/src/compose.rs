@@ -41,9 +41,9 @@ pub(crate) mod fault {
     pub(crate) const TWICE: u16 = 1 << 12;
     /// A segment without bytes, or more segments.
     pub(crate) const EMPTY: u16 = 1 << 13;
-    /// The direction.
+    /// The direction of the message.
     pub(crate) const DIRECTION: u16 = 1 << 14;
-    /// Nothing is sent at the end.
+    /// The message is composed, but not sent.
     pub(crate) const UNSENT: u16 = 1 << 15;
 }
 

@@ -177,7 +177,7 @@ impl Model for Directory {
     }
 }
 
-/// Names are long, so that listings need long messages.
+/// Returns the name of a file. Names are long, so that listings need long messages.
 fn name(number: u8) -> Filename3 {
     Filename3(Bytes::from(format!("{}-{number}", "file".repeat(50))).into())
 }

@@ -122,7 +122,7 @@ impl History {
         record.end = now;
     }
 
-    /// Sets that a client was killed, whose calls in progress get no result.
+    /// Records that a client was killed. Its calls in progress get no result.
     pub fn kill(&self, client: Host, now: Duration) {
         for record in self.lock().iter_mut() {
             if record.client == client && matches!(record.outcome, CallOutcome::InProgress) {

@@ -335,7 +335,7 @@ fn construct(constructor: &TokenStream, ty: &str, fields: &[FieldCodec], braced:
     }
 }
 
-/// Returns a pattern that matches any of these. Consecutive numbers become a range, which clippy would suggest.
+/// Returns a pattern that matches what any of `patterns` matches. Consecutive numbers become a range, which clippy would suggest.
 fn alternatives<'a>(patterns: impl Iterator<Item = &'a TokenStream>) -> TokenStream {
     let patterns: Vec<_> = patterns.collect();
     let numbers = patterns.iter().map(|pattern| pattern.to_string().replace(' ', "").parse::<i64>());

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::ir::{ConstValue, Enumerator, Item, ItemId, ItemKind, Program, Spec, Version};
 
-/// The style sheet.
+/// Style sheet of each page.
 const STYLE: &str = include_str!("style.css");
 
 /// The script that filters the table of contents. The content security policy allows only this script, by its digest.

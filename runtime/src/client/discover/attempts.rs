@@ -22,7 +22,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Creates attempts that follow each other as `retry` decides.
+    /// Creates the attempts of a call. `retry` decides how many there are, and the pauses between them.
     pub fn new(retry: RetryPolicy) -> Self {
         Self { retry, timeout: None, is_hedged: false }
     }
