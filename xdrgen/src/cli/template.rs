@@ -117,7 +117,7 @@ fn dependencies() -> impl Iterator<Item = &'static str> {
     manifest.lines().skip_while(|line| *line != "[dependencies]")
 }
 
-/// Where a package finds the crates of this project.
+/// The source of the crates of this project in a manifest.
 enum Source {
     /// A registry, in the version of this program.
     Release,

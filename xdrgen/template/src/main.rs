@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {
-    /// What to log to standard error, such as info or rpcrdma=debug
+    /// Filter of the log on standard error, such as info or rpcrdma=debug
     #[arg(long, env = "RUST_LOG", default_value = "warn", global = true)]
     log: EnvFilter,
     #[command(subcommand)]
