@@ -236,7 +236,8 @@ mod tests {
         let memory = AlignedBuf::new(100, 4096);
         let at = memory.as_ptr();
         let (landing, loan) = LandingLoan::new(memory);
-        let Poll::Ready(landed) = poll(loan.returned_with(placed(landing, 40).slice(30..))) else { panic!("it waits") };
+        let result = placed(landing, 40).slice(30..);
+        let Poll::Ready(landed) = poll(loan.returned_with(result)) else { panic!("it waits") };
         assert_eq!((landed.memory.as_ptr(), landed.range, landed.is_copied), (at, 30..40, false));
 
         // A result that was not placed, and an empty one.
