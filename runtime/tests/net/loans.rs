@@ -13,6 +13,7 @@ use rpcrdma::{
 };
 
 const LEN: usize = 25 * 4096;
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Makes a call with memory on loan. Returns the memory, after a check that the result is in it.
 async fn get_into<M: LandingMemory>(channel: &Channel, memory: M, seed: u32, count: usize, is_placed: bool) -> M {
@@ -81,14 +82,15 @@ async fn abandoned(running: &Running, channel: &Channel, gate: &State) -> Landin
     loan
 }
 
-async fn start_patient(transport: Transport) -> (Running, Arc<State>, Channel) {
-    let config = ConnectionConfig::new().abandoned_call_timeout(Duration::from_secs(3600));
+/// Starts with this time until the memory of dropped calls is invalidated.
+async fn start_with_grace(transport: Transport, grace: Duration) -> (Running, Arc<State>, Channel) {
+    let config = ConnectionConfig::new().abandoned_call_timeout(grace);
     start_with(transport, unprobed().connection(config)).await
 }
 
 /// The server may still write to the memory, until it replies.
 async fn memory_of_a_dropped_call_comes_back_with_the_reply(transport: Transport) {
-    let (running, state, channel) = start_patient(transport).await;
+    let (running, state, channel) = start_with_grace(transport, HOUR).await;
     let loan = abandoned(&running, &channel, &state).await;
     let loan = loan.try_take().expect_err("the memory came back while the server could write to it");
     assert_eq!(channel.counters().exposed_regions, 1);
@@ -99,7 +101,7 @@ async fn memory_of_a_dropped_call_comes_back_with_the_reply(transport: Transport
 
 /// No reply comes, but the connection ends.
 async fn memory_of_a_dropped_call_comes_back_with_the_connection(transport: Transport) {
-    let (running, state, channel) = start_patient(transport).await;
+    let (running, state, channel) = start_with_grace(transport, HOUR).await;
     let loan = abandoned(&running, &channel, &state).await;
     let loan = loan.try_take().expect_err("the memory came back while the server could write to it");
     drop(channel);
@@ -107,7 +109,16 @@ async fn memory_of_a_dropped_call_comes_back_with_the_connection(transport: Tran
     eventually(|| running.handle.connections().is_empty()).await;
 }
 
+/// Neither a reply comes nor does the connection end.
+async fn memory_of_a_dropped_call_comes_back_in_time(transport: Transport) {
+    let (running, state, channel) = start_with_grace(transport, Duration::ZERO).await;
+    let loan = abandoned(&running, &channel, &state).await;
+    assert_eq!(loan.returned().await.len(), LEN);
+    assert_eq!(running.handle.connections().len(), 1);
+}
+
 over! {
-    rdma: memory_of_a_dropped_call_comes_back_with_the_reply memory_of_a_dropped_call_comes_back_with_the_connection;
+    rdma: memory_of_a_dropped_call_comes_back_with_the_reply memory_of_a_dropped_call_comes_back_with_the_connection
+        memory_of_a_dropped_call_comes_back_in_time;
     all: memory_comes_back_with_the_result short_memory_comes_back_with_the_error;
 }
