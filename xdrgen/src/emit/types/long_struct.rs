@@ -1,6 +1,6 @@
 //! Structs with many fields, which are emitted in pieces.
 //!
-//! The tokens and the syntax tree of a field take about 17 kilobytes, so that all fields should not be in memory at the same time. A
+//! The tokens and the syntax tree of a field take about 15 kilobytes, so that all fields should not be in memory at the same time. A
 //! piece is the declaration and the codec of the struct with some of its fields. [`pieces`] cuts its text.
 
 use std::ops::Range;
@@ -324,7 +324,7 @@ mod tests {
         let counted = allocation_counter::measure(|| {
             printed = parts::print_with(&spec, &EmitOptions::default(), super::FIELDS_PER_PIECE).unwrap();
         });
-        // The text exists in several copies. Without pieces, a field takes 17,000 bytes.
+        // The text exists in several copies. Without pieces, a field takes 15,000 bytes.
         let bound = 6 * printed.len() as u64 + 12_000_000;
         assert!(counted.bytes_max < bound, "{} of {bound} bytes", counted.bytes_max);
     }
