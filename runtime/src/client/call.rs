@@ -128,7 +128,8 @@ impl CallOptions {
     /// `Bytes` are a view of the reply.
     ///
     /// A call with such a buffer is never retried. If the server denies it because of its security context, the channel sends it
-    /// again with a buffer from its pool, and the result's `Bytes` are a view of that. To reuse buffers, see [`landing_from`](Self::landing_from).
+    /// again with a buffer from its pool, and the result's `Bytes` are a view of that. To get the memory back, make the buffer by
+    /// [`LandingLoan::new`](crate::memory::LandingLoan::new). To reuse buffers, see [`landing_from`](Self::landing_from).
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
         self.landing.push(Landing::Buffer(memory));
         self

@@ -29,6 +29,7 @@ mod gss;
 #[cfg(target_os = "linux")]
 mod keepalive;
 mod limits;
+mod loans;
 mod memory;
 mod pairs;
 mod paths;

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const EXAMPLES: &str = "\
 Examples:
+  xdrgen new inventory                          write a package with a protocol, a server and a client
   xdrgen check blobstore.x                      check for errors
   xdrgen gen blobstore.x -o src/blobstore.rs    generate types, codecs, client and server in Rust
   xdrgen ulb blobstore.x                        show what RDMA transfers, and message sizes
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     Decode(Decode),
     /// Generates Rust code.
     Gen(Gen),
+    /// Writes a package with a small service: protocol, build script, server, client, tests and Dockerfile.
+    New(New),
     /// Extracts XDR from the text of an RFC or Internet-Draft.
     Extract(Extract),
     /// Prints a specification without annotations, as plain XDR (RFC 4506 and RFC 5531). Keeps comments.
@@ -185,6 +188,18 @@ pub(crate) struct Gen {
     /// Accept discriminants that select no arm of UNION, instead of rejecting the message. May be given several times.
     #[arg(long, value_name = "UNION")]
     pub(crate) open: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  xdrgen new inventory\n  xdrgen new inventory --path ../rpcrdma")]
+pub(crate) struct New {
+    /// Name of the package, and of the folder that is created for it.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Checkout of rpcrdma whose crates the package uses. By default, it uses those of this version from a registry.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ mod error;
 mod format;
 mod generate;
 mod output;
+mod template;
 
 use std::process::ExitCode;
 
@@ -56,6 +57,7 @@ fn run(cli: &Cli) -> Result<(), CliError> {
         Command::Strip(strip) => commands::strip(strip, format),
         Command::Explain(explain) => commands::explain(explain, format),
         Command::Fmt(fmt) => format::run(fmt, format),
+        Command::New(new) => template::run(new),
         Command::Ulb(ulb) => commands::ulb(ulb, format),
         Command::Wireshark(wireshark) => commands::wireshark(wireshark, format),
     }

@@ -137,6 +137,9 @@ pub(crate) struct Len {
 }
 
 impl Len {
+    /// Maximum number of terms of a sum. The Rust compiler and the printer recurse once for each.
+    pub(crate) const MAX_TERMS: usize = 100;
+
     /// Creates a fixed length, in bytes.
     pub(crate) fn fixed(bytes: u64) -> Self {
         Self { fixed: bytes, terms: Vec::new() }
@@ -151,6 +154,16 @@ impl Len {
         self.terms.extend(other.terms);
     }
 
+    /// Returns the part that is fixed, in bytes.
+    pub(crate) fn fixed_part(&self) -> u64 {
+        self.fixed
+    }
+
+    /// Returns the expressions of the parts that vary.
+    pub(crate) fn terms(&self) -> &[TokenStream] {
+        &self.terms
+    }
+
     /// Returns the length in bytes, if it is fixed.
     pub(crate) fn known(&self) -> Option<u64> {
         self.terms.is_empty().then_some(self.fixed)
@@ -158,11 +171,9 @@ impl Len {
 
     /// Returns the length as an expression.
     pub(crate) fn tokens(&self) -> TokenStream {
-        /// Maximum number of terms of a sum. The Rust compiler and the printer recurse once for each.
-        const MAX_TERMS: usize = 100;
         let fixed = number(self.fixed);
         match self.terms.as_slice() {
-            terms if terms.len() > MAX_TERMS => quote!({
+            terms if terms.len() > Self::MAX_TERMS => quote!({
                 let mut len: usize = #fixed;
                 #(len += #terms;)*
                 len

@@ -12,38 +12,44 @@ use super::{
 impl Target<'_> {
     /// Implements `XdrEncode` for a struct: its fields in their order (RFC 4506 §4.14).
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
-        let place = |field: &FieldCodec| {
-            let member = &field.member;
-            ValuePlace::Field(quote!(self.#member))
-        };
         let mut len = Len::default();
         for field in fields {
-            len.add(field.slot.len(&place(field)));
+            len.add(field.slot.len(&field.place()));
         }
+        self.impl_encode(len.tokens(), write_all(&self.writings(fields)))
+    }
+
+    /// Returns the code that writes the fields of a struct, with the names of items for errors.
+    pub(super) fn writings(&self, fields: &[FieldCodec]) -> Vec<(WriteCode, String)> {
         let mut writings = Vec::new();
         for run in runs(fields) {
             match run {
-                CodecRun::One(field) => writings.push((field.slot.write(&place(field)), self.path(&field.name))),
+                CodecRun::One(field) => writings.push((field.slot.write(&field.place()), self.path(&field.name))),
                 CodecRun::Words(bytes, fields) => {
                     let bytes = number(bytes);
-                    let writes = fields.iter().map(|field| field.slot.write_words(&place(field)));
+                    let writes = fields.iter().map(|field| field.slot.write_words(&field.place()));
                     let call = quote!(xdr::put_run::<#bytes, _>(sink, |words| { #(#writes)* }));
                     writings.push((WriteCode { call, fallible: false, unnamed: false }, String::new()));
                 }
             }
         }
-        self.impl_encode(len.tokens(), write_all(&writings))
+        writings
     }
 
     /// Implements `XdrDecode` for a struct. `braced` is `true` if its fields have names.
     pub(crate) fn decode_struct(&self, fields: &[FieldCodec], braced: bool) -> TokenStream {
-        let runs = runs(fields);
-        if !braced || runs.iter().all(|run| matches!(run, CodecRun::One(_))) {
+        if !braced || runs(fields).iter().all(|run| matches!(run, CodecRun::One(_))) {
             return self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced));
         }
+        let (reads, members) = self.read_runs(fields, 0);
+        self.impl_decode_fields(&quote!(#(#reads)*), &quote!(#(#members),*))
+    }
+
+    /// Returns the statements that read the runs of fields, and the initializers of the fields. `first` is the number of the first run.
+    pub(super) fn read_runs(&self, fields: &[FieldCodec], first: usize) -> (Vec<TokenStream>, Vec<TokenStream>) {
         // Read the fields in stream order. A run is read as a tuple.
         let (mut reads, mut members) = (Vec::new(), Vec::new());
-        for (at, run) in runs.iter().enumerate() {
+        for (at, run) in (first..).zip(&runs(fields)) {
             let variable = format_ident!("item{at}");
             match run {
                 CodecRun::One(field) => {
@@ -68,15 +74,20 @@ impl Target<'_> {
                 }
             }
         }
+        (reads, members)
+    }
+
+    /// Implements `XdrDecode` for a struct whose fields are read by statements.
+    pub(super) fn impl_decode_fields(&self, reads: &TokenStream, members: &TokenStream) -> TokenStream {
         self.impl_decode(if self.recursive {
             quote! {
                 decoder.enter(::core::mem::size_of::<Self>())?;
-                #(#reads)*
+                #reads
                 decoder.leave(::core::mem::size_of::<Self>());
-                Ok(Self { #(#members),* })
+                Ok(Self { #members })
             }
         } else {
-            quote!(#(#reads)* Ok(Self { #(#members),* }))
+            quote!(#reads Ok(Self { #members }))
         })
     }
 

@@ -19,9 +19,12 @@ use super::{
     options::{Borrow, EmitError, EmitOptions},
     program::{self, NamedVersion, ProgramModule, Stubs},
     target::codec_block,
-    types,
+    types::{
+        self, Emitted,
+        long_struct::{FIELDS_PER_PIECE, LongStruct, pieces},
+    },
 };
-use crate::ir::{ItemId, Spec};
+use crate::ir::{Item, ItemId, ItemKind, Spec};
 
 /// The number of items in a part. It is large enough that the fixed cost of a part does not matter.
 const ITEMS_PER_PART: usize = 24;
@@ -34,23 +37,52 @@ const PROCEDURES_PER_PART: usize = 64;
 const MAX_THREADS: usize = 8;
 
 /// The text of one part.
+///
+/// Texts are in pieces. Those with an odd index grow by the pieces of the parts that continue the part.
 #[derive(Debug, Default)]
 struct PrintedPart {
-    declarations: String,
+    declarations: Vec<String>,
     /// `true` if the declarations use names of the runtime's `xdr::prelude`.
     imports: bool,
     /// The contents of the codec scope.
-    codecs: String,
-    /// The pieces of a version module.
-    pieces: Vec<String>,
+    codecs: Vec<String>,
 }
 
 /// A unit of work.
 #[derive(Debug, Clone)]
 enum Part {
     Items(Range<usize>),
+    /// A piece of the long struct with this index among all long structs.
+    Fields(usize, usize),
     /// The version with this index among all versions. If it has many procedures, a range of them.
     Version(usize, Option<Range<usize>>),
+}
+
+impl Part {
+    /// Returns `true` if the part continues the one before it.
+    fn is_continuation(&self) -> bool {
+        match self {
+            Self::Items(_) => false,
+            Self::Fields(_, piece) => *piece > 0,
+            Self::Version(_, range) => range.as_ref().is_some_and(|range| range.start > 0),
+        }
+    }
+}
+
+/// Returns the parts of items.
+fn parts_of_items(items: Range<usize>) -> impl Iterator<Item = Part> {
+    let starts = items.clone().step_by(ITEMS_PER_PART);
+    starts.map(move |start| Part::Items(start..items.end.min(start + ITEMS_PER_PART)))
+}
+
+/// Returns the plans of the structs with more than `per_piece` fields.
+fn long_structs(spec: &Spec, options: &EmitOptions, per_piece: usize) -> Vec<LongStruct> {
+    let is_long = |item: &Item| matches!(&item.kind, ItemKind::Struct { fields, .. } if fields.len() > per_piece);
+    if !spec.items.iter().any(is_long) {
+        return Vec::new();
+    }
+    let (layout, _) = named(spec, options);
+    (0..spec.items.len()).filter_map(|index| LongStruct::plan(&layout, ItemId(index), options, per_piece)).collect()
 }
 
 /// Returns the parts of a version.
@@ -64,18 +96,29 @@ fn parts_of(index: usize, procedures: usize) -> Vec<Part> {
 
 /// Returns the body of the generated file.
 pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
-    let starts = (0..spec.items.len()).step_by(ITEMS_PER_PART);
-    let items = starts.map(|start| Part::Items(start..spec.items.len().min(start + ITEMS_PER_PART)));
+    print_with(spec, options, FIELDS_PER_PIECE)
+}
+
+/// Returns the body of the generated file. Structs with more than `per_piece` fields are printed in pieces.
+pub(super) fn print_with(spec: &Spec, options: &EmitOptions, per_piece: usize) -> Result<String, EmitError> {
+    let long = long_structs(spec, options, per_piece);
+    let (mut items, mut start) = (Vec::new(), 0);
+    for (index, plan) in long.iter().enumerate() {
+        items.extend(parts_of_items(start..plan.id().0));
+        items.extend((0..plan.len()).map(|piece| Part::Fields(index, piece)));
+        start = plan.id().0 + 1;
+    }
+    items.extend(parts_of_items(start..spec.items.len()));
     let versions = spec.programs.iter().flat_map(|program| &program.versions).enumerate();
     let versions = versions.flat_map(|(index, version)| parts_of(index, version.procedures.len()));
-    let parts: Vec<Part> = items.chain(versions).collect();
+    let parts: Vec<Part> = items.into_iter().chain(versions).collect();
 
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<PrintedPart, EmitError>)>> = Mutex::new(Vec::with_capacity(parts.len()));
     let work = |options: &EmitOptions| {
         let mut worker = None;
         while let Some((index, part)) = take(&next, &parts) {
-            let worker = worker.get_or_insert_with(|| Worker::new(spec, options));
+            let worker = worker.get_or_insert_with(|| Worker::new(spec, options, &long));
             let printed = worker.print(part);
             done.lock().unwrap_or_else(PoisonError::into_inner).push((index, printed));
         }
@@ -93,21 +136,16 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|(index, _)| *index);
     let (mut body, mut codecs, mut imports) = (String::new(), String::new(), false);
-    // The pieces of a version module whose parts are not yet complete.
-    let mut module: Vec<String> = Vec::new();
+    // The pieces of parts that are not yet complete.
+    let (mut open_body, mut open_codecs) = (Vec::new(), Vec::new());
     for (index, printed) in done {
-        let PrintedPart { declarations, imports: needed, codecs: these, pieces } = printed?;
-        imports |= needed;
-        body.push_str(&declarations);
-        codecs.push_str(&these);
-        if module.is_empty() {
-            module = pieces;
-        } else {
-            let grown = module.iter_mut().zip(&pieces).skip(1).step_by(2);
-            grown.for_each(|(piece, more)| piece.push_str(more));
-        }
-        if !matches!(parts.get(index + 1), Some(Part::Version(_, Some(range))) if range.start > 0) {
-            body.extend(module.drain(..));
+        let printed = printed?;
+        imports |= printed.imports;
+        grow(&mut open_body, printed.declarations);
+        grow(&mut open_codecs, printed.codecs);
+        if !parts.get(index + 1).is_some_and(Part::is_continuation) {
+            body.extend(open_body.drain(..));
+            codecs.extend(open_codecs.drain(..));
         }
     }
     if !codecs.is_empty() {
@@ -118,6 +156,15 @@ pub(super) fn print(spec: &Spec, options: &EmitOptions) -> Result<String, EmitEr
     }
     let head = if imports { format::print(prelude(options))? } else { String::new() };
     Ok(format::space(&(head + &body)))
+}
+
+/// Adds the pieces of a part to those of the parts that it continues.
+fn grow(open: &mut Vec<String>, pieces: Vec<String>) {
+    if open.is_empty() {
+        *open = pieces;
+    } else {
+        open.iter_mut().zip(&pieces).skip(1).step_by(2).for_each(|(piece, more)| piece.push_str(more));
+    }
 }
 
 /// Returns the import of the names that the generated types use. It is a glob import, so that a name in the including code takes
@@ -203,33 +250,43 @@ struct Worker<'a> {
     options: &'a EmitOptions,
     layout: Layout<'a>,
     versions: Vec<NamedVersion<'a>>,
+    long: &'a [LongStruct],
 }
 
 impl<'a> Worker<'a> {
-    fn new(spec: &'a Spec, options: &'a EmitOptions) -> Self {
+    fn new(spec: &'a Spec, options: &'a EmitOptions, long: &'a [LongStruct]) -> Self {
         let (layout, versions) = named(spec, options);
-        Self { options, layout, versions }
+        Self { options, layout, versions, long }
     }
 
     fn print(&self, part: &Part) -> Result<PrintedPart, EmitError> {
         match part {
             Part::Items(range) => {
-                let types::Emitted { declaration, codec } =
-                    types::emit_all(&self.layout, range.clone().map(ItemId), self.options);
-                let declarations = format::print(declaration.into_iter().collect())?;
+                let emitted = types::emit_all(&self.layout, range.clone().map(ItemId), self.options);
+                let (declarations, codecs) = self.print_emitted(emitted)?;
                 let imports = self.layout.scope.imports_prelude();
-                Ok(PrintedPart { declarations, imports, codecs: self.codecs(codec)?, pieces: Vec::new() })
+                Ok(PrintedPart { declarations: vec![declarations], imports, codecs: vec![codecs] })
+            }
+            Part::Fields(index, piece) => {
+                let Some(plan) = self.long.get(*index) else { return Ok(PrintedPart::default()) };
+                let (declarations, codecs) = self.print_emitted(plan.emit(&self.layout, *piece, self.options))?;
+                let imports = self.layout.scope.imports_prelude();
+                Ok(PrintedPart { declarations: pieces(&declarations), imports, codecs: pieces(&codecs) })
             }
             Part::Version(index, range) => {
                 let Some(version) = self.versions.get(*index) else { return Ok(PrintedPart::default()) };
                 let module = program::lower(&self.layout, version, range.clone()).emit(Stubs::of(self.options));
                 let text = format::print(module)?;
-                Ok(match range {
-                    None => PrintedPart { declarations: text, ..PrintedPart::default() },
-                    Some(_) => PrintedPart { pieces: ProgramModule::pieces(&text), ..PrintedPart::default() },
-                })
+                let declarations = if range.is_some() { ProgramModule::pieces(&text) } else { vec![text] };
+                Ok(PrintedPart { declarations, ..PrintedPart::default() })
             }
         }
+    }
+
+    /// Returns the text of declarations and codecs.
+    fn print_emitted(&self, emitted: Emitted) -> Result<(String, String), EmitError> {
+        let declarations = format::print(emitted.declaration.into_iter().collect())?;
+        Ok((declarations, self.codecs(emitted.codec)?))
     }
 
     /// Returns the contents of the codec scope, without its opening and closing lines.
@@ -241,7 +298,7 @@ impl<'a> Worker<'a> {
         let (head, tail) = scope(self.options)?;
         let within = text.strip_prefix(&head).and_then(|text| text.strip_suffix(&tail));
         // Otherwise the codecs get their own scope, which has the same meaning.
-        Ok(within.map_or(text.clone(), str::to_owned))
+        Ok(within.map(str::to_owned).unwrap_or(text))
     }
 }
 

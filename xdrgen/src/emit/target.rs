@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTre
 use quote::quote;
 
 use super::{
-    codec::{CodecItem, mentions},
+    codec::{CodecItem, ValuePlace, mentions},
     facts::{self, BoundsSource},
     names::Std,
 };
@@ -50,6 +50,14 @@ pub(crate) struct FieldCodec {
     pub(crate) name: String,
     /// The codec of the field.
     pub(crate) slot: CodecItem,
+}
+
+impl FieldCodec {
+    /// Returns the place of the field in `self`.
+    pub(super) fn place(&self) -> ValuePlace {
+        let member = &self.member;
+        ValuePlace::Field(quote!(self.#member))
+    }
 }
 
 /// A discriminated union.

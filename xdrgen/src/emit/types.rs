@@ -2,6 +2,7 @@
 
 mod conversions;
 mod enumerations;
+pub(super) mod long_struct;
 mod unions;
 
 use proc_macro2::{Ident, Literal, TokenStream};
@@ -32,9 +33,8 @@ pub(crate) struct Emitted {
 
 /// Emits one item; the derives of `options` are added to a type's own.
 fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Emitted {
-    let item = layout.item(id);
-    let derives = Derives::of(options, &item.name.text);
-    let owned = Emitter { layout, view: layout.view(), id, item, name: layout.name(id), derives, borrowed: false };
+    let owned = emitter(layout, id, options);
+    let item = owned.item;
     let mut emitted = owned.emit();
     if let Some(name) = layout.ref_name(id) {
         // User-requested traits may not support borrowed types.
@@ -44,6 +44,13 @@ fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Emitted {
         emitted.codec.extend(borrowed.codec);
     }
     emitted
+}
+
+/// Returns the emitter of an item in its owned form.
+fn emitter<'a>(layout: &'a Layout<'a>, id: ItemId, options: &EmitOptions) -> Emitter<'a> {
+    let item = layout.item(id);
+    let derives = Derives::of(options, &item.name.text);
+    Emitter { layout, view: layout.view(), id, item, name: layout.name(id), derives, borrowed: false }
 }
 
 /// Emits several items, one after another.
@@ -199,13 +206,17 @@ impl Emitter<'_> {
             .map(|field| {
                 let name = scope.claim(&field.name.text, LetterCase::Snake);
                 let docs = self.field_docs(field, Some(&name));
-                let slot = self.view.slot(field);
-                let (member, ty) = (&name.ident, &slot.ty);
-                let needs = self.derives.of_field(&self.layout.runtime, &slot);
-                let declared = quote!(#docs #needs pub #member: #ty);
-                (declared, FieldCodec { member: quote!(#member), name: field.name.text.clone(), slot })
+                let codec = self.field_codec(field, &name);
+                let (member, ty) = (&codec.member, &codec.slot.ty);
+                let needs = self.derives.of_field(&self.layout.runtime, &codec.slot);
+                (quote!(#docs #needs pub #member: #ty), codec)
             })
             .unzip()
+    }
+
+    fn field_codec(&self, field: &Field, name: &RustName) -> FieldCodec {
+        let member = &name.ident;
+        FieldCodec { member: quote!(#member), name: field.name.text.clone(), slot: self.view.slot(field) }
     }
 
     fn typedef(&self, field: &Field) -> Emitted {

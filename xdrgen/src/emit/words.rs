@@ -29,17 +29,7 @@ pub(super) fn runs(fields: &[FieldCodec]) -> Vec<CodecRun<'_>> {
     let mut runs = Vec::new();
     let mut rest = fields;
     while let Some((first, after)) = rest.split_first() {
-        let mut bytes = 0_u64;
-        // Twelve is the maximum length of a tuple that implements the standard traits. Here the limit is only for readability.
-        let count = rest
-            .iter()
-            .take(MAX_RUN)
-            .take_while(|field| {
-                let sum = field.slot.fixed_len.filter(|_| field.slot.words).and_then(|len| len.checked_add(bytes));
-                bytes = sum.filter(|sum| *sum <= MAX_INLINED).unwrap_or(bytes);
-                sum.is_some_and(|sum| sum <= MAX_INLINED)
-            })
-            .count();
+        let (count, bytes) = run_at(rest.iter().map(run_len));
         match rest.split_at_checked(count) {
             Some((run, others)) if count > 1 => {
                 runs.push(CodecRun::Words(bytes, run));
@@ -52,6 +42,24 @@ pub(super) fn runs(fields: &[FieldCodec]) -> Vec<CodecRun<'_>> {
         }
     }
     runs
+}
+
+/// Returns the length of a field in bytes, if it can be part of a run.
+pub(super) fn run_len(field: &FieldCodec) -> Option<u64> {
+    field.slot.fixed_len.filter(|_| field.slot.words)
+}
+
+/// Returns the number of fields with these lengths that form a run, and their total length in bytes.
+pub(super) fn run_at(lengths: impl Iterator<Item = Option<u64>>) -> (usize, u64) {
+    let mut bytes = 0_u64;
+    // Twelve is the maximum length of a tuple that implements the standard traits. Here the limit is only for readability.
+    let fits = |len: &Option<u64>| {
+        let sum = len.and_then(|len| len.checked_add(bytes)).filter(|sum| *sum <= MAX_INLINED);
+        bytes = sum.unwrap_or(bytes);
+        sum.is_some()
+    };
+    let count = lengths.take(MAX_RUN).take_while(fits).count();
+    (count, bytes)
 }
 
 impl Target<'_> {
@@ -67,10 +75,7 @@ impl Target<'_> {
             let (member, read) = (&field.member, self.read_words(field));
             quote!(#member: #read)
         });
-        let writes = fields.iter().map(|field| {
-            let member = &field.member;
-            field.slot.write_words(&ValuePlace::Field(quote!(self.#member)))
-        });
+        let writes = fields.iter().map(|field| field.slot.write_words(&field.place()));
         let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
         let parts = quote! {
             const PARTS: &'static [xdr::Part] = &[#(#parts),*];
@@ -92,7 +97,13 @@ impl Target<'_> {
         self.fixed(len, &parts, &quote!(#read.map(Self)), &slot.write_words(&ValuePlace::Field(quote!(self.0))))
     }
 
-    fn fixed(&self, len: u64, parts: &TokenStream, read: &TokenStream, write: &TokenStream) -> [TokenStream; 3] {
+    pub(super) fn fixed(
+        &self,
+        len: u64,
+        parts: &TokenStream,
+        read: &TokenStream,
+        write: &TokenStream,
+    ) -> [TokenStream; 3] {
         let fixed = self.impl_fixed(len, parts, read, write);
         let bytes = number(len);
         [

@@ -5,13 +5,17 @@
 //!   view is dropped.
 //! - [`BufferSource`]: memory for the large buffers of a pool, other than that of the allocator.
 //! - [`LandingPool`]: landing buffers that a caller reuses from call to call.
+//! - [`LandingLoan`]: memory of the caller that comes back after a call.
+//! - [`AlignedBuf`]: memory at an aligned address, for direct I/O.
 //! - [`MessageBuf`]: a buffer for a message that is sent or received whole.
 //!
 //! This module needs no unsafe code: a provider owns the `PayloadBuf` while it may write to it.
 
+mod aligned;
 mod budget;
 mod landing;
 mod landing_memory;
+mod loan;
 mod magazine;
 mod message;
 mod pool;
@@ -20,10 +24,12 @@ mod reusable;
 mod shared_buffers;
 mod source;
 
+pub use aligned::AlignedBuf;
 #[doc(hidden)]
 pub use budget::{BudgetCharge, MemoryAccount, MemoryBudget, MemoryShare, MemoryTurn};
 pub use landing::LandingPool;
 pub use landing_memory::LandingMemory;
+pub use loan::{LandedResult, LandingLoan};
 pub use message::MessageBuf;
 pub use pool::{BufferPool, PayloadBuf};
 #[doc(hidden)]
