@@ -218,10 +218,10 @@ fn the_list_learns_the_states_of_endpoints() {
         let changes: [fn(&EndpointHealth); 3] = [
             |endpoint| {
                 endpoint.usable();
-                endpoint.failed(None);
+                endpoint.failed(EndpointFailure::Silent);
             },
             |endpoint| {
-                endpoint.failed(None);
+                endpoint.failed(EndpointFailure::Silent);
                 endpoint.usable();
             },
             EndpointHealth::ended,
