@@ -39,7 +39,7 @@ impl EchoV1 for Echo {
 }
 
 impl EchoV2 for Echo {
-    async fn r#return(&self, _cx: &Context, item: EchoItem) -> Result<EchoItem, HandlerError> {
+    async fn repeat(&self, _cx: &Context, item: EchoItem) -> Result<EchoItem, HandlerError> {
         Ok(item)
     }
 
@@ -97,10 +97,10 @@ fn values_of_all_kinds() {
         });
         let mut expected = item.clone();
         expected["data"] = "ab".repeat(20_001).into();
-        assert_eq!(called(url, "ECHO.RETURN", &item.to_string()), expected, "{url}");
+        assert_eq!(called(url, "ECHO.REPEAT", &item.to_string()), expected, "{url}");
         let mut bare = json!({ "name": { "hex": "ff" }, "shapes": [], "data": "" });
         bare["extra"] = Value::Null;
-        assert_eq!(called(url, "ECHO.RETURN", &bare.to_string()), bare);
+        assert_eq!(called(url, "ECHO.REPEAT", &bare.to_string()), bare);
         assert_eq!(called(url, "ECHO.NULL", "null"), Value::Null);
     }
     let counters = handle.stats().counters;

@@ -73,7 +73,7 @@ pub struct HealthWatch {
     /// The last report by a call back, since the last question.
     reports: watch::Receiver<Option<HealthReport>>,
     sender: watch::Sender<Option<HealthReport>>,
-    /// What [`changed`](Self::changed) returned last.
+    /// The state that [`changed`](Self::changed) returned last.
     last: Option<HealthStatus>,
     /// The time of the next question. `None` if it is due.
     next: Option<Instant>,

@@ -58,7 +58,7 @@ pub struct Health {
     states: Arc<watch::Sender<ServiceStates>>,
 }
 
-/// What the application has set.
+/// The states that the application has set.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceStates {
     /// Number of changes.

@@ -172,8 +172,8 @@ impl ServerBuilder {
     /// serving once the server [shuts down](super::ServerHandle::shutdown). Set a [drain delay](Self::drain_delay), so that clients that
     /// watch are told before their connections close.
     ///
-    /// A client that watches is called back over its connection. A connection watches at most 16 services, and all connections
-    /// together 4096. Further clients are asked to check again from time to time. A client that does not reply to a call back within
+    /// A client that watches is called back over its connection. A connection watches at most 16 services, those of a host
+    /// 2048, and all connections 4096. Further clients are asked to check again from time to time. A client that does not reply to a call back within
     /// [`callback_timeout`](Self::callback_timeout) is not called again.
     ///
     /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server is not taken for a broken

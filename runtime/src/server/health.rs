@@ -16,6 +16,7 @@ use crate::{
             health_v1::{HealthV1, HealthV1Server},
         },
     },
+    security::HostAddr,
     session::{Context, HandlerError, Service},
 };
 
@@ -23,6 +24,8 @@ use crate::{
 const MAX_PER_CONNECTION: usize = 16;
 /// Maximum number of services that all connections watch together, each counted once for each connection.
 const MAX_WATCHED: usize = 4096;
+/// Maximum number of services that the connections of one host watch, so that it cannot keep others from watching.
+const MAX_PER_HOST: usize = MAX_WATCHED / 2;
 
 /// A version of a program.
 type ServiceKey = (u32, u32);
@@ -39,10 +42,20 @@ pub(super) struct ServerHealth {
 /// The services that connections watch.
 #[derive(Debug, Default)]
 struct WatchTable {
-    /// By the address of the connection's state: the services, and what the client was told last.
-    connections: BTreeMap<usize, BTreeMap<ServiceKey, HealthReport>>,
+    /// By the address of the connection's state.
+    connections: BTreeMap<usize, WatchingConnection>,
+    /// Number of services that the connections of each host watch.
+    hosts: BTreeMap<HostAddr, usize>,
     /// Number of services in all connections.
     count: usize,
+}
+
+/// A connection whose client watches.
+#[derive(Debug)]
+struct WatchingConnection {
+    host: HostAddr,
+    /// The services, and what the client was told last.
+    told: BTreeMap<ServiceKey, HealthReport>,
 }
 
 /// The result of an attempt to watch a service.
@@ -57,25 +70,35 @@ enum Watching {
 
 impl WatchTable {
     /// Adds a service to those that a connection watches, or renews it.
-    fn add(&mut self, connection: usize, service: ServiceKey, told: HealthReport) -> Watching {
-        let (count, known) = (self.count, self.connections.get_mut(&connection));
+    fn add(&mut self, (connection, host): (usize, HostAddr), service: ServiceKey, report: HealthReport) -> Watching {
+        let known = self.connections.get_mut(&connection);
         let is_first = known.is_none();
         match known {
-            Some(services) if services.contains_key(&service) => {
-                services.insert(service, told);
+            Some(WatchingConnection { told, .. }) if told.contains_key(&service) => {
+                told.insert(service, report);
                 return Watching::Added;
             }
-            Some(services) if services.len() >= MAX_PER_CONNECTION => return Watching::Refused,
-            _ if count >= MAX_WATCHED => return Watching::Refused,
+            Some(WatchingConnection { told, .. }) if told.len() >= MAX_PER_CONNECTION => return Watching::Refused,
             _ => {}
         }
-        self.connections.entry(connection).or_default().insert(service, told);
+        let of_host = self.hosts.get(&host).copied().unwrap_or(0);
+        if self.count >= MAX_WATCHED || of_host >= MAX_PER_HOST {
+            return Watching::Refused;
+        }
+        self.hosts.insert(host, of_host + 1);
         self.count += 1;
+        let new = || WatchingConnection { host, told: BTreeMap::new() };
+        self.connections.entry(connection).or_insert_with(new).told.insert(service, report);
         if is_first { Watching::First } else { Watching::Added }
     }
 
     fn remove(&mut self, connection: usize) {
-        self.count -= self.connections.remove(&connection).map_or(0, |services| services.len());
+        let Some(WatchingConnection { host, told }) = self.connections.remove(&connection) else { return };
+        self.count -= told.len();
+        let of_host = self.hosts.remove(&host).unwrap_or(0).saturating_sub(told.len());
+        if of_host > 0 {
+            self.hosts.insert(host, of_host);
+        }
     }
 }
 
@@ -111,7 +134,7 @@ impl ServerHealth {
     /// Returns a service whose state differs from what the client of a connection was told last, with its latest state.
     fn next_change(&self, connection: usize) -> Option<HealthChange> {
         let mut table = self.watched();
-        table.connections.get_mut(&connection)?.iter_mut().find_map(|(&(program, version), told)| {
+        table.connections.get_mut(&connection)?.told.iter_mut().find_map(|(&(program, version), told)| {
             let service = HealthService { program, version };
             let report = self.report(&service);
             (report.status != told.status).then(|| {
@@ -142,8 +165,8 @@ impl ServerHealth {
                 biased;
                 _ = cx.connection.port.closed() => return,
                 changed = states.changed() => if changed.is_err() { return },
-                has_begun = signal.begun(), if !is_draining => {
-                    if !has_begun { return }
+                has_started = signal.begun(), if !is_draining => {
+                    if !has_started { return }
                     is_draining = true;
                 }
             }
@@ -174,10 +197,11 @@ impl HealthV1 for Watchable {
     async fn watch(&self, cx: &Context, service: HealthService) -> Result<HealthWatched, HandlerError> {
         // The task that calls back owns the connection's state, so that no other connection has its address.
         let connection = Arc::as_ptr(&cx.connection).addr();
+        let host = HostAddr::of(cx.peer_addr());
         let (report, watching) = {
             let mut table = self.0.watched();
             let report = self.0.report(&service);
-            let watching = table.add(connection, service.key(), report.clone());
+            let watching = table.add((connection, host), service.key(), report.clone());
             (report, watching)
         };
         if watching == Watching::First {
@@ -201,26 +225,35 @@ mod tests {
     fn watches_are_bounded() {
         let mut table = WatchTable::default();
         let serving = told(HealthStatus::Serving);
-        let mut add = |connection, program| table.add(connection, (program, 1), serving.clone());
+        let per_host = MAX_PER_HOST / MAX_PER_CONNECTION;
+        let host = |number: usize| HostAddr::of(([127, 0, 0, number as u8], 1).into());
+        // The connections of a host are numbered in a row.
+        let at = |connection: usize| (connection, host(connection.div_ceil(per_host)));
+        let add =
+            |table: &mut WatchTable, connection, program| table.add(at(connection), (program, 1), serving.clone());
         for program in 0..MAX_PER_CONNECTION as u32 {
-            assert_eq!(add(1, program), if program == 0 { Watching::First } else { Watching::Added });
+            assert_eq!(add(&mut table, 1, program), if program == 0 { Watching::First } else { Watching::Added });
         }
-        assert_eq!(add(1, 99), Watching::Refused);
-        assert_eq!(add(1, 5), Watching::Added, "a renewal");
+        assert_eq!(add(&mut table, 1, 99), Watching::Refused);
+        assert_eq!(add(&mut table, 1, 5), Watching::Added, "a renewal");
         let connections = MAX_WATCHED / MAX_PER_CONNECTION;
         for connection in 2..=connections {
             for program in 0..MAX_PER_CONNECTION as u32 {
-                assert_ne!(add(connection, program), Watching::Refused);
+                assert_ne!(add(&mut table, connection, program), Watching::Refused);
+            }
+            if connection == per_host {
+                let more = table.add((9999, host(1)), (1, 1), serving.clone());
+                assert_eq!(more, Watching::Refused, "the host has its share");
             }
         }
-        assert_eq!(add(connections + 1, 1), Watching::Refused);
-        assert_eq!(table.connections.len(), connections);
+        assert_eq!(table.add((9999, host(3)), (1, 1), serving.clone()), Watching::Refused);
+        assert_eq!((table.count, table.connections.len(), table.hosts.len()), (MAX_WATCHED, connections, 2));
         table.remove(1);
         table.remove(1);
         assert_eq!(table.count, MAX_WATCHED - MAX_PER_CONNECTION);
-        assert_eq!(table.add(connections + 1, (1, 1), serving), Watching::First);
-        (2..=connections + 1).for_each(|connection| table.remove(connection));
-        assert_eq!((table.count, table.connections.len()), (0, 0));
+        assert_eq!(table.add((9999, host(3)), (1, 1), serving.clone()), Watching::First);
+        (2..=9999).for_each(|connection| table.remove(connection));
+        assert_eq!((table.count, table.connections.len(), table.hosts.len()), (0, 0, 0));
     }
 
     /// The latest state of a service is reported, however often it has changed, and nothing if it is what the client knows.
@@ -231,7 +264,8 @@ mod tests {
         let (server, part) = (HealthService::SERVER, HealthService { program: 7, version: 1 });
         for service in [&server, &part] {
             let report = shared.report(service);
-            shared.watched().add(1, service.key(), report);
+            let host = HostAddr::of(([127, 0, 0, 1], 1).into());
+            shared.watched().add((1, host), service.key(), report);
         }
         assert_eq!(shared.next_change(1), None);
         health.set_server(false);

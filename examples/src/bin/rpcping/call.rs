@@ -71,7 +71,8 @@ async fn call(cli: &mut Cli) -> Result<Value, Failure> {
         options = options.repeatable();
     }
     let id = ProcedureId::new(cli.program, cli.version, procedure.number());
-    let reply = channel.call_dynamic(id, "PROCEDURE", &Arguments::new(call), options, |decoder| {
+    let arguments = Arguments::new(call);
+    let reply = channel.call_dynamic(id, "PROCEDURE", &arguments, options, |decoder| {
         let (inline, chunks) = decoder.take_rest();
         Ok((inline.to_vec(), chunks.iter().map(|chunk| chunk.data.clone()).collect::<Vec<_>>()))
     });

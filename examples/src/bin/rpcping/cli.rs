@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{
-    Parser,
+    ArgAction, Parser,
     builder::{ArgPredicate, ValueParser},
 };
 use rpcrdma_examples::command::{ClientSec, Logging, RpcRdmaVersion, parse_seconds};
@@ -38,6 +38,7 @@ pub(crate) struct Cli {
     #[arg(
         long,
         group = "mode",
+        action = ArgAction::Set,
         num_args = 2..=3,
         value_names = ["FILE", "PROCEDURE", "JSON"],
         allow_negative_numbers = true,

@@ -13,7 +13,7 @@ use rpcrdma::{
     },
     rpc::RpcError,
 };
-use rpcrdma_examples::command::Stop;
+use rpcrdma_examples::command::{Stop, chain};
 use serde_json::json;
 
 use crate::{
@@ -65,7 +65,7 @@ async fn report(cli: &mut Cli, last: &mut Option<HealthStatus>) -> Result<(), Fa
                 answers += 1;
             }
             reason = channel.closed() => {
-                let message = format!("lost the connection to the server at {}: {reason}", cli.url);
+                let message = format!("lost the connection to the server at {}: {}", cli.url, chain(&reason));
                 return Err(Failure { kind: Kind::NoReply, message });
             }
         }
