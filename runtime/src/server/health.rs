@@ -123,8 +123,7 @@ impl ServerHealth {
     fn report(&self, service: &HealthService) -> HealthReport {
         let is_draining = self.signal.get().is_some_and(|signal| signal.shutdowns().count > 0);
         let states = self.health.subscribe();
-        let report = states.borrow().report(service, self.registered.contains(&service.key()), is_draining);
-        report
+        states.borrow().report(service, self.registered.contains(&service.key()), is_draining)
     }
 
     fn watched(&self) -> MutexGuard<'_, WatchTable> {
