@@ -37,6 +37,7 @@
 //! | [`config`], [`transport`] | the configuration of connections; URLs |
 //! | [`security`], [`gss`] | the interfaces of security flavors; RPCSEC_GSS, generic over the mechanism |
 //! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` |
+//! | [`health`] | the program by which clients learn if a server wants calls |
 //! | [`trace`] | the tracing spans of calls |
 //! | `introspection` | a look into a running server, with the feature `introspection` |
 //! | `metrics` | the metrics of calls and connections, with the feature `metrics` |
@@ -87,6 +88,7 @@ pub mod error;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod gss;
+pub mod health;
 #[cfg(feature = "introspection")]
 pub mod introspection;
 #[cfg(feature = "metrics")]

@@ -3,6 +3,8 @@
 //! All servers are on simulated networks, and the clock is virtual.
 #![allow(missing_docs)]
 
+#[path = "net_endpoints/health.rs"]
+mod health;
 mod net_support;
 
 use std::{
@@ -20,6 +22,7 @@ use rpcrdma::{
         Invoke as _, Reconnect, RetryPolicy, ServiceCaller,
         discover::{Attempts, Endpoints, Servers, ServersSender},
     },
+    health::Health,
     provider::sim::{SimConnector, SimFabric, SimListener},
     transport::{Scheme, SchemeProvider, UrlOption, UrlOptions},
 };
@@ -58,20 +61,25 @@ fn fabric(name: &str) -> SimFabric {
 struct Node {
     url: String,
     state: Arc<State>,
+    /// The health that the server reports, if it does.
+    health: Option<Health>,
     running: Option<(rpcrdma::server::ServerHandle, tokio::task::JoinHandle<()>)>,
 }
 
 impl Node {
     async fn start(network: &str, port: u16) -> Self {
         let url = format!("{}://127.0.0.1:{port}?network={network}", *SCHEME);
-        let mut node = Self { url, state: Arc::default(), running: None };
+        let mut node = Self { url, state: Arc::default(), health: None, running: None };
         node.restart().await;
         node
     }
 
     async fn restart(&mut self) {
-        let server =
+        let mut server =
             Server::builder().service(TestService(Arc::clone(&self.state))).listen(&self.url).max_connections(10_000);
+        if let Some(health) = &self.health {
+            server = server.health(health).drain_delay(Duration::from_secs(5));
+        }
         let server = server.bind().await.unwrap();
         self.running = Some((server.handle(), spawn_server(server)));
     }

@@ -62,7 +62,9 @@ mod documents {
         Providers: "examples/guide/src/providers.md",
         Tuning: "examples/guide/src/tuning.md",
         Promises: "examples/guide/src/promises.md",
+        Health: "examples/guide/src/health.md",
         Observability: "examples/guide/src/observability.md",
+        Shell: "examples/guide/src/shell.md",
         Rpcgen: "examples/guide/src/rpcgen.md",
         Tonic: "examples/guide/src/tonic.md",
     }

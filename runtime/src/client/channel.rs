@@ -29,11 +29,11 @@ use crate::{
     driver::{CallFormats, DriverCommand},
     engine::{CloseReason, ConnectionCounters},
     memory::BufferPool,
-    service::{Procedure, ReplyBounds},
+    service::{Procedure, ProcedureId, ReplyBounds},
     session::{ChannelConfig, ChannelInfo},
     sync::Changes,
     transport::Transport,
-    xdr::{DecodeError, Decoder, XdrDecode},
+    xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
 
 /// A connection to a server, over which calls are made. Clones share the connection, which is closed when the last clone is
@@ -303,14 +303,52 @@ impl Channel {
     /// # Errors
     /// See [`CallError`]. The errors name the procedure `NULL`.
     #[doc(alias = "rpcinfo")]
-    pub async fn call_null(&self, program: u32, version: u32, mut options: CallOptions) -> Result<(), CallError> {
-        let target = CallTarget { program, version, number: 0, name: "NULL", idempotent: true };
+    pub async fn call_null(&self, program: u32, version: u32, options: CallOptions) -> Result<(), CallError> {
+        let procedure = ProcedureId::new(program, version, 0);
+        self.call_dynamic(procedure, "NULL", &(), options.repeatable(), |decoder| decoder.read()).await
+    }
+
+    /// Calls a procedure that is known only when the program runs, such as one of a specification that a tool has read. `name` is its name in
+    /// errors and traces. `read` decodes the result.
+    ///
+    /// The reply may be as long as [`CallOptions::reply_bounds`] allows: by default, the result is empty. The call is not executed
+    /// twice by accident, unless the options allow it ([`CallOptions::repeatable`]).
+    ///
+    /// ```no_run
+    /// # async fn example(channel: rpcrdma::Channel) -> Result<(), rpcrdma::client::CallError> {
+    /// use rpcrdma::{client::CallOptions, service::{ProcedureId, ReplyBounds}};
+    ///
+    /// // unsigned int TWICE(unsigned int) = 1;
+    /// let procedure = ProcedureId::new(0x2000_0001, 1, 1);
+    /// let options = CallOptions::new().reply_bounds(ReplyBounds::new(4, &[])).repeatable();
+    /// let twice = channel.call_dynamic(procedure, "TWICE", &21_u32, options, |result| result.take_u32()).await?;
+    /// assert_eq!(twice, 42);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`CallError`]. An error of `read`, and a part of the reply that `read` leaves, are decoding errors.
+    pub async fn call_dynamic<A, T, F>(
+        &self,
+        procedure: ProcedureId,
+        name: &'static str,
+        args: &A,
+        mut options: CallOptions,
+        read: F,
+    ) -> Result<T, CallError>
+    where
+        A: XdrEncode + Sync,
+        F: Fn(&mut Decoder<'_>) -> Result<T, DecodeError> + Sync,
+    {
+        let ProcedureId { program, version, procedure: number, .. } = procedure;
+        let target = CallTarget { program, version, number, name, idempotent: false };
+        let bounds = options.bounds(ReplyBounds::default);
         self.traced(CallParameters {
             target: &target,
-            bounds: &ReplyBounds::default(),
-            args: &(),
+            bounds: &bounds,
+            args,
             options: &mut options,
-            read: &|decoder: &mut Decoder<'_>| decoder.read(),
+            read: &read,
             scope: RetryScope::Channel,
         })
         .await

@@ -41,6 +41,7 @@ mod dial;
 #[cfg(feature = "discover")]
 pub mod discover;
 mod error;
+mod health;
 mod invoke;
 mod link;
 mod paths;
@@ -67,6 +68,7 @@ pub use self::{
     call::CallOptions,
     channel::Channel,
     error::{CallError, ConnectError, Retries, UnusedPath},
+    health::{HealthCheck, HealthWatch},
     invoke::Invoke,
     pool::ChannelPool,
     reconnect::Reconnect,

@@ -13,6 +13,7 @@ use super::{
     builder::ServerBuilder,
     duplicates,
     handle::ServerShared,
+    health::ServerHealth,
     hooks::ServerHooks,
     limits,
     listening::Server,
@@ -20,11 +21,12 @@ use super::{
     runtimes::Runtimes,
 };
 #[cfg(feature = "introspection")]
-use crate::introspection::ObservedCalls;
+use crate::introspection::{ObservedCalls, protocol::introspection_v1::PROGRAM as INTROSPECTION};
 #[cfg(feature = "tls")]
 use crate::tls::{self, TlsPolicy, TlsServerConfig};
 use crate::{
     config::ConfigError,
+    health::protocol::health_v1::PROGRAM as HEALTH,
     memory::MemoryBudget,
     provider::iwarp::socket,
     session::{ChannelConfig, ServiceRegistry},
@@ -124,6 +126,8 @@ impl ServerBuilder {
         let introspection = self.introspection.map(Introspection::new);
         #[cfg(feature = "introspection")]
         self.services.extend(introspection.as_ref().map(Introspection::service));
+        let health = self.health.map(|health| ServerHealth::new(health, &self.services));
+        self.services.extend(health.as_ref().map(ServerHealth::service));
         let unknown = |program| BindError::UnknownProgram { program };
         if let Some(program) = limits::unknown_program(&self.services, &self.limits) {
             return Err(unknown(program));
@@ -131,15 +135,15 @@ impl ServerBuilder {
         let caches = duplicates::caches(&self.services, self.duplicates).map_err(unknown)?;
         #[cfg(feature = "introspection")]
         let observed = introspection.as_ref().map(|_| ObservedCalls::of(&self.services)).unwrap_or_default();
-        // A saturated server stays inspectable.
+        // A saturated server still reports its health, and stays inspectable.
+        let exempt = health.as_ref().map(|_| HEALTH).into_iter();
         #[cfg(feature = "introspection")]
-        let exempt = introspection.as_ref().map(|_| crate::introspection::protocol::introspection_v1::PROGRAM);
-        #[cfg(not(feature = "introspection"))]
-        let exempt = None;
+        let exempt = exempt.chain(introspection.as_ref().map(|_| INTROSPECTION));
+        let exempt: Vec<u32> = exempt.collect();
         let hooks = ServerHooks {
             caches: &caches,
             limiters: &self.limits,
-            exempt,
+            exempt: &exempt,
             #[cfg(feature = "tower")]
             layers: Layers::new(self.layers).map(Arc::new),
             #[cfg(feature = "introspection")]
@@ -169,6 +173,9 @@ impl ServerBuilder {
             shared.measured = Some(super::measured::server(&shared.duplicates, &shared.limiters));
         }
         let shared = Arc::new(shared);
+        if let Some(health) = health {
+            health.attach(&shared);
+        }
         #[cfg(feature = "introspection")]
         if let Some(introspection) = introspection {
             introspection.attach(&shared, observed);

@@ -16,6 +16,7 @@ use crate::tls::TlsServerConfig;
 use crate::{
     config::ConnectionConfig,
     engine::Versions,
+    health::Health,
     provider::Listener,
     security::{Authenticator, StandardAuthenticator},
     session::Service,
@@ -59,6 +60,7 @@ pub struct ServerBuilder {
     pub(super) duplicates: BTreeMap<u32, DuplicateRequests>,
     pub(super) limits: BTreeMap<LimitScope, Arc<Limiter>>,
     pub(super) trace: Option<TraceJoin>,
+    pub(super) health: Option<Health>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsServerConfig>,
     /// The outermost layer first.
@@ -87,6 +89,7 @@ impl Default for ServerBuilder {
             duplicates: BTreeMap::new(),
             limits: BTreeMap::new(),
             trace: None,
+            health: None,
             #[cfg(feature = "tls")]
             tls: None,
             #[cfg(feature = "tower")]
@@ -162,6 +165,21 @@ impl ServerBuilder {
     pub fn limits(mut self, scope: impl Into<LimitScope>, limits: Limits) -> Self {
         let scope = scope.into();
         self.limits.insert(scope, Arc::new(Limiter::new(scope, limits)));
+        self
+    }
+
+    /// Serves the program HEALTH ([`health`](crate::health)), which reports the states in `health` to clients. All services are not
+    /// serving once the server [shuts down](super::ServerHandle::shutdown). Set a [drain delay](Self::drain_delay), so that clients that
+    /// watch are told before their connections close.
+    ///
+    /// A client that watches is called back over its connection. A connection watches at most 16 services, those of a host
+    /// 2048, and all connections 4096. Further clients are asked to check again from time to time. A client that does not reply to a call back within
+    /// [`callback_timeout`](Self::callback_timeout) is not called again.
+    ///
+    /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server is not taken for a broken
+    /// one.
+    pub fn health(mut self, health: &Health) -> Self {
+        self.health = Some(health.clone());
         self
     }
 

@@ -16,8 +16,8 @@ use crate::session::{CallHooks, HookedService, InboundCall, PolledCall, Service}
 pub(super) struct ServerHooks<'a> {
     pub(super) caches: &'a [Arc<DuplicateRequestCache>],
     pub(super) limiters: &'a BTreeMap<LimitScope, Arc<Limiter>>,
-    /// The program to which the limits of the whole server do not apply.
-    pub(super) exempt: Option<u32>,
+    /// The programs to which the limits of the whole server do not apply.
+    pub(super) exempt: &'a [u32],
     #[cfg(feature = "tower")]
     pub(super) layers: Option<Arc<Layers>>,
     #[cfg(feature = "introspection")]
@@ -35,7 +35,7 @@ impl ServerHooks<'_> {
                 .find(|calls| (calls.program, calls.version) == (service.program(), service.version()))
                 .cloned(),
             duplicates: ServiceDuplicates::new(&*service, self.caches).map(Arc::new),
-            limits: ServiceLimits::new(&*service, self.limiters, self.exempt),
+            limits: ServiceLimits::new(&*service, self.limiters, self.exempt.contains(&service.program())),
             #[cfg(feature = "tower")]
             layers: self.layers.clone(),
         };

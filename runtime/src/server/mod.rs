@@ -35,6 +35,7 @@ mod bind;
 mod builder;
 mod duplicates;
 mod handle;
+mod health;
 mod hooks;
 #[cfg(feature = "introspection")]
 mod introspection;

@@ -26,6 +26,7 @@ mod calls;
 mod duplicates;
 mod executors;
 mod gss;
+mod health;
 #[cfg(target_os = "linux")]
 mod keepalive;
 mod limits;

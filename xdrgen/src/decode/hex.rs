@@ -1,4 +1,6 @@
-//! Messages in hexadecimal.
+//! Messages and opaque data in hexadecimal.
+
+use std::fmt::Write as _;
 
 /// An error in hexadecimal input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +66,26 @@ pub fn parse_hex(text: &str) -> Result<Vec<Vec<u8>>, HexError> {
         messages.push(message);
     }
     Ok(messages)
+}
+
+/// Formats up to `max` bytes, with `between` between two bytes.
+pub(super) fn hex(bytes: &[u8], max: usize, between: &str) -> String {
+    let mut out = String::new();
+    for (index, byte) in bytes.iter().take(max).enumerate() {
+        if index > 0 {
+            out.push_str(between);
+        }
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+/// Parses pairs of hexadecimal digits without anything between them. Returns `None` for other text.
+pub(super) fn parse_digits(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let bytes = pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect();
+    if rest.is_empty() { bytes } else { None }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Decoding of values by their types, without generated code (RFC 4506).
 
-use super::{memory::ChunkData, payload_source::PayloadSource, value::DecodedValue};
+use super::{json::arm_key, memory::ChunkData, payload_source::PayloadSource, value::DecodedValue};
 use crate::{
     ir::{Base, Field, Item, ItemId, ItemKind, Spec, Type, Union},
     resolve::sizes,
 };
 
 /// The maximum nesting of types. Deeper values are hostile.
-const MAX_DEPTH: usize = 200;
+pub(super) const MAX_DEPTH: usize = 200;
 
 /// A decoder of values in a payload stream. After an error it decodes nothing more.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(super) struct Interpreter<'s, 'a> {
     depth: usize,
     /// `true` if the specification marks eligible items. Otherwise, Write chunks are matched by their length.
     has_eligible: bool,
+    /// `true` if an opaque item in a chunk is decoded to the chunk, and `false` if it is decoded to its contents.
+    keeps_chunks: bool,
 }
 
 impl<'s, 'a> Interpreter<'s, 'a> {
@@ -31,7 +33,12 @@ impl<'s, 'a> Interpreter<'s, 'a> {
                 .flat_map(|program| &program.versions)
                 .flat_map(|version| &version.procedures)
                 .any(|procedure| procedure.args.iter().chain(&procedure.result).any(|field| field.ddp.is_some()));
-        Self { spec, source, failed: false, depth: 0, has_eligible }
+        Self { spec, source, failed: false, depth: 0, has_eligible, keeps_chunks: true }
+    }
+
+    /// Decodes opaque items in chunks to their contents, so that a value does not depend on how it was sent.
+    pub(super) fn without_chunks(self) -> Self {
+        Self { keeps_chunks: false, ..self }
     }
 
     /// Returns the rest of the payload stream.
@@ -180,33 +187,40 @@ impl<'s, 'a> Interpreter<'s, 'a> {
                 None
             }
         };
-        if self.failed {
-            return DecodedValue::Struct(out);
-        }
-        let has_length = union.opaque && field.is_none_or(|field| !sizes::has_own_length(self.spec, &field.ty));
-        if has_length {
-            out.extend(self.opaque_arm(item, field));
-        } else if let Some(field) = field {
-            out.push((field.name.text.clone(), self.field(field, false)));
+        let has_length = union.opaque && !field.is_some_and(|field| sizes::has_own_length(self.spec, &field.ty));
+        match field {
+            Some(field) => {
+                let value = if has_length { self.arm(Some(field)) } else { self.field(field, false) };
+                out.push((arm_key(union, field).to_owned(), value));
+            }
+            None if has_length && !self.failed => {
+                let value = self.arm(None);
+                out.extend((value != DecodedValue::None).then(|| ("arm".to_owned(), value)));
+            }
+            None => {}
         }
         DecodedValue::Struct(out)
     }
 
-    /// Decodes the arm of an `opaque_union`, which its length precedes.
-    fn opaque_arm(&mut self, union: &Item, field: Option<&Field>) -> Option<(String, DecodedValue)> {
-        let name = field.map_or("arm", |field| &field.name.text);
-        let expected = match self.word() {
+    /// Decodes an arm of an `opaque_union`, whose length in bytes precedes it.
+    fn arm(&mut self, field: Option<&Field>) -> DecodedValue {
+        let len = match self.word() {
             Ok(len) => len as usize,
-            Err(error) => return Some((name.to_owned(), error)),
+            Err(error) => return error,
         };
-        let before = self.source.left();
-        let value = field.map(|field| self.field(field, false));
-        let len = before - self.source.left();
-        if len == expected || self.failed {
-            return value.map(|value| (name.to_owned(), value));
+        let Some(bytes) = self.source.take(len) else {
+            let left = self.source.left();
+            return self.fail(format!("the arm has {len} bytes, but the message ends after {left}"));
+        };
+        let mut within = Interpreter::new(self.spec, PayloadSource::new(bytes));
+        within.depth = self.depth;
+        let value = field.map_or(DecodedValue::None, |field| within.field(field, false));
+        let (has_failed, left) = (within.failed, within.source.left());
+        self.failed |= has_failed;
+        if left > 0 && !has_failed {
+            return self.fail(format!("{left} bytes follow the value in an arm of {len} bytes"));
         }
-        let why = format!("the arm of `{}` has {len} bytes, but its length is {expected}", union.name.text);
-        Some((name.to_owned(), self.fail(why)))
+        value
     }
 
     /// Decodes a list whose nodes are linked by optional pointers (RFC 4506 §4.19).
@@ -233,7 +247,8 @@ impl<'s, 'a> Interpreter<'s, 'a> {
 
     /// Decodes `len` elements. The length is not trusted: memory is allocated for elements that exist only.
     fn array(&mut self, base: Base, len: u32, eligible: bool) -> DecodedValue {
-        let chunk = if len == 0 && !eligible { None } else { self.source.take_chunk(eligible, None) };
+        let empty = (len == 0).then_some(0);
+        let chunk = if len == 0 && !eligible { None } else { self.source.take_chunk(eligible, empty) };
         if let Some(chunk) = chunk {
             return self.in_chunk(chunk, |within| within.array(base, len, false));
         }
@@ -260,6 +275,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         }
         let mut within = Interpreter::new(self.spec, PayloadSource::new(&chunk.bytes));
         within.depth = self.depth;
+        within.keeps_chunks = self.keeps_chunks;
         let value = decode(&mut within);
         self.failed |= within.failed;
         value
@@ -288,7 +304,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
             // A chunk may contain the padding.
             chunk.len = len;
             chunk.bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
-            return DecodedValue::Chunk(chunk);
+            return if self.keeps_chunks { DecodedValue::Chunk(chunk) } else { make(chunk.bytes) };
         }
         let taken = usize::try_from(padded).ok().and_then(|padded| self.source.take(padded));
         match (taken, usize::try_from(len)) {
@@ -457,6 +473,47 @@ mod tests {
         assert_eq!(value.at(&["y"]), Some(&DecodedValue::Chunk(chunk(2, &[6, 7]))));
         assert_eq!(value.at(&["z"]), Some(&DecodedValue::Array(vec![DecodedValue::Int(9)])));
         assert_eq!(value.number(&["f", "q"]), Some(5));
+    }
+
+    /// Some responders let an empty item use a Write chunk, others (Linux) do not.
+    #[test]
+    fn an_empty_item_leaves_a_chunk_with_contents_to_the_next_item() {
+        let spec = spec("struct a { @ddp opaque x<>; @ddp int y<>; @ddp opaque z<>; };");
+        let inline = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        for unused in 0..3 {
+            let writes = [vec![chunk(0, &[]); unused], vec![chunk(1, &[7])]].concat();
+            let value = Interpreter::new(&spec, PayloadSource::new(&inline).with_writes(writes.clone())).named("a");
+            assert_eq!(
+                (value.error(), value.at(&["z"])),
+                (None, Some(&DecodedValue::Chunk(chunk(1, &[7])))),
+                "{unused}"
+            );
+            let source = PayloadSource::new(&inline).with_writes(writes);
+            let value = Interpreter::new(&spec, source).without_chunks().named("a");
+            assert_eq!(value.at(&["z"]), Some(&DecodedValue::Opaque(vec![7])));
+        }
+    }
+
+    /// The length of an arm precedes it, unless the arm is itself a variable-length opaque item.
+    #[test]
+    fn arms_of_an_opaque_union() {
+        let text =
+            "opaque_union u switch (int kind) { case 1: int x; case 2: opaque b<>; case 3: u *deep; default: void; };";
+        let decode =
+            |words: &[u32]| decode(text, "u", &words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>());
+        assert_eq!(decode(&[1, 4, 9]).at(&["x"]), Some(&DecodedValue::Int(9)));
+        assert_eq!(decode(&[2, 1, 0x0900_0000]).at(&["b"]), Some(&DecodedValue::Opaque(vec![9])));
+        assert_eq!(decode(&[3, 16, 1, 1, 4, 9]).at(&["deep", "x"]), Some(&DecodedValue::Int(9)));
+        assert_eq!((decode(&[4, 0]).error(), decode(&[4, 0]).fields().len()), (None, 1));
+        for (words, expected) in [
+            (&[1, 8, 9, 9][..], "4 bytes follow the value in an arm of 8 bytes (at byte 16)"),
+            (&[1, 8, 9], "the arm has 8 bytes, but the message ends after 4 (at byte 8)"),
+            (&[1, 0, 9], "the message ends here (at byte 0)"),
+            (&[4, 4, 9], "4 bytes follow the value in an arm of 4 bytes (at byte 12)"),
+            (&[1], "the message ends here (at byte 4)"),
+        ] {
+            assert_eq!(decode(words).error(), Some(expected), "{words:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@
 //! | `headers` | headers of RPC-over-RDMA messages |
 //! | `rpc` | RPC messages, and the call of each reply |
 //! | `interpret`, `payload_source`, `value` | values by their types, from a payload stream with reduced items |
+//! | `json` | the form of values in JSON |
+//! | `encode`, `procedure` | values from JSON, by their types; calls whose arguments and results are JSON |
 //! | `report` | output as text and as JSON |
 //!
 //! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause allocations,
@@ -25,14 +27,17 @@ mod big_endian;
 mod capture;
 mod connection;
 mod dissector;
+mod encode;
 mod headers;
 mod hex;
 mod interpret;
 mod iwarp;
+mod json;
 mod memory;
 mod mpa;
 mod packet;
 mod payload_source;
+mod procedure;
 mod record;
 mod report;
 mod roce;
@@ -44,7 +49,9 @@ mod value;
 use std::{net::IpAddr, sync::Arc};
 
 pub use self::{
+    encode::{EncodedPart, JsonError, ReadFile},
     hex::{HexError, parse_hex},
+    procedure::{BadResult, JsonCall, JsonProcedure, UnknownProcedure},
     report::{DEFAULT_BYTES, Message},
 };
 

@@ -71,7 +71,9 @@ impl<'a> PayloadSource<'a> {
         let chunk = if at_position && item_len != Some(0) {
             self.reads.pop_front().map(|(_, chunk)| chunk)
         } else if eligible {
-            self.writes.pop_front().filter(|chunk| chunk.len > 0)
+            // Some responders let an empty item use a Write chunk, others (Linux) do not.
+            let is_next = item_len != Some(0) || self.writes.front().is_some_and(|chunk| chunk.len == 0);
+            if is_next { self.writes.pop_front().filter(|chunk| chunk.len > 0) } else { None }
         } else {
             None
         }?;

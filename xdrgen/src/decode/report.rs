@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Map, Value, json};
 
-use super::{memory::Segment, session::Place, value::DecodedValue};
+use super::{hex::hex, json::to_json, session::Place, value::DecodedValue};
 
 /// The default number of bytes of opaque data to print.
 pub const DEFAULT_BYTES: usize = 32;
@@ -139,36 +139,6 @@ impl RpcPart {
             object.insert("chunks".into(), self.chunks.iter().map(to_json).collect());
         }
         Value::Object(object)
-    }
-}
-
-fn to_json(value: &DecodedValue) -> Value {
-    match value {
-        DecodedValue::None => Value::Null,
-        DecodedValue::Bool(value) => json!(value),
-        DecodedValue::Int(value) | DecodedValue::Enum(None, value) => json!(value),
-        DecodedValue::UInt(value) | DecodedValue::Hex(value, _) => json!(value),
-        // NaN and infinity are not JSON.
-        DecodedValue::Double(value) if !value.is_finite() => json!(value.to_string()),
-        DecodedValue::Double(value) => json!(value),
-        DecodedValue::Quadruple(bytes) => json!(hex(bytes, usize::MAX, "")),
-        DecodedValue::Enum(Some(name), _) => json!(name),
-        DecodedValue::Opaque(bytes) => json!(hex(bytes, usize::MAX, "")),
-        DecodedValue::Text(bytes) => json!(String::from_utf8_lossy(bytes)),
-        DecodedValue::Chunk(chunk) => {
-            let segment = |segment: &Segment| json!({ "handle": segment.handle, "length": segment.length, "offset": segment.offset });
-            json!({
-                "length": chunk.len,
-                "captured": chunk.bytes.len(),
-                "data": hex(&chunk.bytes, usize::MAX, ""),
-                "chunk": chunk.segments.iter().map(segment).collect::<Vec<_>>(),
-            })
-        }
-        DecodedValue::Struct(fields) => {
-            Value::Object(fields.iter().map(|(name, value)| (name.clone(), to_json(value))).collect())
-        }
-        DecodedValue::Array(elements) => elements.iter().map(to_json).collect(),
-        DecodedValue::Error(why) => json!({ "error": why }),
     }
 }
 
@@ -361,17 +331,6 @@ impl fmt::Display for Escaped<'_> {
         write!(f, "{}", self.0.valid().escape_debug())?;
         self.0.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
     }
-}
-
-fn hex(bytes: &[u8], max: usize, between: &str) -> String {
-    let mut out = String::new();
-    for (index, byte) in bytes.iter().take(max).enumerate() {
-        if index > 0 {
-            out.push_str(between);
-        }
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
 }
 
 /// Formats nanoseconds as seconds with six digits, or nine where necessary.

@@ -54,6 +54,14 @@ impl DecodedValue {
         }
     }
 
+    /// Returns the fields of a struct or union, with their names.
+    pub(super) fn fields(&self) -> &[(String, Self)] {
+        match self {
+            Self::Struct(fields) => fields,
+            _ => &[],
+        }
+    }
+
     /// Returns the elements of an array.
     pub(super) fn elements(&self) -> &[Self] {
         match self {

@@ -169,6 +169,8 @@ async fn start(
     let store = spawn_blocking(open).await?;
     let store = store.with_context(|| format!("cannot open the store in {}", root.display()))?;
     let service = BlobstoreV1Server::new(BlobService::new(Arc::new(store)));
-    let builder = configure(Server::builder().service(service)).versions(rpcrdma.allowed());
+    // The store is serving until the shutdown begins.
+    let health = rpcrdma::health::Health::new();
+    let builder = configure(Server::builder().service(service).health(&health)).versions(rpcrdma.allowed());
     bind(builder, listen, runtimes).await
 }

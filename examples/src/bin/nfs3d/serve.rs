@@ -50,6 +50,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let config = ConnectionConfig::new().credits(cli.credits).pool(pool.clone());
     let nfs = Server::builder()
         .service(NfsV3Server::new(service.clone()))
+        .health(&rpcrdma::health::Health::new())
         .duplicate_requests(nfs3::nfs_v3::PROGRAM, duplicate_requests())
         .connection(config);
     // The export decides which flavors are accepted for which call.

@@ -1,8 +1,11 @@
 //! Command-line arguments.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use clap::{Parser, builder::ValueParser};
+use clap::{
+    ArgAction, Parser,
+    builder::{ArgPredicate, ValueParser},
+};
 use rpcrdma_examples::command::{ClientSec, Logging, RpcRdmaVersion, parse_seconds};
 
 /// Call the null procedure of an RPC service, and show the negotiated parameters and the latency
@@ -15,28 +18,50 @@ pub(crate) struct Cli {
     /// Program: a decimal number, a hexadecimal number with 0x, or one of portmapper, rpcbind, nfs, mount, nlm, status,
     /// nfsacl
     #[arg(short, long, value_name = "P", value_parser = ValueParser::new(parse_program))]
-    #[cfg_attr(
-        feature = "introspection",
-        arg(required = false, required_unless_present = "list", default_value_if("list", "true", "0"))
-    )]
+    #[arg(required = false, required_unless_present_any = MODES, conflicts_with = "call")]
+    #[arg(default_value_if("mode", ArgPredicate::IsPresent, "0"))]
     pub(crate) program: u32,
     /// Version of the program
     #[arg(short = 'V', long = "version", id = "program-version", value_name = "V")]
-    #[cfg_attr(
-        feature = "introspection",
-        arg(required = false, required_unless_present = "list", default_value_if("list", "true", "0"))
-    )]
+    #[arg(required = false, required_unless_present_any = MODES)]
+    #[arg(default_value_if("mode", ArgPredicate::IsPresent, "0"))]
     pub(crate) version: u32,
+    /// Show if the server, or the given program and version of it, wants calls, by the program HEALTH
+    #[arg(long, group = "mode", conflicts_with_all = ["count", "quiet"])]
+    pub(crate) health: bool,
+    /// With --health: show each change, until the connection is lost or the program is interrupted
+    #[arg(long, requires = "health")]
+    pub(crate) watch: bool,
+    /// Call a procedure of the specification FILE, PROGRAM.PROCEDURE or PROGRAM.VERSION.PROCEDURE, and print its result as
+    /// JSON. The arguments are JSON as well, @FILE reads them from a file, and - from the standard input. Opaque data is
+    /// hexadecimal, or "@FILE"
+    #[arg(
+        long,
+        group = "mode",
+        action = ArgAction::Set,
+        num_args = 2..=3,
+        value_names = ["FILE", "PROCEDURE", "JSON"],
+        allow_negative_numbers = true,
+        conflicts_with_all = ["count", "interval", "quiet"]
+    )]
+    pub(crate) call: Vec<String>,
+    /// With --call: file with the Upper-Layer Binding of the specification
+    #[arg(long, value_name = "FILE", requires = "call")]
+    pub(crate) ulb: Vec<PathBuf>,
+    /// With --call: folder of files that the specification includes
+    #[arg(short = 'I', long, value_name = "DIR", requires = "call")]
+    pub(crate) include: Vec<PathBuf>,
     /// List the programs of a server that offers the program INTROSPECTION, in place of calling one
     #[cfg(feature = "introspection")]
-    #[arg(short, long, conflicts_with_all = ["program", "program-version", "count", "interval", "quiet"])]
+    #[arg(short, long, group = "mode", conflicts_with_all = ["program", "program-version", "count", "interval", "quiet"])]
     pub(crate) list: bool,
     /// Number of calls
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
-    /// Seconds between calls
-    #[arg(short, long, value_name = "S", default_value = "0.2", value_parser = ValueParser::new(parse_seconds))]
-    pub(crate) interval: Duration,
+    /// Seconds between calls, 0.2 by default. With --watch, seconds between questions to a server that does not report changes
+    /// itself, 10 by default
+    #[arg(short, long, value_name = "S", value_parser = ValueParser::new(parse_seconds))]
+    pub(crate) interval: Option<Duration>,
     /// Time limit for connecting and for each call, in seconds
     #[arg(short, long, value_name = "S", default_value = "5", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) timeout: Duration,
@@ -61,11 +86,16 @@ Examples:
   rpcping iwarp://server:20049 --program nfs --version 3 -c 100 -i 0
   rpcping tcp://server:2049 --program nfs --version 3 --sec krb5
   rpcping iwarp://localhost:20100 --program 0x20100b10 --version 1 --json
+  rpcping iwarp://localhost:20100 --health --watch
+  rpcping iwarp://localhost:20100 --call blobstore.x BLOBSTORE.STAT '\"name\"'
 
 Exit status: 0 if every call succeeded; 1 if the server rejected a call, or does
 not offer the program or version; 2 if the command line is invalid; 3 if there
 is no connection, or no reply in time; 4 if the service does not speak RPC over
-this transport.";
+this transport; 5 with --health, if the service is not serving.";
+
+/// The options that do something else than to call the null procedure.
+const MODES: [&str; 1] = ["mode"];
 
 /// Names of well-known programs (RFC 5531 and the IANA registry).
 const PROGRAMS: &[(&str, u32)] = &[

@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     NoReply = 3,
     /// The service does not speak RPC over this transport.
     NotRpc = 4,
+    /// The service is not serving.
+    NotServing = 5,
 }
 
 impl Kind {
@@ -29,6 +31,7 @@ impl Kind {
             Self::Usage => "usage",
             Self::NoReply => "no-answer",
             Self::NotRpc => "not-rpc",
+            Self::NotServing => "not-serving",
         }
     }
 }

@@ -5,44 +5,29 @@ use std::{
     process::ExitCode,
 };
 
-use rpcrdma::{
-    client::{CallError, Channel, Reconnect},
-    introspection::protocol::InspectService,
-};
+use rpcrdma::{client::CallError, introspection::protocol::InspectService};
 use rpcrdma_examples::{
-    command::{self, Printable},
+    command::Printable,
     inspect::{Inspector, explain, service_json},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    NAME,
     cli::Cli,
-    failure::{Failure, Kind, connect_failure},
+    connect,
+    failure::{Failure, Kind},
 };
 
 /// Prints the programs of the server.
 pub(crate) async fn run(cli: &Cli) -> ExitCode {
-    let failure = match list(cli).await {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(failure) => failure,
-    };
-    if cli.json {
-        let error = json!({ "kind": failure.kind.as_str(), "message": failure.message });
-        let _ = writeln!(io::stdout(), "{:#}", json!({ "url": cli.url, "error": error }));
+    match list(cli).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => connect::failed(cli, &failure),
     }
-    command::print_error(NAME, failure.message);
-    ExitCode::from(failure.kind as u8)
 }
 
 async fn list(cli: &Cli) -> Result<(), Failure> {
-    let builder =
-        Channel::builder().versions(cli.rpcrdma.allowed()).connect_timeout(cli.timeout).reconnect(Reconnect::Never);
-    let builder = cli
-        .sec
-        .secure(builder, "host", &cli.url)
-        .map_err(|error| Failure { kind: Kind::Usage, message: format!("{error:#}") })?;
-    let channel = builder.connect(&cli.url).await.map_err(|error| connect_failure(&error))?;
+    let channel = connect::connect(cli, connect::builder(cli)?).await?;
     let services = Inspector::new(channel.clone(), cli.timeout).services().await.map_err(|error| {
         let kind = if matches!(error, CallError::Rpc { .. }) { Kind::Refused } else { Kind::NoReply };
         Failure { kind, message: explain(&cli.url, &error) }

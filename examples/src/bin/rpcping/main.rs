@@ -1,9 +1,12 @@
-//! `rpcping`: checks whether an RPC service is available, and shows the negotiated parameters and the latency of calls.
+//! `rpcping`: checks whether an RPC service is available, shows the negotiated parameters and the latency of calls, and calls procedures.
 //! See `rpcping --help`.
 #![forbid(unsafe_code)]
 
+mod call;
 mod cli;
+mod connect;
 mod failure;
+mod health;
 #[cfg(feature = "introspection")]
 mod list;
 mod lookup;
@@ -15,15 +18,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use rpcrdma::client::{CallOptions, Channel, Reconnect};
+use rpcrdma::client::CallOptions;
 use rpcrdma_examples::command::{self, Stop};
 use tokio::runtime::Builder;
 
-use crate::{
-    cli::Cli,
-    failure::{Failure, Kind},
-    report::Report,
-};
+use crate::{cli::Cli, failure::Failure, report::Report};
 
 const NAME: &str = "rpcping";
 
@@ -31,6 +30,9 @@ const NAME: &str = "rpcping";
 /// credits than it requests, so a smaller number would be shown in place of the server's grant (RFC 8166 §3.3.1). In
 /// version 2, each peer announces its own limit.
 const CREDITS: u32 = 1024;
+
+/// The default of the time between calls.
+const INTERVAL: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     let cli: Cli = command::parse();
@@ -45,6 +47,12 @@ async fn ping(mut cli: Cli) -> anyhow::Result<ExitCode> {
         return Ok(list::run(&cli).await);
     }
     let mut stop = Stop::new().context("cannot catch signals")?;
+    if cli.health {
+        return Ok(health::run(cli, &mut stop).await);
+    }
+    if !cli.call.is_empty() {
+        return Ok(call::run(cli, &mut stop).await);
+    }
     let mut report = Report::default();
     let work = async {
         match lookup::find(&cli).await {
@@ -75,32 +83,19 @@ async fn ping(mut cli: Cli) -> anyhow::Result<ExitCode> {
 
 async fn run(cli: &Cli, report: &mut Report) {
     let begin = Instant::now();
-    let builder = Channel::builder()
-        .versions(cli.rpcrdma.allowed())
-        .connect_timeout(cli.timeout)
-        .credits(CREDITS)
-        // A reply's time is that of one call on one connection.
-        .reconnect(Reconnect::Never);
-    // The services of other programs are `host` by convention.
-    let service = if matches!(cli::program_name(cli.program), Some("nfs" | "nfsacl")) { "nfs" } else { "host" };
-    let builder = match cli.sec.secure(builder, service, &cli.url) {
-        Ok(builder) => builder,
-        Err(error) => {
-            report.failure = Some(Failure { kind: Kind::Usage, message: format!("{error:#}") });
-            return;
-        }
-    };
-    let channel = match builder.connect(&cli.url).await {
+    let connected = async { connect::connect(cli, connect::builder(cli)?.credits(CREDITS)).await };
+    let channel = match connected.await {
         Ok(channel) => channel,
-        Err(error) => {
-            report.failure = Some(failure::connect_failure(&error));
+        Err(failure) => {
+            report.failure = Some(failure);
             return;
         }
     };
     report.connected(begin.elapsed(), &channel);
+    let interval = cli.interval.unwrap_or(INTERVAL);
     for sequence in 1..=cli.count {
-        if sequence > 1 && cli.interval > Duration::ZERO {
-            tokio::time::sleep(cli.interval).await;
+        if sequence > 1 && interval > Duration::ZERO {
+            tokio::time::sleep(interval).await;
         }
         report.calls += 1;
         let begin = Instant::now();

@@ -22,8 +22,9 @@ use super::{
     super::service::{
         health::{EndpointHealth, HealthEvents, HealthState},
         outage::{ListState, Outage, SharedFailure},
+        serving::ServingCheck,
     },
-    super::{ChannelBuilder, Endpoint},
+    super::{ChannelBuilder, Endpoint, HealthCheck, HealthWatch},
     servers::Servers,
     subset::{self, Standing, Subset},
 };
@@ -61,6 +62,7 @@ pub struct Endpoints {
     failure: SharedFailure,
     builder: ChannelBuilder,
     max_open: usize,
+    health_check: Option<HealthCheck>,
     /// The keys of the random order, which is another one for each client.
     order: KeyedHash,
     /// The servers in the list, in the order of their use. `None` until the list is known.
@@ -134,6 +136,7 @@ impl Endpoints {
             failure,
             builder,
             max_open: MAX_OPEN,
+            health_check: None,
             order: KeyedHash::default(),
             candidates: None,
             invalid: BTreeSet::new(),
@@ -153,6 +156,26 @@ impl Endpoints {
     /// with 1000 clients have about 32 connections each. Raise it for few clients with much load on many servers.
     pub fn max_open(mut self, endpoints: usize) -> Self {
         self.max_open = endpoints.max(2);
+        self
+    }
+
+    /// Watches the health of each server by the program HEALTH ([`health`](crate::health)), and uses only those that are serving. Default:
+    /// none, and every server that is connected is used.
+    ///
+    /// An endpoint takes calls once its server has answered, and stops when the server says that it is not serving, for example because it
+    /// shuts down. Others are opened in its place, as if it could not be reached. A server counts as serving if it does not offer the
+    /// program, or does not answer the first question. Silence afterwards changes nothing: [`Endpoint`] says how it is noticed.
+    ///
+    /// The channels serve the callbacks of the program, so that the server can report changes at once, and have no idle timeout. Outside
+    /// of a tokio runtime, nothing is checked.
+    ///
+    /// ```no_run
+    /// # use rpcrdma::{client::{HealthCheck, discover::{Endpoints, Servers}}, Channel};
+    /// let servers = Servers::fixed(["iwarp://one:20100", "iwarp://two:20100"]);
+    /// let endpoints = Endpoints::new(servers, Channel::builder()).health_check(HealthCheck::service(0x2000_0001, 1));
+    /// ```
+    pub fn health_check(mut self, check: HealthCheck) -> Self {
+        self.health_check = Some(check);
         self
     }
 
@@ -262,12 +285,21 @@ impl Endpoints {
 
     /// Opens an endpoint. Returns `false` if its URL does not match the settings of the channels.
     fn open(&mut self, rank: &Rank, candidate: &mut Candidate) -> bool {
-        match self.builder.clone().connect_discovered(&rank.url) {
+        let check = self.health_check.as_ref().filter(|_| Handle::try_current().is_ok());
+        let watch = check.map(|check| HealthWatch::new(check.clone()));
+        let mut builder = self.builder.clone();
+        if let Some(watch) = &watch {
+            builder = builder.service(watch.callbacks());
+        }
+        match builder.connect_discovered(&rank.url) {
             Ok(channel) => {
                 let events = Arc::clone(&self.events);
                 let health = EndpointHealth::new(Arc::clone(&rank.url), rank.priority, candidate.weight, events);
                 let health = Arc::new(health);
-                let endpoint = Endpoint::new(channel).with_health(Arc::clone(&health));
+                let mut endpoint = Endpoint::new(channel.clone()).with_health(Arc::clone(&health));
+                if let Some(watch) = watch {
+                    endpoint = endpoint.with_serving_check(ServingCheck::start(channel, watch, Arc::clone(&health)));
+                }
                 candidate.health = Some(health);
                 self.changes.push_back(Change::Insert(rank.url.to_string(), endpoint));
                 true

@@ -12,8 +12,6 @@ use tokio::runtime::Handle;
 
 use tower_service::Service;
 
-#[cfg(feature = "discover")]
-use super::health::EndpointHealth;
 use super::{
     super::{
         channel::Channel,
@@ -24,6 +22,11 @@ use super::{
     },
     request::CallRequest,
     response::CallResponse,
+};
+#[cfg(feature = "discover")]
+use super::{
+    health::{EndpointFailure, EndpointHealth},
+    serving::ServingCheck,
 };
 use crate::engine::CallFailure;
 
@@ -120,6 +123,9 @@ pub struct Endpoint {
     /// The state of the endpoint for the list to which it belongs.
     #[cfg(feature = "discover")]
     health: Option<Arc<EndpointHealth>>,
+    /// The health of the server, if it is checked.
+    #[cfg(feature = "discover")]
+    serving: Option<Arc<ServingCheck>>,
     /// The wait for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is never contended.
     connecting: Mutex<Option<ReadyFuture>>,
 }
@@ -136,6 +142,8 @@ impl Endpoint {
             silence,
             #[cfg(feature = "discover")]
             health: None,
+            #[cfg(feature = "discover")]
+            serving: None,
             connecting: Mutex::default(),
         }
     }
@@ -145,6 +153,22 @@ impl Endpoint {
     pub(in crate::client) fn with_health(mut self, health: Arc<EndpointHealth>) -> Self {
         self.health = Some(health);
         self
+    }
+
+    /// Adds a check of the server's health. The endpoint takes calls only while the server is serving.
+    #[cfg(feature = "discover")]
+    pub(in crate::client) fn with_serving_check(mut self, serving: ServingCheck) -> Self {
+        self.serving = Some(Arc::new(serving));
+        self
+    }
+
+    /// Returns `true` if the server's health allows calls.
+    fn may_serve(&self) -> bool {
+        #[cfg(feature = "discover")]
+        let may_serve = self.serving.as_ref().is_none_or(|serving| serving.is_serving());
+        #[cfg(not(feature = "discover"))]
+        let may_serve = true;
+        may_serve
     }
 
     /// Returns the priority and the weight.
@@ -173,6 +197,8 @@ impl Clone for Endpoint {
             silence: Arc::clone(&self.silence),
             #[cfg(feature = "discover")]
             health: self.health.clone(),
+            #[cfg(feature = "discover")]
+            serving: self.serving.clone(),
             connecting: Mutex::default(),
         }
     }
@@ -184,32 +210,57 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+/// Waits until the channel is connected to a server that is serving.
+#[cfg(feature = "discover")]
+async fn connected_and_serving(
+    channel: &Channel,
+    serving: &ServingCheck,
+    report: impl Fn(ConnectError),
+) -> Result<(), CallFailure> {
+    loop {
+        channel.connected(&report).await?;
+        tokio::select! {
+            biased;
+            () = serving.serving() => return Ok(()),
+            _ = channel.closed() => {}
+        }
+    }
+}
+
 impl Service<CallRequest> for Endpoint {
     type Response = CallResponse;
     type Error = CallError;
     type Future = CallFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        let may_serve = self.may_serve();
         let connecting = self.connecting.get_mut().unwrap_or_else(PoisonError::into_inner);
         if connecting.is_none() {
             let is_silent = self.silence.until(tokio::time::Instant::now()).is_some() && Handle::try_current().is_ok();
-            if self.channel.is_connected() && !is_silent {
+            if self.channel.is_connected() && !is_silent && may_serve {
                 #[cfg(feature = "discover")]
                 self.health.iter().for_each(|health| health.usable());
                 return Poll::Ready(Ok(()));
             }
             #[cfg(feature = "discover")]
-            self.health.iter().for_each(|health| if is_silent { health.failed(None) } else { health.connecting() });
+            self.health.iter().for_each(|health| match is_silent {
+                true => health.failed(EndpointFailure::Silent),
+                false => health.connecting(),
+            });
             let (channel, silence) = (self.channel.clone(), Arc::clone(&self.silence));
             #[cfg(feature = "discover")]
-            let health = self.health.clone();
+            let (health, serving) = (self.health.clone(), self.serving.clone());
             let report = move |_error: ConnectError| {
                 #[cfg(feature = "discover")]
-                health.iter().for_each(|health| health.failed(Some(_error.clone())));
+                health.iter().for_each(|health| health.failed(EndpointFailure::NotConnected(_error.clone())));
             };
             *connecting = Some(Box::pin(async move {
                 if is_silent {
                     silence.passed().await;
+                }
+                #[cfg(feature = "discover")]
+                if let Some(serving) = serving {
+                    return connected_and_serving(&channel, &serving, report).await;
                 }
                 channel.connected(report).await
             }));

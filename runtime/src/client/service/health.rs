@@ -19,7 +19,7 @@ pub(in crate::client) enum HealthState {
     Connecting,
     /// The endpoint takes calls.
     Usable,
-    /// The last attempt to connect failed, or the server is silent.
+    /// The last attempt to connect failed, or the server is silent or not serving.
     Failed,
     /// The endpoint never connects again.
     Ended,
@@ -36,12 +36,21 @@ pub(in crate::client) struct EndpointHealth {
     events: Arc<HealthEvents>,
 }
 
+/// The reason why an endpoint takes no calls.
+#[derive(Debug, Clone)]
+pub(in crate::client) enum EndpointFailure {
+    /// The server does not reply to calls.
+    Silent,
+    /// The server says that it is not serving.
+    NotServing,
+    NotConnected(ConnectError),
+}
+
 /// The last failure of any endpoint in a list.
 #[derive(Debug, Clone, Default)]
 pub(in crate::client) struct LastFailure {
     pub(in crate::client) url: Option<Arc<str>>,
-    /// `None` if the server was silent.
-    pub(in crate::client) error: Option<ConnectError>,
+    pub(in crate::client) failure: Option<EndpointFailure>,
 }
 
 /// Reports of the endpoints to their list.
@@ -75,7 +84,8 @@ impl HealthEvents {
 
     /// Records the error of a server that gets no endpoint.
     pub(in crate::client) fn record(&self, url: &Arc<str>, error: ConnectError) {
-        *lock(&self.last_failure) = LastFailure { url: Some(Arc::clone(url)), error: Some(error) };
+        *lock(&self.last_failure) =
+            LastFailure { url: Some(Arc::clone(url)), failure: Some(EndpointFailure::NotConnected(error)) };
     }
 
     fn announce(&self) {
@@ -95,6 +105,10 @@ impl EndpointHealth {
             weight: AtomicU32::new(weight),
             events,
         }
+    }
+
+    pub(in crate::client) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Returns the priority and the weight.
@@ -142,14 +156,14 @@ impl EndpointHealth {
         }
     }
 
-    /// Records that an attempt to connect failed, or that the server is silent.
-    pub(in crate::client) fn failed(&self, error: Option<ConnectError>) {
+    /// Records that an attempt to connect failed, or that the server is silent or not serving.
+    pub(in crate::client) fn failed(&self, failure: EndpointFailure) {
         // The pause after an attempt is not the reason why it failed.
-        let error = error.map(|error| match error {
-            ConnectError::BackOff { last, .. } => *last,
-            error => error,
-        });
-        *lock(&self.events.last_failure) = LastFailure { url: Some(Arc::clone(&self.url)), error };
+        let failure = match failure {
+            EndpointFailure::NotConnected(ConnectError::BackOff { last, .. }) => EndpointFailure::NotConnected(*last),
+            failure => failure,
+        };
+        *lock(&self.events.last_failure) = LastFailure { url: Some(Arc::clone(&self.url)), failure: Some(failure) };
         self.change(HealthState::Failed);
     }
 

@@ -13,6 +13,8 @@ mod progress;
 mod request;
 mod response;
 mod retry;
+#[cfg(feature = "discover")]
+pub(super) mod serving;
 
 pub use self::{
     caller::ServiceCaller, channel::Endpoint, request::CallRequest, response::CallResponse, retry::RetryPolicy,

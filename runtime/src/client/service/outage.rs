@@ -9,8 +9,8 @@ use std::{
     },
 };
 
-use super::health::{HealthEvents, LastFailure};
-use crate::client::{ConnectError, target::Target};
+use super::health::{EndpointFailure, HealthEvents, LastFailure};
+use crate::client::target::Target;
 
 /// The latest error of the source of a list. `None` if it has listed the servers since.
 pub(in crate::client) type SharedFailure = Arc<Mutex<Option<Arc<dyn Error + Send + Sync>>>>;
@@ -37,16 +37,19 @@ impl NoServerError {
                 let source = Target::parse(&url).err().map(|error| Arc::new(error) as _);
                 (format!("none of the {listed} listed servers has a valid URL"), source)
             }
-            (Some(listed), None, LastFailure { url, error }) => {
+            (Some(listed), None, LastFailure { url, failure: last }) => {
                 let stale =
                     if has_failed { ", and service discovery fails, so the list may be out of date" } else { "" };
-                let message = match (&url, &error) {
-                    (Some(url), None) => {
-                        format!("none of the {listed} listed servers takes calls{stale}, {url} does not reply")
-                    }
-                    _ => format!("none of the {listed} listed servers takes calls{stale}"),
+                let reason = match (&url, &last) {
+                    (Some(url), Some(EndpointFailure::Silent)) => format!(", {url} does not reply"),
+                    (Some(url), Some(EndpointFailure::NotServing)) => format!(", {url} says that it is not serving"),
+                    _ => String::new(),
                 };
-                let source = error.map(|error: ConnectError| Arc::new(error) as Arc<dyn Error + Send + Sync>);
+                let message = format!("none of the {listed} listed servers takes calls{stale}{reason}");
+                let source = match last {
+                    Some(EndpointFailure::NotConnected(error)) => Some(Arc::new(error) as _),
+                    _ => None,
+                };
                 (message, source.or(failure))
             }
         };

@@ -186,7 +186,7 @@ fn a_reply_wakes_endpoints() {
 fn the_list_learns_the_states_of_endpoints() {
     use std::{future::poll_fn, task::Poll};
 
-    use self::health::{EndpointHealth, HealthEvents, HealthState};
+    use self::health::{EndpointFailure, EndpointHealth, HealthEvents, HealthState};
 
     const LAST: [HealthState; 3] = [HealthState::Failed, HealthState::Usable, HealthState::Ended];
 
@@ -218,10 +218,10 @@ fn the_list_learns_the_states_of_endpoints() {
         let changes: [fn(&EndpointHealth); 3] = [
             |endpoint| {
                 endpoint.usable();
-                endpoint.failed(None);
+                endpoint.failed(EndpointFailure::Silent);
             },
             |endpoint| {
-                endpoint.failed(None);
+                endpoint.failed(EndpointFailure::Silent);
                 endpoint.usable();
             },
             EndpointHealth::ended,

@@ -30,14 +30,14 @@ pub(in crate::server) struct ServiceLimits {
 }
 
 impl ServiceLimits {
-    /// Returns the limits of a service, or `None` if it has none. The limits of the whole server do not apply to the program `exempt`.
+    /// Returns the limits of a service, or `None` if it has none. The limits of the whole server do not apply if it `is_exempt`.
     pub(in crate::server) fn new(
         service: &dyn Service,
         limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
-        exempt: Option<u32>,
+        is_exempt: bool,
     ) -> Option<Self> {
         let (program, version) = (service.program(), service.version());
-        let of_server = limiters.get(&LimitScope::Server).filter(|_| exempt != Some(program));
+        let of_server = limiters.get(&LimitScope::Server).filter(|_| !is_exempt);
         let of_service = limiters.get(&LimitScope::Program(program)).or(of_server).cloned();
         let of_procedure = |(scope, limiter): (&LimitScope, &Arc<Limiter>)| match *scope {
             LimitScope::Procedure(id) if (id.program, id.version) == (program, version) => {

@@ -56,16 +56,16 @@ fn limits_of_procedures() {
     ];
     let limiters: BTreeMap<_, _> =
         scopes.map(|scope| (scope, Arc::new(Limiter::new(scope, Limits::new().concurrency(1))))).into();
-    let found = |program, version, exempt| {
-        let limits = ServiceLimits::new(&*service(program, version), &limiters, exempt)?;
+    let found = |program, version, is_exempt| {
+        let limits = ServiceLimits::new(&*service(program, version), &limiters, is_exempt)?;
         Some([0, 1, 2, 3].map(|number| limits.find(number).map(|limiter| limiter.stats().scope)))
     };
     let [server, program, null, third, first, exempted] = scopes.map(Some);
-    assert_eq!(found(7, 1, None), Some([null, program, program, third]));
-    assert_eq!(found(7, 2, None), Some([None, first, program, program]));
-    assert_eq!(found(8, 1, None), Some([None, server, server, server]));
-    assert_eq!(found(8, 1, Some(8)), None);
-    assert_eq!(found(9, 1, Some(9)), Some([None, exempted, None, None]));
+    assert_eq!(found(7, 1, false), Some([null, program, program, third]));
+    assert_eq!(found(7, 2, false), Some([None, first, program, program]));
+    assert_eq!(found(8, 1, false), Some([None, server, server, server]));
+    assert_eq!(found(8, 1, true), None);
+    assert_eq!(found(9, 1, true), Some([None, exempted, None, None]));
 }
 
 /// A service has hooks if one of them is about its program.
@@ -84,7 +84,7 @@ fn services_with_hooks() {
         let hooks = ServerHooks {
             caches,
             limiters,
-            exempt: None,
+            exempt: &[],
             #[cfg(feature = "tower")]
             layers: None,
             #[cfg(feature = "introspection")]
@@ -99,7 +99,7 @@ fn services_with_hooks() {
         let hooks = ServerHooks {
             caches: &[],
             limiters: &unlimited,
-            exempt: None,
+            exempt: &[],
             #[cfg(feature = "tower")]
             layers: None,
             observed: &observed,

@@ -567,6 +567,15 @@ impl<'a> Decoder<'a> {
         (self.remaining() != 0).then(|| self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }))
     }
 
+    /// Takes the rest of the message: the payload stream, and the Write chunks of a reply in the order of the Write list. Use it for a
+    /// decoder of another kind, such as one that interprets a specification. The caller checks that all of it is used.
+    #[must_use]
+    pub fn take_rest(&mut self) -> (&'a [u8], &'a [WriteChunk]) {
+        let (rest, writes) = (self.rest, self.chunks.take().unwrap_or_default().writes);
+        self.rest = &[];
+        (rest, writes)
+    }
+
     /// Takes the rest of the message out of the decoder, and leaves nothing to decode. A message without memory of its own is
     /// copied, but no chunk is.
     #[doc(hidden)]

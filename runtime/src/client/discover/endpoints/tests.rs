@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use super::*;
-use crate::{Channel, trace::log::Log};
+use crate::{Channel, client::service::health::EndpointFailure, trace::log::Log};
 
 /// Returns endpoints for these servers, which connect only if they are polled.
 fn listed<U: AsRef<str>>(max_open: usize, servers: &[U]) -> Endpoints {
@@ -54,7 +54,7 @@ fn health(endpoints: &Endpoints, url: &str) -> Arc<EndpointHealth> {
 }
 
 fn fail(endpoints: &Endpoints, urls: &[&String]) {
-    urls.iter().for_each(|url| health(endpoints, url).failed(None));
+    urls.iter().for_each(|url| health(endpoints, url).failed(EndpointFailure::Silent));
 }
 
 /// Returns the time until the next choice without an event.

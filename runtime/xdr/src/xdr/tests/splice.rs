@@ -107,6 +107,19 @@ fn an_empty_item_does_not_take_the_chunk_of_the_next_at_its_position() {
 }
 
 #[test]
+fn the_rest_of_a_message_is_taken_with_its_chunks() {
+    let writes =
+        [WriteChunk { data: bytes(b"abc"), provided: true }, WriteChunk { data: bytes(b"de"), provided: true }];
+    let mut decoder = Decoder::new(b"\0\0\0\x03\0\0\0\x02\0\0\0\x09").with_write_chunks(&writes);
+    assert_eq!(take_ddp_opaque(&mut decoder, UNBOUNDED), Ok(bytes(b"abc")));
+    assert_eq!(decoder.position(), 8);
+    let (rest, chunks) = decoder.take_rest();
+    assert_eq!((rest, chunks.len(), &chunks[0].data[..]), (&b"\0\0\0\x02\0\0\0\x09"[..], 1, &b"de"[..]));
+    decoder.finish().unwrap();
+    assert!(decoder.take_rest().0.is_empty() && decoder.take_u32().is_err());
+}
+
+#[test]
 fn items_of_fixed_length_and_of_other_types() {
     let fixed = Fixed { first: bytes(b"123456"), second: bytes(b"abcd") };
     assert_eq!(with_reads(&[], &[read_chunk(0, b"123456"), read_chunk(8, b"abcd")]), Ok(fixed.clone()));

@@ -1,0 +1,124 @@
+//! The health of an endpoint's server, which decides if the endpoint takes calls.
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::{Notify, watch},
+    task::AbortHandle,
+};
+
+use super::health::{EndpointFailure, EndpointHealth};
+use crate::{
+    ErrorChain,
+    client::{channel::Channel, error::CallError, health::HealthWatch},
+    health::HealthStatus,
+    rpc::RpcError,
+};
+
+/// The health of a server as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServingState {
+    /// The server has not answered on this connection.
+    Unknown,
+    Serving,
+    NotServing,
+}
+
+/// The state that the endpoint and the task that asks the server share.
+#[derive(Debug)]
+struct SharedState {
+    state: watch::Sender<ServingState>,
+    /// Notified when the endpoint is connected and waits for the first answer.
+    wanted: Notify,
+}
+
+/// The check of an endpoint's health. Dropping it ends the task.
+#[derive(Debug)]
+pub(in crate::client) struct ServingCheck {
+    shared: Arc<SharedState>,
+    task: AbortHandle,
+}
+
+impl Drop for ServingCheck {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ServingCheck {
+    /// Starts the task that watches the server of `channel`. Needs a tokio runtime.
+    pub(in crate::client) fn start(channel: Channel, watch: HealthWatch, health: Arc<EndpointHealth>) -> Self {
+        let shared = Arc::new(SharedState { state: watch::Sender::new(ServingState::Unknown), wanted: Notify::new() });
+        let task = tokio::spawn(Arc::clone(&shared).run(channel, watch, health)).abort_handle();
+        Self { shared, task }
+    }
+
+    /// Returns `true` if the server is known to be serving.
+    pub(in crate::client) fn is_serving(&self) -> bool {
+        *self.shared.state.borrow() == ServingState::Serving
+    }
+
+    /// Waits until the server is serving. The channel must be connected.
+    pub(in crate::client) async fn serving(&self) {
+        let mut state = self.shared.state.subscribe();
+        self.shared.wanted.notify_one();
+        // The sender is in `self`.
+        let _ = state.wait_for(|state| *state == ServingState::Serving).await;
+    }
+}
+
+impl SharedState {
+    fn set(&self, state: ServingState) {
+        self.state.send_if_modified(|current| std::mem::replace(current, state) != state);
+    }
+
+    /// Records that the server did not say if it is serving.
+    fn unanswered(&self, health: &EndpointHealth, error: &CallError) {
+        tracing::debug!(target: "rpcrdma", server = %health.url(), error = %ErrorChain(error), "health unknown");
+        // A server that was not serving is not serving until it says otherwise.
+        self.state.send_if_modified(|state| {
+            let is_first = *state == ServingState::Unknown;
+            if is_first {
+                *state = ServingState::Serving;
+            }
+            is_first
+        });
+    }
+
+    /// Watches the server for as long as the endpoint exists, on one connection after the other.
+    async fn run(self: Arc<Self>, channel: Channel, mut watch: HealthWatch, health: Arc<EndpointHealth>) {
+        loop {
+            self.wanted.notified().await;
+            watch.reset();
+            while channel.is_connected() {
+                let result = tokio::select! {
+                    biased;
+                    _ = channel.closed() => break,
+                    result = watch.changed(&channel) => result,
+                };
+                match result {
+                    Ok(HealthStatus::Serving) => self.set(ServingState::Serving),
+                    Ok(status) => {
+                        tracing::info!(target: "rpcrdma", server = %health.url(), %status, "server is not serving");
+                        self.set(ServingState::NotServing);
+                        health.failed(EndpointFailure::NotServing);
+                    }
+                    Err(_) if !channel.is_connected() => break,
+                    Err(error) => {
+                        self.unanswered(&health, &error);
+                        if has_no_program(&error) {
+                            channel.closed().await;
+                        }
+                    }
+                }
+            }
+            self.set(ServingState::Unknown);
+        }
+    }
+}
+
+/// Returns `true` if the server does not offer the program of health.
+fn has_no_program(error: &CallError) -> bool {
+    let CallError::Rpc { source, .. } = error else { return false };
+    matches!(source, RpcError::ProgramUnavailable | RpcError::ProgramMismatch { .. } | RpcError::ProcedureUnavailable)
+}
