@@ -1,4 +1,7 @@
-//! Removal of annotations. The result is plain XDR (RFC 4506 and RFC 5531) for other tools and for documentation.
+//! Removal of annotations, and expansion of versions that take over the procedures of others. The result is plain XDR (RFC 4506
+//! and RFC 5531) for other tools and for documentation.
+
+mod versions;
 
 use std::sync::Arc;
 
@@ -8,7 +11,8 @@ use crate::{
     source::{Span, span, unix_lines, without},
 };
 
-/// Removes the annotations from a specification. Keeps comments and layout. `name` replaces the path in messages.
+/// Removes the annotations from a specification, and writes out the procedures that versions take over. Keeps comments and layout.
+/// `name` replaces the path in messages.
 ///
 /// # Errors
 ///
@@ -17,7 +21,7 @@ pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<Strin
     let text = unix_lines(text.into());
     fmt::check(&name.into(), &text)?;
     // Strips all branches of conditions, active or not.
-    Ok(without(&text, &(0..text.len()), &annotations(&fmt::lex(&text))))
+    Ok(versions::expand(&without(&text, &(0..text.len()), &annotations(&fmt::lex(&text)))))
 }
 
 /// Returns the spans of all annotations, in order.
