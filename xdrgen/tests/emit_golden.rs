@@ -53,7 +53,6 @@ fn generate(path: &Path) -> String {
     let mut options = EmitOptions::default();
     match name.as_str() {
         "borrowed.x" => options.borrowed = Borrow::All,
-        "based.x" => options.client = false,
         "client.x" => options.server = false,
         "open_union.x" => options.open = vec!["request".to_owned()],
         "procedure.x" | "repeated.x" => options = options.types_only(),

@@ -360,7 +360,7 @@ const MANY: &str = "
 /// Compiles `GET(keys)` with this result. Returns its runs as text, and its maximum in the message.
 fn runs(result: &str, binding: &str) -> (Vec<(String, String)>, Expr) {
     let text =
-        format!("{MANY} struct result {{ {result} }}; program P {{ version V {{ result GET(keys) = 1; }} = 1; }} = 1;");
+        format!("{MANY} struct result {{ {result} }}; @limit(99) program P {{ version V {{ result GET(keys) = 1; }} = 1; }} = 1;");
     let compiled = compile(&text, binding);
     let bounds = &procedure(&compiled, "GET").bounds;
     let constant = |expr: &Expr| if let Expr::Const(n) = expr { n.to_string() } else { format!("{expr:?}") };
@@ -518,5 +518,5 @@ fn errors_of_procedures_are_not_repeated() {
         let refused = Compiler::new().source("t.x", VERSIONS).require_reply_max().compile().unwrap_err();
         refused.iter().map(|diagnostic| diagnostic.code).collect()
     };
-    assert_eq!(codes, [Code::BadExpression, Code::UnboundedReply]);
+    assert_eq!(codes, [Code::UnknownConstant, Code::UnboundedReply]);
 }

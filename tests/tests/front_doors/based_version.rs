@@ -23,7 +23,7 @@ rpcrdma::xdr! {
             @idempotent
             get_ok GET(get_args) = 1;
             stat_ok STAT(string name<64>) = 2;
-            opaque JOIN(opaque first<>, opaque second<>)<> = 3;
+            opaque<> JOIN(opaque first<>, opaque second<>) = 3;
             @reply_max(computed)
             get_ok COPY(get_args args, unsigned int times) = 4;
         } = 1;

@@ -62,7 +62,9 @@ pub(super) fn compute(
         };
         match (bounder.procedure(), procedure_mut(spec, id)) {
             (Some(bounds), Some(procedure)) => procedure.bounds = bounds,
-            _ => drop(failed.insert(id)),
+            _ => {
+                failed.insert(id);
+            }
         }
     }
     for ((id, place), max) in &stated.max_for {

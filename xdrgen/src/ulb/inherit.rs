@@ -32,7 +32,7 @@ pub(super) fn add(spec: &Spec, facts: &mut Vec<StatedFact>) {
         for (of, to) in pairs(spec, p, version, base) {
             for index in known.by_owner.get(&of).cloned().unwrap_or_default() {
                 let Some(fact) = facts.get(index) else { continue };
-                let fact = StatedFact { place: moved(fact.place, of, to), kind: fact.kind.clone(), ..fact.clone() };
+                let fact = StatedFact { place: moved(fact.place, of, to), ..fact.clone() };
                 let fact = match fact.kind {
                     FactKind::DdpFor(_, max) => StatedFact { kind: FactKind::DdpFor(to.procedure(p), max), ..fact },
                     FactKind::MaxFor(_, max) => StatedFact { kind: FactKind::MaxFor(to.procedure(p), max), ..fact },

@@ -194,14 +194,14 @@ impl<'a> Bounder<'a> {
         let item = spec.items.get(id.0)?;
         let all: Vec<Option<Measured>> =
             parts(spec, id).into_iter().map(|(place, field)| self.measure(place, field)).collect();
-        let mut all = all.into_iter().collect::<Option<Vec<_>>>()?.into_iter();
+        let all = all.into_iter().collect::<Option<Vec<_>>>()?.into_iter();
         let ItemKind::Union(union) = &item.kind else {
             return Some(all.fold(Measured::exactly(0), Measured::then));
         };
         // An `opaque_union` contains no eligible items, and its arms may have a length.
         let prefix = if union.opaque { WORD } else { 0 };
         let discriminant = if union.discriminant.ty == Type::Base(Base::UHyper) { 2 * WORD } else { WORD };
-        let arms = all.by_ref().fold(Measured::exactly(0), Measured::or);
+        let arms = all.fold(Measured::exactly(0), Measured::or);
         Some(Measured::exactly(discriminant + prefix).then(arms))
     }
 }

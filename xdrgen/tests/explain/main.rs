@@ -64,7 +64,7 @@ fn page_of_the_example_matches_the_golden_outline() {
 fn a_version_refers_to_the_procedures_of_its_base() {
     let text = "struct ok { int n; };
         program P {
-            version V1 { ok GET(int) = 1; opaque LIST(void)<> = 2; } = 1;
+            version V1 { ok GET(int) = 1; opaque<> LIST(void) = 2; } = 1;
             version V2 : V1 { ok NEW(int) = 3; } = 2;
         } = 1;";
     let compiled =

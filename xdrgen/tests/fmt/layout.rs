@@ -48,7 +48,7 @@ fn every_construct() {
 fn the_base_of_a_version_is_set_off_by_blanks() {
     check(
         "program P { version V:W\n{ void A(void)=1; }=2; version W{ } = 1; } = 1; union u switch (int a) { case 1 :int x; };",
-        "program P {\n    version V : W { void A(void) = 1; } = 2;\n    version W {} = 1;\n} = 1;\n\
+        "program P {\n    version V : W {\n        void A(void) = 1;\n    } = 2;\n    version W {} = 1;\n} = 1;\n\
          union u switch (int a) {\ncase 1: int x;\n};\n",
     );
 }

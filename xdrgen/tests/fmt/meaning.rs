@@ -3,7 +3,7 @@
 use rpcrdma_xdrgen::{
     Compiler,
     diag::Diagnostics,
-    ir::{Expr, Field, ItemKind, Procedure, ReplyBounds, Spec, TypeFacts},
+    ir::{Field, ItemKind, Procedure, ReplyBounds, Spec, TypeFacts},
 };
 
 /// Maximum reply size in bytes of procedures that have no other bound.
