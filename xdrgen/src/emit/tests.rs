@@ -362,8 +362,8 @@ fn versions_take_over_procedures() {
         "pub trait V2: super::v1::V1 {",
         "pub trait V3: super::v2::V2 {",
         "super::v1::V1::sum(&**handler, call.context(), args.",
-        "super::v2::V2::r#type(&**handler, call.context())",
-        "V2::r#type(&**handler, call.context())",
+        "super::v2::V2::r#type(&**handler, call.context()",
+        "V2::r#type(&**handler, call.context()",
         "type Args = super::v1::SumArgs;",
         "const NAME: &'static str = \"V3.SUM\";",
     ] {

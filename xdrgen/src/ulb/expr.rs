@@ -346,6 +346,11 @@ pub(super) fn add(left: Expr, right: Expr) -> Expr {
         (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.saturating_add(*b)),
         (Expr::Const(0), _) => right,
         (_, Expr::Const(0)) => left,
+        // A sum has one constant, at its start.
+        (Expr::Const(a), Expr::Add(b, rest)) | (Expr::Add(b, rest), Expr::Const(a)) => match **b {
+            Expr::Const(b) => Expr::Add(Arc::new(Expr::Const(a.saturating_add(b))), Arc::clone(rest)),
+            _ => Expr::Add(Arc::new(left), Arc::new(right)),
+        },
         _ => Expr::Add(Arc::new(left), Arc::new(right)),
     }
 }
