@@ -307,6 +307,7 @@ fn user_code_may_compute_bounds() {
          program P { version V { @reply_max(computed) compound DO(compound) = 1; } = 1; } = 0x20000000;",
     );
     assert!(text.contains("service::BoundsReply::reply_bounds(args)"), "{text}");
+    assert!(text.contains("implement `BoundsReply` for the arguments"), "{text}");
     // A constant with the name `computed` is an ordinary number.
     let text = generated(
         "const computed = 100; struct res { opaque data<>; };

@@ -7,7 +7,8 @@ use super::{
     assumed::Assumed,
     expr::{self, ExprScope},
     items::{EligibleItems, MAX_EXPRESSION, TOO_LONG},
-    measure::{self, Measured},
+    maxima::StatedMaxima,
+    measure::{self, Measured, Measurer},
     procedure, procedure_mut, procedure_name, procedures,
     walk::{MAX_INLINE, contents, eligible_places, fields_with_places, may_hold, parts, unbounded_item},
 };
@@ -55,12 +56,13 @@ pub(super) fn compute(
             out,
             reached: &mut reached,
             assumed: &mut assumed,
-            holders: &holders,
+            maxima: StatedMaxima::new(scope, stated, &holders),
             known: HashMap::new(),
-            maxima: HashMap::new(),
-            measured: HashMap::new(),
         };
-        match (bounder.procedure(), procedure_mut(spec, id)) {
+        let bounds = bounder.procedure();
+        let visited: Vec<_> = bounder.maxima.visited().collect();
+        reached.results.extend(visited.into_iter().map(|(place, max)| ((id, place), max)));
+        match (bounds, procedure_mut(spec, id)) {
             (Some(bounds), Some(procedure)) => procedure.bounds = bounds,
             _ => {
                 failed.insert(id);
@@ -149,21 +151,16 @@ fn without_effect(spec: &Spec, stated: &BoundFacts, reached: &ReachablePlaces, o
 }
 
 /// Computes the bounds of one procedure.
-pub(super) struct Bounder<'a> {
-    pub(super) scope: ExprScope<'a>,
-    pub(super) stated: &'a BoundFacts,
+struct Bounder<'a> {
+    scope: ExprScope<'a>,
+    stated: &'a BoundFacts,
     options: UlbOptions,
     out: &'a mut Vec<Diagnostic>,
     reached: &'a mut ReachablePlaces,
     assumed: &'a mut Assumed,
-    /// `true` for each type that contains an item that `@max` limits.
-    pub(super) holders: &'a [bool],
+    maxima: StatedMaxima<'a>,
     /// Results for types already visited. `None` after an error.
     known: HashMap<ItemId, Option<EligibleItems>>,
-    /// Stated maxima of items already visited. `None` after an error.
-    maxima: HashMap<AnnotationPlace, Option<Option<Expr>>>,
-    /// Sizes of types already visited. `None` after an error.
-    pub(super) measured: HashMap<ItemId, Option<Measured>>,
 }
 
 impl<'a> Bounder<'a> {
@@ -190,7 +187,10 @@ impl<'a> Bounder<'a> {
         let arguments = arguments.map(|(index, field)| (AnnotationPlace::Argument(id.0, id.1, id.2, index), field));
         let arguments_fit = self.limit("arguments", items(&procedure.args), arguments);
         let measured = match result {
-            Some(result) => self.measure(returned, result)?,
+            Some(result) => {
+                let (maxima, out) = (&mut self.maxima, &mut *self.out);
+                Measurer { maxima, out, known: HashMap::new() }.field(returned, result)?
+            }
             None => Measured { inline: Some(Expr::Const(0)), items: Some(0) },
         };
         let results = result.into_iter().map(|field| (returned, field));
@@ -203,7 +203,7 @@ impl<'a> Bounder<'a> {
             Some(result) => self.field(returned, result, &result.name.text),
             None => Some(EligibleItems::default()),
         };
-        let is_limited = result.is_some_and(|result| self.is_limited(returned, result));
+        let is_limited = result.is_some_and(|result| self.maxima.limits_within(returned, result));
         let is_too_long = is_limited && measured.inline == Some(TOO_LONG);
         let inline = self.inline(result.map(|result| (returned, result)), measured.inline);
         let items = items?;
@@ -360,8 +360,8 @@ impl<'a> Bounder<'a> {
             let max = self.maximum(place, field, path)?;
             return Some(EligibleItems::one(path, max));
         }
-        if self.stated.limited.contains_key(&place)
-            && let Some(limit) = self.stated_max(place)?
+        if self.maxima.limits(place)
+            && let Some(limit) = self.maxima.find(place, self.out)?
         {
             let (base, count) = match through_typedefs(self.scope.spec, &field.ty) {
                 Type::Array(base, max) => (*base, expr::min(limit, Expr::Const((*max).into()))),
@@ -422,39 +422,12 @@ impl<'a> Bounder<'a> {
         })
     }
 
-    /// Returns the maximum that the binding states for the item at `place`, if it states one. Returns `None` after an error.
-    pub(super) fn stated_max(&mut self, place: AnnotationPlace) -> Option<Option<Expr>> {
-        if let Some(known) = self.maxima.get(&place) {
-            return known.clone();
-        }
-        let id = self.scope.procedure;
-        let stated = self.stated.max_for.get(&(id, place)).or_else(|| self.stated.max.get(&place));
-        let resolved = stated.map(|max| match self.scope.resolve(max)? {
-            Expr::Const(n) if n > MAX_INLINE => Err(Box::new(
-                Diagnostic::new(Code::OutOfRange, format!("{n} is not a valid length"))
-                    .at(&max.span, "0 to 4294967295 are possible")
-                    .note("the length of an item is a 32-bit number (RFC 4506 §4.10)"),
-            )),
-            max => Ok(max),
-        });
-        let max = match resolved.transpose() {
-            Ok(max) => Some(max),
-            Err(diagnostic) => {
-                self.out.push(*diagnostic);
-                None
-            }
-        };
-        self.reached.results.insert((id, place), max.clone().flatten());
-        self.maxima.insert(place, max.clone());
-        max
-    }
-
     /// Returns the maximum size of the contents of an eligible result, in bytes.
     fn maximum(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<Expr> {
         let spec = self.scope.spec;
         let id = self.scope.procedure;
         let by_type = contents(spec, &field.ty);
-        let stated = self.stated_max(place)?;
+        let stated = self.maxima.find(place, self.out)?;
         match (stated, by_type) {
             (Some(max), Some(max_items)) => Some(expr::min(max, Expr::Const(max_items))),
             (Some(max), None) => Some(max),

@@ -2,26 +2,20 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{ProcedureId, max_len, procedure};
+use super::{
+    ProcedureId,
+    expr_error::{ExprResult, MAX_COMPARED, bad},
+    max_len, procedure,
+};
 use crate::{
     ast::{self, BinaryOp, ExprKind, Ident},
     diag::{Code, Diagnostic},
     ir::{ArgPath, Base, Expr, Field, ItemId, ItemKind, Procedure, Spec, Type},
     resolve::sizes::through_typedefs,
-    source::Span,
 };
 
-/// Boxed because a diagnostic is large and errors are rare.
-pub(super) type ExprResult<T> = Result<T, Box<Diagnostic>>;
-
-pub(super) fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
-    Diagnostic::new(Code::BadExpression, message).at(span, "")
-}
-
-/// Maximum number of names that an unknown name is compared with.
-pub(super) const MAX_COMPARED: usize = 1000;
-
 /// The procedure and the constants that an expression refers to.
+#[derive(Clone, Copy)]
 pub(super) struct ExprScope<'a> {
     pub(super) spec: &'a Spec,
     pub(super) procedure: ProcedureId,

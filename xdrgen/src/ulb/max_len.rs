@@ -1,7 +1,7 @@
 //! The function `max_len` of expressions: the maximum length of the encoding of a type or of a field.
 
 use super::{
-    expr::{ExprResult, MAX_COMPARED, bad},
+    expr_error::{ExprResult, MAX_COMPARED, bad},
     walk::{MAX_INLINE, UnboundedItem, parts, unbounded_item},
 };
 use crate::{

@@ -1,12 +1,11 @@
 //! Sizes of results in which a binding limits arrays, lists, opaque items and strings (`@max`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{
-    BoundFacts,
-    bounds::Bounder,
-    expr,
+    BoundFacts, expr,
     items::{MAX_EXPRESSION, TOO_LONG},
+    maxima::StatedMaxima,
     walk::parts,
 };
 use crate::{
@@ -115,26 +114,29 @@ pub(super) fn check(spec: &Spec, stated: &BoundFacts, out: &mut Vec<Diagnostic>)
     }
 }
 
-impl<'a> Bounder<'a> {
-    /// Returns `true` if `@max` limits the field at `place`, or an item in it.
-    pub(super) fn is_limited(&self, place: AnnotationPlace, field: &Field) -> bool {
-        self.stated.limited.contains_key(&place) || field.ty.target().is_some_and(|id| self.holders[id.0])
-    }
+/// Computes the sizes of types in the result of one procedure.
+pub(super) struct Measurer<'m, 'a> {
+    pub(super) maxima: &'m mut StatedMaxima<'a>,
+    pub(super) out: &'m mut Vec<Diagnostic>,
+    /// Sizes of types already visited. `None` after an error.
+    pub(super) known: HashMap<ItemId, Option<Measured>>,
+}
 
+impl<'a> Measurer<'_, 'a> {
     /// Returns the bounds of the field at `place`. Returns `None` after an error.
-    pub(super) fn measure(&mut self, place: AnnotationPlace, field: &'a Field) -> Option<Measured> {
-        let spec = self.scope.spec;
-        if field.ddp.is_some() || !self.is_limited(place, field) {
+    pub(super) fn field(&mut self, place: AnnotationPlace, field: &'a Field) -> Option<Measured> {
+        let spec = self.maxima.scope.spec;
+        if field.ddp.is_some() || !self.maxima.limits_within(place, field) {
             return Some(Measured::of(&sizes::field(spec, field)));
         }
-        let limit = if self.stated.limited.contains_key(&place) { self.stated_max(place)? } else { None };
+        let limit = if self.maxima.limits(place) { self.maxima.find(place, self.out)? } else { None };
         let Some(limit) = limit else {
             return match &field.ty {
-                Type::Base(base) => self.measure_base(*base),
-                Type::Optional(base) => Some(Measured::exactly(WORD).then(self.measure_base(*base)?)),
-                Type::ArrayFixed(base, count) => Some(self.measure_elements(*base, &Expr::Const((*count).into()))?),
+                Type::Base(base) => self.base(*base),
+                Type::Optional(base) => Some(Measured::exactly(WORD).then(self.base(*base)?)),
+                Type::ArrayFixed(base, count) => Some(self.elements(*base, &Expr::Const((*count).into()))?),
                 Type::Array(base, count) => {
-                    let elements = self.measure_elements(*base, &Expr::Const((*count).into()))?;
+                    let elements = self.elements(*base, &Expr::Const((*count).into()))?;
                     Some(Measured::exactly(WORD).then(elements))
                 }
                 other => Some(Measured::of(&sizes::ty(spec, other))),
@@ -150,18 +152,18 @@ impl<'a> Bounder<'a> {
                 Some(Measured { inline: Some(inline), items: Some(0) })
             }
             Type::Array(base, max) => {
-                let elements = self.measure_elements(*base, &expr::min(limit, Expr::Const((*max).into())))?;
+                let elements = self.elements(*base, &expr::min(limit, Expr::Const((*max).into())))?;
                 Some(Measured::exactly(WORD).then(elements))
             }
             Type::List(node) => {
-                let node = node_with_link(self.measure_base(Base::Item(*node))?);
-                let upper = self.scope.upper(&limit);
+                let node = node_with_link(self.base(Base::Item(*node))?);
+                let upper = self.maxima.scope.upper(&limit);
                 Some(Measured::exactly(WORD).then(node.times(&limit, upper)))
             }
             Type::NonEmptyList(node) => {
-                let node = node_with_link(self.measure_base(Base::Item(*node))?);
+                let node = node_with_link(self.base(Base::Item(*node))?);
                 let limit = expr::max(limit, Expr::Const(1));
-                let upper = self.scope.upper(&limit);
+                let upper = self.maxima.scope.upper(&limit);
                 Some(node.times(&limit, upper))
             }
             // `check` has reported an item of another type.
@@ -169,31 +171,31 @@ impl<'a> Bounder<'a> {
         }
     }
 
-    fn measure_elements(&mut self, base: Base, count: &Expr) -> Option<Measured> {
-        let max = self.scope.upper(count);
-        Some(self.measure_base(base)?.times(count, max))
+    fn elements(&mut self, base: Base, count: &Expr) -> Option<Measured> {
+        let max = self.maxima.scope.upper(count);
+        Some(self.base(base)?.times(count, max))
     }
 
-    fn measure_base(&mut self, base: Base) -> Option<Measured> {
-        let spec = self.scope.spec;
+    fn base(&mut self, base: Base) -> Option<Measured> {
+        let spec = self.maxima.scope.spec;
         let Base::Item(id) = base else { return Some(Measured::of(&sizes::base(spec, base))) };
         let item = spec.items.get(id.0)?;
-        if !self.holders[id.0] || item.recursive {
+        if !self.maxima.holders[id.0] || item.recursive {
             return Some(Measured::of(&item.facts));
         }
-        if let Some(known) = self.measured.get(&id) {
+        if let Some(known) = self.known.get(&id) {
             return known.clone();
         }
-        let measured = self.measure_item(id);
-        self.measured.insert(id, measured.clone());
+        let measured = self.item(id);
+        self.known.insert(id, measured.clone());
         measured
     }
 
-    fn measure_item(&mut self, id: ItemId) -> Option<Measured> {
-        let spec = self.scope.spec;
+    fn item(&mut self, id: ItemId) -> Option<Measured> {
+        let spec = self.maxima.scope.spec;
         let item = spec.items.get(id.0)?;
         let all: Vec<Option<Measured>> =
-            parts(spec, id).into_iter().map(|(place, field)| self.measure(place, field)).collect();
+            parts(spec, id).into_iter().map(|(place, field)| self.field(place, field)).collect();
         let all = all.into_iter().collect::<Option<Vec<_>>>()?.into_iter();
         let ItemKind::Union(union) = &item.kind else {
             return Some(all.fold(Measured::exactly(0), Measured::then));
