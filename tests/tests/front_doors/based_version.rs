@@ -25,7 +25,7 @@ rpcrdma::xdr! {
             stat_ok STAT(string name<64>) = 2;
             opaque<> JOIN(opaque first<>, opaque second<>) = 3;
             @reply_max(computed)
-            get_ok COPY(get_args args, unsigned int times) = 4;
+            get_ok COPY(get_args wanted, unsigned int times) = 4;
         } = 1;
 
         /* With modification times. */
@@ -46,7 +46,7 @@ use store_v3::StoreV3;
 
 impl BoundsReply for store_v1::CopyArgs {
     fn reply_bounds(&self) -> ReplyBounds {
-        ReplyBounds::new(4, &[u64::from(self.args.count) * u64::from(self.times)])
+        ReplyBounds::new(4, &[u64::from(self.wanted.count) * u64::from(self.times)])
     }
 }
 
@@ -65,8 +65,8 @@ impl StoreV1 for Store {
         Ok([first, second].concat().into())
     }
 
-    async fn copy(&self, _cx: &Context, args: GetArgs, times: u32) -> Result<GetOk, HandlerError> {
-        Ok(GetOk { data: Bytes::from(vec![8; (args.count * times) as usize]) })
+    async fn copy(&self, _cx: &Context, wanted: GetArgs, times: u32) -> Result<GetOk, HandlerError> {
+        Ok(GetOk { data: Bytes::from(vec![8; (wanted.count * times) as usize]) })
     }
 }
 
@@ -117,14 +117,14 @@ async fn one_implementation_serves_all_versions() -> Result<(), CallError> {
     let channel = Channel::connect_with(fabric.connector(), address).await.unwrap();
 
     let first = store_v1::StoreV1Client::new(channel.clone());
-    assert_eq!(first.stat(&"n".into()).await?, StatOk { size: 10 });
+    assert_eq!(first.stat("n".into()).await?, StatOk { size: 10 });
     let third = store_v3::StoreV3Client::new(channel);
     third.null().await?;
     let args = GetArgs { name: "n".into(), count: 50_000 };
     assert_eq!(third.get(&args).await?, first.get(&args).await?);
     assert_eq!(third.join(Bytes::from("a"), Bytes::from("b")).await?, "ab");
     assert_eq!(third.copy(args, 2).await?.data.len(), 100_000);
-    assert_eq!(third.stat(&"n".into()).await?, Stat2Ok { size: 10, modified: 20 });
+    assert_eq!(third.stat("n".into()).await?, Stat2Ok { size: 10, modified: 20 });
     assert_eq!(third.count().await?, 1);
     third.clear().await?;
 

@@ -83,7 +83,7 @@ impl ManyValues for Store {
 }
 
 fn keys(count: usize) -> Keys {
-    Keys { names: (0..count).map(|at| format!("key {at}").into()).collect() }
+    Keys { names: (0..count).map(|at| Key(format!("key {at}").into())).collect() }
 }
 
 #[test]

@@ -10,6 +10,12 @@ use crate::{
     source::Span,
 };
 
+/// Maximum number of versions that take over one another's procedures.
+const MAX_LEVELS: usize = 32;
+
+/// Maximum number of procedures that the versions of a specification take over. Each is as large as one that is declared.
+const MAX_TAKEN_OVER: usize = 65_536;
+
 impl Lowering<'_> {
     pub(super) fn programs(&mut self) -> Vec<Program> {
         let mut programs = Vec::new();
@@ -42,9 +48,10 @@ impl Lowering<'_> {
             .map(|(index, (version, base))| Version { base: *base, ..self.version((at, index), version, &mut seen) })
             .collect();
         for index in base_first(&bases) {
+            let Some(node) = program.versions.get(index) else { continue };
             let base = bases.get(index).copied().flatten();
-            let inherited = base.and_then(|base| Some((base, versions.get(base)?.procedures.as_slice())));
-            let (Some(node), inherited) = (program.versions.get(index), taken_over(inherited)) else { continue };
+            let base = base.and_then(|base| Some((base, versions.get(base)?.procedures.as_slice())));
+            let inherited = base.map(|(base, procedures)| self.take_over(node, base, procedures)).unwrap_or_default();
             let procedures = self.procedures((at, index), node, inherited);
             if let Some(version) = versions.get_mut(index) {
                 version.procedures = procedures;
@@ -69,22 +76,42 @@ impl Lowering<'_> {
             }
             bases.push(found);
         }
+        let levels = |bases: &[Option<usize>], start: usize| {
+            let step = |at: &usize| bases.get(*at).copied().flatten();
+            std::iter::successors(step(&start), step).take(MAX_LEVELS + 1).collect::<Vec<_>>()
+        };
         for (start, version) in program.versions.iter().enumerate() {
-            let mut at = start;
-            // A chain of bases visits each version at most once.
-            for _ in 0..bases.len() {
-                match bases.get(at).copied().flatten() {
-                    Some(next) if next == start => {
-                        self.types.out.push(cycle(version));
-                        bases[start] = None;
-                        break;
-                    }
-                    Some(next) => at = next,
-                    None => break,
-                }
+            if levels(&bases, start).contains(&start) {
+                self.types.out.push(cycle(version));
+                bases[start] = None;
+            }
+        }
+        for (start, version) in program.versions.iter().enumerate() {
+            if levels(&bases, start).len() > MAX_LEVELS {
+                let message = format!("more than {MAX_LEVELS} versions take over one another's procedures");
+                self.types.out.push(Diagnostic::new(Code::TooDeep, message).at(&version.name.span, ""));
+                bases[start] = None;
             }
         }
         bases
+    }
+
+    /// Returns the procedures that `version` takes over from the version with the index `base`, which has these `procedures`.
+    fn take_over(&mut self, version: &ast::VersionNode, base: usize, procedures: &[Procedure]) -> Vec<Procedure> {
+        let before = self.taken_over;
+        self.taken_over = before.saturating_add(procedures.len());
+        if self.taken_over > MAX_TAKEN_OVER {
+            if before <= MAX_TAKEN_OVER {
+                let message = format!("versions take over more than {MAX_TAKEN_OVER} procedures");
+                self.types.out.push(Diagnostic::new(Code::TooDeep, message).at(&version.name.span, ""));
+            }
+            return Vec::new();
+        }
+        let taken = |procedure: &Procedure| {
+            let declared_in = Some(procedure.declared_in.unwrap_or(base));
+            Procedure { declared_in, ..procedure.clone() }
+        };
+        procedures.iter().map(taken).collect()
     }
 
     /// Creates the error for a base that `program` does not have.
@@ -134,26 +161,25 @@ impl Lowering<'_> {
         version: &ast::VersionNode,
         mut procedures: Vec<Procedure>,
     ) -> Vec<Procedure> {
-        let inherited = procedures.len();
+        let numbered = procedures.iter().enumerate();
+        let (by_name, by_number): (HashMap<String, usize>, HashMap<u32, usize>) =
+            numbered.map(|(index, known)| ((known.name.text.clone(), index), (known.number, index))).unzip();
         let mut seen = UsedNumbers::default();
         for node in &version.procedures {
             let number = self.number(&node.number);
             seen.check("procedure", &node.name, number, self.types.out);
-            let known = procedures.iter().take(inherited).enumerate();
-            let mut taken =
-                known.filter(|(_, known)| known.name.text == node.name.text || Some(known.number) == number);
-            let index = match (taken.next(), taken.next()) {
-                (Some((index, known)), None)
-                    if known.name.text == node.name.text && (number == Some(known.number) || number.is_none()) =>
-                {
-                    index
-                }
-                (Some((_, known)), _) if known.declared_in.is_some() => {
-                    let error = replaces_in_part(version, node, number, known);
-                    self.types.out.push(error);
+            let named = by_name.get(&node.name.text).copied();
+            let index = match (named, number.and_then(|number| by_number.get(&number).copied())) {
+                (Some(named), Some(numbered)) if named == numbered => named,
+                // The error has been reported.
+                (Some(named), None) if number.is_none() => named,
+                (Some(known), _) | (None, Some(known)) => {
+                    self.types
+                        .out
+                        .extend(procedures.get(known).map(|known| replaces_in_part(version, node, number, known)));
                     procedures.len()
                 }
-                _ => procedures.len(),
+                (None, None) => procedures.len(),
             };
             let procedure = self.procedure((at.0, at.1, index), node, number);
             match procedures.get_mut(index) {
@@ -227,16 +253,6 @@ fn base_first(bases: &[Option<usize>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..bases.len()).collect();
     order.sort_by_cached_key(|&at| depth(at));
     order
-}
-
-/// Returns the procedures that a version takes over from its base, the version with the given index.
-fn taken_over(base: Option<(usize, &[Procedure])>) -> Vec<Procedure> {
-    let Some((base, procedures)) = base else { return Vec::new() };
-    let taken = |procedure: &Procedure| {
-        let declared_in = Some(procedure.declared_in.unwrap_or(base));
-        Procedure { declared_in, ..procedure.clone() }
-    };
-    procedures.iter().map(taken).collect()
 }
 
 /// Creates the error for a version that takes over its own procedures.

@@ -1,6 +1,9 @@
 //! Expansion of versions that take over the procedures of others, for tools that know RFC 5531 only.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use crate::fmt::{FmtToken, FmtTokenKind, lex};
 
@@ -16,56 +19,77 @@ struct VersionText<'a> {
     procedures: Vec<(&'a str, Range<usize>)>,
 }
 
+/// Maximum number of versions that take over one another's procedures, as in the compiler.
+const MAX_LEVELS: usize = 32;
+
+/// Maximum length of the procedures that are written out, in bytes.
+const MAX_LEN: usize = 64 << 20;
+
+/// The procedures that versions take over are too many to be written out.
+pub(super) struct TooMany;
+
 /// Writes the procedures that versions take over into these versions, and removes the names of the base versions. `text` has no
 /// annotations.
-pub(super) fn expand(text: &str) -> String {
+pub(super) fn expand(text: &str) -> Result<String, TooMany> {
     let tokens = lex(text);
     let code: Vec<&FmtToken<'_>> = tokens.iter().filter(|token| token.is_code()).collect();
-    let mut out = text.to_owned();
+    let mut out = String::with_capacity(text.len());
     let mut changes: Vec<(Range<usize>, String)> = Vec::new();
+    let mut len = 0;
     for program in programs(text, &code) {
         let by_name: HashMap<&str, &VersionText<'_>> =
             program.iter().rev().map(|version| (version.name, version)).collect();
         for version in &program {
             let Some((_, base)) = &version.base else { continue };
             changes.push((base.clone(), String::new()));
-            let procedures = complete(text, version, &by_name, program.len());
-            changes.push((version.body.clone(), procedures.into_iter().map(|(_, text)| text).collect()));
+            let procedures = complete(text, version, &by_name, MAX_LEVELS)?;
+            let written: String = procedures.into_iter().map(|(_, text)| text).collect();
+            len += written.len();
+            if len > MAX_LEN {
+                return Err(TooMany);
+            }
+            changes.push((version.body.clone(), written));
         }
     }
     changes.sort_by_key(|(range, _)| range.start);
-    for (range, new) in changes.into_iter().rev() {
-        out.replace_range(range, &new);
+    let mut at = 0;
+    for (range, new) in changes {
+        out.push_str(text.get(at..range.start).unwrap_or_default());
+        out.push_str(&new);
+        at = range.end;
     }
-    out
+    out.push_str(text.get(at..).unwrap_or_default());
+    Ok(out)
 }
 
 /// Returns the names and texts of all procedures of `version`: those of its base, each replaced by that of `version` with the same
-/// name, and then the others. The compiler rejects cycles of bases, but the text may not have been compiled: `depth` is the maximum
-/// number of bases to follow.
+/// name, and then the others. `depth` is the maximum number of bases to follow. The text may have a cycle of bases, because it may
+/// not have been compiled.
 fn complete<'a>(
     text: &str,
     version: &VersionText<'a>,
     by_name: &HashMap<&str, &VersionText<'a>>,
     depth: usize,
-) -> Vec<(&'a str, String)> {
+) -> Result<Vec<(&'a str, String)>, TooMany> {
     let own = version.procedures.iter();
-    let mut own: Vec<(&str, String)> =
+    let own: Vec<(&str, String)> =
         own.map(|(name, range)| (*name, text.get(range.clone()).unwrap_or_default().to_owned())).collect();
     let base = version.base.as_ref().and_then(|(base, _)| by_name.get(base));
-    let Some((base, depth)) = base.zip(depth.checked_sub(1)) else { return own };
-    let mut all = complete(text, base, by_name, depth);
-    for (name, text) in &mut all {
-        let replaced = own.iter().position(|(own, _)| own == name).filter(|_| !name.is_empty());
-        if let Some(index) = replaced {
-            // A condition that begins before a replaced procedure may end after another one.
-            *text = directives(text) + &own.remove(index).1;
-        } else if name.is_empty() {
-            *text = directives(text);
-        }
-    }
-    all.extend(own);
-    all
+    let Some(base) = base else { return Ok(own) };
+    let depth = depth.checked_sub(1).ok_or(TooMany)?;
+    let mut replacements: HashMap<&str, String> = HashMap::new();
+    let base = complete(text, base, by_name, depth)?;
+    let taken: HashSet<&str> = base.iter().map(|(name, _)| *name).collect();
+    let (replacing, own): (Vec<_>, Vec<_>) =
+        own.into_iter().partition(|(name, _)| !name.is_empty() && taken.contains(name));
+    replacements.extend(replacing);
+    let inherited = base.into_iter().map(|(name, text)| match replacements.remove(name) {
+        // A condition that begins before a replaced procedure may end after another one.
+        Some(new) => (name, directives(&text) + &new),
+        None if name.is_empty() => (name, directives(&text)),
+        None => (name, text),
+    });
+    Ok(inherited.chain(own).collect())
 }
 
 /// Returns the preprocessor lines of `text`, each on a line of its own.

@@ -42,10 +42,10 @@ pub(super) fn compute(
     let holders = measure::holders(spec, stated);
     let mut failed = HashSet::new();
     let (inherited, declared): (Vec<_>, Vec<_>) =
-        procedures(spec).into_iter().partition(|id| origin(spec, *id).is_some());
+        procedures(spec).into_iter().partition(|id| declaration(spec, *id).is_some());
     for id in declared.into_iter().chain(inherited) {
         // An error in a procedure is not repeated for the versions that take it over.
-        if origin(spec, id).is_some_and(|origin| failed.contains(&origin)) {
+        if declaration(spec, id).is_some_and(|declared| failed.contains(&declared)) {
             continue;
         }
         let scope = ExprScope { spec, procedure: id, constants };
@@ -64,9 +64,7 @@ pub(super) fn compute(
         reached.results.extend(visited.into_iter().map(|(place, max)| ((id, place), max)));
         match (bounds, procedure_mut(spec, id)) {
             (Some(bounds), Some(procedure)) => procedure.bounds = bounds,
-            _ => {
-                failed.insert(id);
-            }
+            (_, procedure) => failed.extend(procedure.map(|procedure| (id.0, id.1, procedure.number))),
         }
     }
     for ((id, place), max) in &stated.max_for {
@@ -91,13 +89,10 @@ pub(super) fn compute(
     }
 }
 
-/// Returns the procedure that another version declares, if a version takes it over.
-fn origin(spec: &Spec, id: ProcedureId) -> Option<ProcedureId> {
+/// Returns the program, the version and the number of the procedure that another version declares, if a version takes it over.
+fn declaration(spec: &Spec, id: ProcedureId) -> Option<(usize, usize, u32)> {
     let procedure = procedure(spec, id)?;
-    let version = procedure.declared_in?;
-    let number = procedure.number;
-    let index = super::version(spec, id.0, version)?.procedures.iter().position(|other| other.number == number)?;
-    Some((id.0, version, index))
+    Some((id.0, procedure.declared_in?, procedure.number))
 }
 
 /// Positions that procedures reach.

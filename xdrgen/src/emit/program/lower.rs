@@ -1,6 +1,6 @@
 //! Lowering of program versions from the IR to modules.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -114,27 +114,31 @@ impl<'a> NamedVersion<'a> {
 
 /// Connects the versions of a program that take over procedures with those that declare them.
 pub(crate) fn link(versions: &mut [NamedVersion<'_>]) {
-    for index in 0..versions.len() {
-        let Some(base) = versions[index].base.and_then(|base| versions.get(base)) else { continue };
-        let (path, handler) = (base.path(), &base.handler);
-        let base_trait = BaseTrait { version: base.version.name.text.clone(), path: quote!(#path::#handler) };
-        let origins: Vec<Option<ProcedureOrigin>> = versions[index]
-            .procedures
-            .iter()
-            .map(|NamedProcedure { procedure, .. }| {
-                let origin = versions.get(procedure.declared_in?)?;
-                let declared = origin.procedures.iter().find(|other| other.procedure.number == procedure.number)?;
-                Some(ProcedureOrigin {
-                    module: origin.path(),
-                    handler: origin.handler.clone(),
-                    method: declared.method.ident.clone(),
-                    marker: declared.marker.ident.clone(),
-                })
-            })
-            .collect();
-        let version = &mut versions[index];
-        version.base_trait = Some(base_trait);
-        version.procedures.iter_mut().zip(origins).for_each(|(procedure, origin)| procedure.origin = origin);
+    if versions.iter().all(|version| version.base.is_none()) {
+        return;
+    }
+    let mut declared = HashMap::new();
+    for (index, version) in versions.iter().enumerate() {
+        for NamedProcedure { procedure, method, marker, .. } in &version.procedures {
+            let origin = ProcedureOrigin {
+                module: version.path(),
+                handler: version.handler.clone(),
+                method: method.ident.clone(),
+                marker: marker.ident.clone(),
+            };
+            declared.insert((index, procedure.number), origin);
+        }
+    }
+    let base_trait = |version: &NamedVersion<'_>| {
+        let (path, handler) = (version.path(), &version.handler);
+        BaseTrait { version: version.version.name.text.clone(), path: quote!(#path::#handler) }
+    };
+    let traits: Vec<BaseTrait> = versions.iter().map(base_trait).collect();
+    for version in versions {
+        version.base_trait = version.base.and_then(|base| traits.get(base).cloned());
+        for NamedProcedure { procedure, origin, .. } in &mut version.procedures {
+            *origin = procedure.declared_in.and_then(|index| declared.get(&(index, procedure.number)).cloned());
+        }
     }
 }
 
