@@ -73,12 +73,9 @@ pub mod store_v1 {
 
         fn reply_bounds(args: &Self::Args) -> service::ReplyBounds {
             service::ReplyBounds::new(
-                    8u64
+                    12u64
                         .saturating_add(
-                            4u64
-                                .saturating_add(
-                                    (args.names.len() as u64).min(9).saturating_mul(4),
-                                ),
+                            (args.names.len() as u64).min(9).saturating_mul(4),
                         ),
                     &[100],
                 )
@@ -89,25 +86,6 @@ pub mod store_v1 {
                             (args.names.len() as u64).min(9).saturating_mul(100),
                         ),
                 )
-        }
-    }
-
-    /// The procedure `FIND`.
-    #[derive(Debug, Clone, Copy)]
-    pub struct Find;
-
-    impl service::Procedure for Find {
-        const PROGRAM: u32 = PROGRAM;
-        const VERSION: u32 = VERSION;
-        const NUMBER: u32 = 2;
-        const NAME: &'static str = "STORE_V1.FIND";
-        type Args = super::Keys;
-        type Reply = super::Pieces;
-
-        /// The binding says `@reply_max(computed)`: implement `BoundsReply` for the arguments, which returns the maximum
-        /// length of the result in the message, and of each eligible item, in bytes.
-        fn reply_bounds(args: &Self::Args) -> service::ReplyBounds {
-            service::BoundsReply::reply_bounds(args)
         }
     }
 }
