@@ -16,10 +16,10 @@ mod store {
 }
 
 #[rpcrdma::service(program = 0x2000_0001, version = 1)]
-trait Store {
+trait Finder {
     #[procedure(1)]
     #[reply_max(computed)]
-    async fn get(&self, cx: &Context, keys: store::Keys) -> Result<store::Value, HandlerError>;
+    async fn find(&self, cx: &Context, keys: store::Keys) -> Result<store::Value, HandlerError>;
 }
 
 fn main() {}
