@@ -359,8 +359,9 @@ const MANY: &str = "
 
 /// Compiles `GET(keys)` with this result. Returns its runs as text, and its maximum in the message.
 fn runs(result: &str, binding: &str) -> (Vec<(String, String)>, Expr) {
-    let text =
-        format!("{MANY} struct result {{ {result} }}; @limit(99) program P {{ version V {{ result GET(keys) = 1; }} = 1; }} = 1;");
+    let text = format!(
+        "{MANY} struct result {{ {result} }}; @limit(99) program P {{ version V {{ result GET(keys) = 1; }} = 1; }} = 1;"
+    );
     let compiled = compile(&text, binding);
     let bounds = &procedure(&compiled, "GET").bounds;
     let constant = |expr: &Expr| if let Expr::Const(n) = expr { n.to_string() } else { format!("{expr:?}") };
