@@ -138,6 +138,9 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 /// A result whose type has no maximum size needs `#[reply_max(inline = N)]`. A result with eligible items needs
 /// `#[reply_max(chunks = [N, ..])]` (RFC 8166 section 6.2). Both are `u64` expressions over the arguments, in bytes. Give one
 /// chunk per eligible item, 0 for an item that is absent. With fewer chunks, `inline` must have room for the remaining items.
+///
+/// If the number of eligible items depends on the arguments, write `#[reply_max(computed)]`. The procedure then has one argument,
+/// which implements `rpcrdma::service::BoundsReply`.
 #[proc_macro_attribute]
 pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
     rpcrdma_xdrgen::derive::service(arguments.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -2,6 +2,7 @@
 #![deny(warnings, missing_docs)]
 
 mod front_doors {
+    pub(crate) mod based_version;
     pub(crate) mod bound;
     pub(crate) mod derived;
     pub(crate) mod generic;
@@ -9,6 +10,7 @@ mod front_doors {
     pub(crate) mod inline;
     pub(crate) mod many_chunks;
     pub(crate) mod service;
+    pub(crate) mod two_of_many;
 }
 
 use front_doors::{derived, included, inline};

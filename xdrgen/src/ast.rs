@@ -376,7 +376,9 @@ pub(crate) struct VersionNode {
     pub(crate) doc: Vec<String>,
     /// The name of the version.
     pub(crate) name: Ident,
-    /// The procedures, in order of declaration.
+    /// The version whose procedures this one takes over.
+    pub(crate) base: Option<Ident>,
+    /// The procedures that the version declares itself, in order of declaration.
     pub(crate) procedures: Vec<ProcedureNode>,
     /// The version number.
     pub(crate) number: Value,

@@ -350,7 +350,9 @@ pub struct Version {
     pub number: u32,
     /// The comment of the version, without comment marks.
     pub doc: Vec<String>,
-    /// The procedures, in order of declaration.
+    /// The version whose procedures this one takes over (`version NAME : BASE`), as an index in [`Program::versions`].
+    pub base: Option<usize>,
+    /// The procedures: those of the base version in its order, then the others in order of declaration.
     pub procedures: Vec<Procedure>,
 }
 
@@ -361,6 +363,8 @@ pub struct Procedure {
     pub name: Name,
     /// The procedure number.
     pub number: u32,
+    /// The version that declares the procedure, if the version takes it over, as an index in [`Program::versions`].
+    pub declared_in: Option<usize>,
     /// The comment of the procedure, without comment marks.
     pub doc: Vec<String>,
     /// The XDR declaration without annotations.
@@ -376,15 +380,36 @@ pub struct Procedure {
 }
 
 /// The maximum size of the result of a procedure, computed from the arguments (RFC 8166 §6.2).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplyBounds {
     /// `true` if the user's code computes the bounds from the arguments of each call (`@reply_max(computed)`). The other fields
     /// are then unused.
     pub computed: bool,
     /// The maximum number of bytes that stay in the payload stream if every DDP-eligible item is reduced.
     pub inline: Expr,
-    /// The path, for diagnostics, and the maximum length in bytes of each DDP-eligible item, in encoding order.
-    pub chunks: Vec<(String, Expr)>,
+    /// The DDP-eligible items, in encoding order.
+    pub chunks: Vec<ChunkRun>,
+    /// The maximum length of all DDP-eligible items together, in bytes with padding, if it is less than the sum over
+    /// [`chunks`](Self::chunks). An item that may be missing needs room for the items after it, which take its chunk
+    /// (RFC 8166 §4.3.2.2).
+    pub total: Option<Expr>,
+}
+
+impl ReplyBounds {
+    /// Returns the path and the maximum length in bytes of each DDP-eligible item, in encoding order. Items that repeat occur
+    /// once.
+    pub fn items(&self) -> impl Iterator<Item = &(String, Expr)> {
+        self.chunks.iter().flat_map(|run| &run.items)
+    }
+}
+
+/// Consecutive DDP-eligible items of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkRun {
+    /// The path, for diagnostics, and the maximum length in bytes of each item, in encoding order.
+    pub items: Vec<(String, Expr)>,
+    /// The number of times that the items repeat. `None` means once.
+    pub count: Option<Expr>,
 }
 
 /// An expression over the arguments of a call, with saturating unsigned 64-bit arithmetic.
@@ -408,6 +433,12 @@ pub enum Expr {
     Min(Arc<Expr>, Arc<Expr>),
     /// Maximum.
     Max(Arc<Expr>, Arc<Expr>),
+}
+
+impl Default for Expr {
+    fn default() -> Self {
+        Self::Const(0)
+    }
 }
 
 /// The path from the arguments to one of their items, through structs and typedefs only.

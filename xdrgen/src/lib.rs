@@ -33,12 +33,14 @@
 //!
 //! # Annotations
 //!
-//! An annotation precedes the item that it applies to. `xdrgen strip` removes all annotations.
+//! An annotation precedes the item that it applies to. `xdrgen strip` removes all annotations, and writes out the procedures of
+//! versions that take over those of others (`version V2 : V1`).
 //!
 //! | annotation | applies to | meaning |
 //! | --- | --- | --- |
 //! | `@ddp` | a field, arm, typedef, argument, or procedure (for its result) | eligible for direct data placement |
 //! | `@ddp(max = EXPR)` | the same | eligible, with at most `EXPR` bytes of contents when it is part of a result |
+//! | `@max(EXPR)` | an array, linked list, opaque item or string that is not eligible | at most `EXPR` elements or bytes when it is part of a result |
 //! | `@reply_max(EXPR)` | a procedure | maximum size of the part of the result that stays in the message, in bytes |
 //! | `@port(N)` | a program | the program's port on RDMA |
 //! | `@idempotent` | a procedure | executing the call twice has the same effect as executing it once |
@@ -47,8 +49,8 @@
 //! `EXPR` is computed from the call's arguments. `count` is the field `count` of the only argument, or the argument `count`.
 //! If there are several arguments, `name.count` is a field of the argument `name`. `args.count` means the same as `count`; use it
 //! if a constant is also named `count`. The name of an opaque item or a string stands for its length in bytes:
-//! `@ddp(max = data)`. `len(names)` is the number of elements of an array. Expressions also contain numbers (`64K`),
-//! constants, `+ - * /`, `min`, `max` and parentheses.
+//! `@ddp(max = data)`. `len(names)` is the number of elements of an array. `max_len(entry)` is the maximum length of the
+//! encoding of a type. Expressions also contain numbers (`64K`), constants, `+ - * /`, `min`, `max` and parentheses.
 //!
 //! A `.ulb` file states the same for a specification that should not be modified:
 //!
@@ -56,7 +58,8 @@
 //! ddp get_ok.data max = count;                   // type, then fields or arms
 //! ddp STORE_V1.LAST: get_ok.data max = 64K;      // for one of the procedures that return it
 //! ddp STORE_V1.PUT.args.data;                    // within an argument; .result likewise
-//! reply_max STORE_V1.LIST = 12 + count * 312;
+//! max values.all = len(names);                   // elements of an array, or bytes
+//! reply_max STORE_V1.LIST = 12 + count * max_len(entry);
 //! port STORE = 20100;
 //! idempotent STORE_V1.GET, STORE_V1.LIST;
 //! limit STORE_V1.GET chunks = 1;

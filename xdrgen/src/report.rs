@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::{
-    ir::{Expr, Field, ItemKind, Procedure, Spec, Type},
+    ir::{Expr, Field, ItemKind, Procedure, Program, Spec, Type},
     resolve::sizes,
     ulb::{contents, parts, show},
 };
@@ -35,10 +35,7 @@ pub fn table(spec: &Spec, width: Option<u16>) -> String {
             for procedure in &version.procedures {
                 table.add_row([
                     Cell::new(procedure.number).set_alignment(CellAlignment::Right),
-                    Cell::new(match procedure.idempotent {
-                        true => format!("{}\nidempotent", procedure.name.text),
-                        false => procedure.name.text.clone(),
-                    }),
+                    Cell::new(name(program, procedure)),
                     Cell::new(arguments(spec, procedure)),
                     Cell::new(results(spec, procedure)),
                     Cell::new(call(spec, procedure)),
@@ -59,6 +56,15 @@ pub fn table(spec: &Spec, width: Option<u16>) -> String {
     out
 }
 
+/// Returns the name of a procedure, with its properties.
+fn name(program: &Program, procedure: &Procedure) -> String {
+    let mut lines = vec![procedure.name.text.clone()];
+    lines.extend(procedure.idempotent.then(|| "idempotent".to_owned()));
+    let declared_in = procedure.declared_in.and_then(|index| program.versions.get(index));
+    lines.extend(declared_in.map(|version| format!("from {}", version.name.text)));
+    lines.join("\n")
+}
+
 fn arguments(spec: &Spec, procedure: &Procedure) -> String {
     let mut lines = Vec::new();
     for argument in &procedure.args {
@@ -77,8 +83,40 @@ fn results(spec: &Spec, procedure: &Procedure) -> String {
         let items = procedure.result.iter().flat_map(|result| eligible_items(spec, result));
         return items.map(|item| format!("{}\n  computed for each call", item.path)).collect::<Vec<_>>().join("\n");
     }
-    let chunk = |(path, max): &(String, Expr)| format!("{path}\n  at most {}", formula(spec, procedure, max));
-    procedure.bounds.chunks.iter().map(chunk).collect::<Vec<_>>().join("\n")
+    let maxima = maxima(spec, procedure).into_iter();
+    maxima
+        .map(|Maximum { path, len, repeats }| format!("{path}\n  at most {len}{repeats}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The maximum of an eligible item of a result.
+pub(crate) struct Maximum {
+    pub(crate) path: String,
+    /// The maximum length, in bytes.
+    pub(crate) len: String,
+    /// How often the item repeats, as text that follows the length.
+    pub(crate) repeats: String,
+}
+
+/// Returns the maxima of the eligible items of a result, in encoding order.
+pub(crate) fn maxima(spec: &Spec, procedure: &Procedure) -> Vec<Maximum> {
+    let runs = procedure.bounds.chunks.iter();
+    let all = runs.flat_map(|run| {
+        let repeats = run.count.as_ref().map_or(String::new(), |count| {
+            let count = match count {
+                Expr::Const(n) => n.to_string(),
+                count => show(spec, procedure, count),
+            };
+            format!(", {count} times")
+        });
+        run.items.iter().map(move |(path, max)| Maximum {
+            path: path.clone(),
+            len: formula(spec, procedure, max),
+            repeats: repeats.clone(),
+        })
+    });
+    all.collect()
 }
 
 pub(crate) fn formula(spec: &Spec, procedure: &Procedure, expr: &Expr) -> String {

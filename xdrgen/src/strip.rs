@@ -1,23 +1,33 @@
-//! Removal of annotations. The result is plain XDR (RFC 4506 and RFC 5531) for other tools and for documentation.
+//! Removal of annotations, and expansion of versions that take over the procedures of others. The result is plain XDR (RFC 4506
+//! and RFC 5531) for other tools and for documentation.
+
+mod versions;
 
 use std::sync::Arc;
 
 use crate::{
-    diag::Diagnostics,
+    diag::{Code, Diagnostic, Diagnostics},
     fmt::{self, FmtToken, FmtTokenKind},
-    source::{Span, span, unix_lines, without},
+    source::{Sources, Span, span, unix_lines, without},
 };
 
-/// Removes the annotations from a specification. Keeps comments and layout. `name` replaces the path in messages.
+/// Removes the annotations from a specification, and writes out the procedures that versions take over. Keeps comments and layout.
+/// `name` replaces the path in messages.
 ///
 /// # Errors
 ///
-/// Returns the syntax errors of the text. The end of an annotation cannot be determined in invalid text.
+/// Returns the syntax errors of the text. The end of an annotation cannot be determined in invalid text. Returns an error if versions
+/// take over too many procedures.
 pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<String, Diagnostics> {
     let text = unix_lines(text.into());
-    fmt::check(&name.into(), &text)?;
+    let name = name.into();
+    fmt::check(&name, &text)?;
     // Strips all branches of conditions, active or not.
-    Ok(without(&text, &(0..text.len()), &annotations(&fmt::lex(&text))))
+    let plain = without(&text, &(0..text.len()), &annotations(&fmt::lex(&text)));
+    versions::expand(&plain).map_err(|versions::TooMany| {
+        let message = format!("{name}: the procedures that versions take over are too many to be written out");
+        Diagnostics::new(vec![Diagnostic::new(Code::TooDeep, message)], Arc::new(Sources::default()))
+    })
 }
 
 /// Returns the spans of all annotations, in order.

@@ -47,6 +47,10 @@ const DIALECTS: &[(&str, &str)] = &[
     ("stray semicolon in a union", "union a switch (int d) { case 0: void;; };"),
     ("stray semicolon in a program", "program P { version V { void N(void) = 0; } = 1;; } = 2;"),
     ("stray semicolon in a version", "program P { version V {; void N(void) = 0; } = 1; } = 2;"),
+    (
+        "version with a base",
+        "program P { version V { void N(void) = 0; } = 1; version W : V { void A(void) = 1; } = 2; } = 2;",
+    ),
     ("namespace", "namespace a::b { const A = 1; }"),
     ("bare unsigned", "struct a { unsigned x; };"),
     ("unsigned char", "struct a { unsigned char x; };"),

@@ -103,7 +103,7 @@ fn hints_mark_items_where_a_binding_follows() {
     // A stated fact takes precedence, and the specification may declare the name.
     let both = "struct ok { @ddp(max = 9) zcopaque data<>; }; program P { version V { ok GET(void) = 1; } = 1; } = 1;";
     let compiled = compile(both);
-    assert_eq!(compiled.spec.programs[0].versions[0].procedures[0].bounds.chunks[0].1, Expr::Const(9));
+    assert_eq!(compiled.spec.programs[0].versions[0].procedures[0].bounds.chunks[0].items[0].1, Expr::Const(9));
     let own = compile("typedef opaque zcopaque<9>; struct a { zcopaque x; };");
     assert_eq!(eligible(&own), Vec::<String>::new());
 }
@@ -114,7 +114,10 @@ fn hints_without_a_maximum_get_a_default() {
     let compiled = compile(text);
     assert_eq!(codes(&compiled.warnings), [Code::AssumedMaximum]);
     let bounds = &compiled.spec.programs[0].versions[0].procedures[0].bounds;
-    assert_eq!((bounds.inline.clone(), bounds.chunks[0].1.clone()), (Expr::Const(4), Expr::Const(DEFAULT_ITEM_MAX)));
+    assert_eq!(
+        (bounds.inline.clone(), bounds.chunks[0].items[0].1.clone()),
+        (Expr::Const(4), Expr::Const(DEFAULT_ITEM_MAX))
+    );
     let stated = text.replace("ok GET", "@ddp ok GET");
     assert!(Compiler::new().source("t.x", stated).compile().is_err());
 }

@@ -11,7 +11,7 @@ use std::{
 use proptest::prelude::*;
 use rpcrdma_xdrgen::{
     Compiler,
-    diag::Diagnostics,
+    diag::{Code, Diagnostics},
     fmt::{FormatError, FormatOptions, format},
     strip,
 };
@@ -37,6 +37,30 @@ fn compile(text: &str, binding: &str) -> usize {
             errors
         }
     }
+}
+
+/// Each version that takes over procedures is as large as its base.
+#[test]
+fn versions_do_not_multiply_procedures() {
+    let codes = |text: &str| -> Vec<Code> {
+        let refused = Compiler::new().source("t.x", text).compile().unwrap_err();
+        refused.iter().map(|diagnostic| diagnostic.code).collect()
+    };
+    let mut text = String::from("program P { version V { ");
+    (0..1000).for_each(|number| write!(text, "void P{number}(void) = {number};").unwrap());
+    text.push_str("} = 1;");
+    (2..5000).for_each(|number| write!(text, "version V{number} : V {{}} = {number};").unwrap());
+    text.push_str("} = 1;");
+    assert_eq!(codes(&text), [Code::TooDeep]);
+    // Each version is based on the one before.
+    let mut text = String::from("program P { version V1 { void NULL(void) = 0; } = 1;");
+    (2..=40).for_each(|number| write!(text, "version V{number} : V{} {{}} = {number};", number - 1).unwrap());
+    text.push_str("} = 1;");
+    assert_eq!(codes(&text), [Code::TooDeep]);
+    assert!(strip("t.x", text.as_str()).is_err());
+    let long = format!("program P {{ version V {{ /* {} */ void NULL(void) = 0; }} = 1;", "x".repeat(1 << 20));
+    let versions: String = (2..100).map(|number| format!("version V{number} : V {{}} = {number};")).collect();
+    assert!(strip("t.x", format!("{long}{versions}}} = 1;")).is_err());
 }
 
 /// Words of the language. Random texts made of these get past the first token.

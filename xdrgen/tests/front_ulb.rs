@@ -52,7 +52,7 @@ fn arg(fields: &[usize]) -> Expr {
 }
 
 fn maxima(procedure: &Procedure) -> Vec<Expr> {
-    procedure.bounds.chunks.iter().map(|(_, max)| max.clone()).collect()
+    procedure.bounds.items().map(|(_, max)| max.clone()).collect()
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_binding_file_sets_bounds() {
     assert!(get.idempotent && procedure(&compiled, "LAST").idempotent && !procedure(&compiled, "PUT").idempotent);
     assert_eq!(get.bounds.inline, Expr::Const(4 + 4 + 4));
     assert_eq!(maxima(get), [Expr::Min(arg(&[1, 1]).into(), Expr::Const(65536).into())]);
-    assert_eq!(get.bounds.chunks[0].0, "get_ok.data");
+    assert_eq!(get.bounds.chunks[0].items[0].0, "get_ok.data");
     assert_eq!(maxima(procedure(&compiled, "LAST")), [arg(&[])]);
     // A stated maximum is limited to the maximum of the type.
     let len = Expr::Len(ArgPath { arg: 0, fields: vec![0] });
@@ -143,7 +143,7 @@ fn optional_items_shift_later_chunks() {
     assert_eq!(maxima("OPTION"), [20, 20]);
     assert_eq!(maxima("EITHER"), [10, 20]);
     assert_eq!(maxima("OTHER"), [20]);
-    assert_eq!(procedure(&compiled, "UNSURE").bounds.chunks[0].0, "small.a or unsure.b");
+    assert_eq!(procedure(&compiled, "UNSURE").bounds.chunks[0].items[0].0, "small.a or unsure.b");
 }
 
 #[test]
@@ -344,4 +344,180 @@ fn hints_name_the_arguments() {
     let binding = "reply_max V.LIST = maxcount;";
     let compiled = Compiler::new().source("t.x", text).ulb_source("t.ulb", binding).compile().unwrap();
     assert_eq!(procedure(&compiled, "LIST").bounds.inline, arg(&[1]));
+}
+
+/// The result type of the tests of arrays.
+const MANY: &str = "
+    typedef string key<64>;
+    struct keys { key names<16>; unsigned int count; };
+    struct small { @ddp opaque a<10>; };
+    struct entry { unsigned int n; @ddp opaque data<1000>; };
+    struct pair { @ddp opaque digest<32>; @ddp opaque data<1000>; };
+    union found switch (bool yes) { case TRUE: @ddp opaque data<1000>; case FALSE: void; };
+    struct twice { found first; found second; };
+    struct index { @ddp opaque table<50>; };";
+
+/// Compiles `GET(keys)` with this result. Returns its runs as text, and its maximum in the message.
+fn runs(result: &str, binding: &str) -> (Vec<(String, String)>, Expr) {
+    let text = format!(
+        "{MANY} struct result {{ {result} }}; @limit(99) program P {{ version V {{ result GET(keys) = 1; }} = 1; }} = 1;"
+    );
+    let compiled = compile(&text, binding);
+    let bounds = &procedure(&compiled, "GET").bounds;
+    let constant = |expr: &Expr| if let Expr::Const(n) = expr { n.to_string() } else { format!("{expr:?}") };
+    let len = Expr::Len(ArgPath { arg: 0, fields: vec![0] });
+    let names = Expr::Min(len.clone().into(), Expr::Const(16).into());
+    let count = |count: &Option<Expr>| match count {
+        None => "once".to_owned(),
+        Some(count) if *count == names => "names".to_owned(),
+        Some(Expr::Mul(count, twice)) if **count == names => format!("{} * names", constant(twice)),
+        Some(other) => format!("{other:?}"),
+    };
+    let run = |run: &rpcrdma_xdrgen::ir::ChunkRun| {
+        let items: Vec<String> = run.items.iter().map(|(_, max)| constant(max)).collect();
+        (count(&run.count), items.join(" "))
+    };
+    (bounds.chunks.iter().map(run).collect(), bounds.inline.clone())
+}
+
+/// Each element of an array whose count follows from the arguments has chunks of its own.
+#[test]
+fn elements_are_counted_by_the_arguments() {
+    let chunks = |result: &str| runs(result, "").0;
+    let run = |count: &str, items: &str| (count.to_owned(), items.to_owned());
+    assert_eq!(chunks("@max(len(names)) entry all<16>;"), [run("names", "1000")]);
+    assert_eq!(chunks("@max(len(names)) pair all<16>;"), [run("names", "32 1000")]);
+    // An item that may be missing in an element makes room for that of the next element.
+    assert_eq!(chunks("@max(len(names)) found all<16>;"), [run("names", "1000")]);
+    assert_eq!(chunks("@max(len(names)) twice all<16>;"), [run("2 * names", "1000")]);
+    assert_eq!(chunks("small first; @max(len(names)) entry all<16>;"), [run("once", "10"), run("names", "1000")]);
+    // The item after the array may take the position of each element.
+    assert_eq!(chunks("@max(len(names)) small all<16>; index last;"), [run("names", "50"), run("once", "50")]);
+    let two = "small first; @max(len(names)) pair all<16>; index last;";
+    assert_eq!(chunks(two), [run("once", "10"), run("names", "50 1000"), run("once", "50")]);
+    // The elements after an optional item may take its position, and the count of a nested array multiplies.
+    assert_eq!(chunks("small *first; @max(len(names)) entry all<16>;"), [run("once", "1000"), run("names", "1000")]);
+}
+
+/// The maximum in the message follows from the counts, too.
+#[test]
+fn the_message_is_bounded_by_the_counts() {
+    let inline = |result: &str, binding: &str| runs(result, binding).1;
+    let names = || Expr::Min(Expr::Len(ArgPath { arg: 0, fields: vec![0] }).into(), Expr::Const(16).into());
+    let times = |n: u64| Expr::Mul(names().into(), Expr::Const(n).into());
+    let sum = |a: Expr, b: Expr| Expr::Add(a.into(), b.into());
+    assert_eq!(inline("@max(len(names)) entry all<16>;", ""), sum(Expr::Const(4), times(8)));
+    let key = Expr::Const(4);
+    assert_eq!(inline("@max(len(names)) key all<16>;", ""), sum(key, times(4 + 64)));
+    // Bytes, with up to three of padding.
+    let count = Expr::Arg(ArgPath { arg: 0, fields: vec![1] });
+    assert_eq!(inline("@max(count) opaque text<>;", ""), sum(count.clone(), Expr::Const(7)));
+    let limited = Expr::Min(sum(count.clone(), Expr::Const(7)).into(), Expr::Const(104).into());
+    assert_eq!(inline("@max(count) string text<100>;", ""), limited);
+    assert_eq!(
+        inline("@max(count) opaque text<>;", "reply_max V.GET = 9;"),
+        Expr::Min(Expr::Const(9).into(), sum(count, Expr::Const(7)).into())
+    );
+    // The same by statements.
+    assert_eq!(inline("entry all<16>;", "max result.all = len(names);"), sum(Expr::Const(4), times(8)));
+    assert_eq!(inline("@max(9) entry all<16>;", "max V.GET: result.all = len(names);"), sum(Expr::Const(4), times(8)));
+}
+
+/// A linked list has a maximum if the number of its nodes has one.
+#[test]
+fn lists_are_bounded_by_the_number_of_their_nodes() {
+    let text = "struct args { unsigned int count; };
+        struct entry { string name<255>; unsigned hyper size; entry *next; };
+        struct blob { @ddp opaque data<100>; blob *next; };
+        struct some { int first; @max(count) blob *all; };
+        program P { version V {
+            @max(count) entry *LIST(args) = 1;
+            @reply_max(4 + count * max_len(entry)) entry *SAME(args) = 2;
+            some BLOBS(args) = 3;
+            @reply_max(max_len(entry.name) + max_len(args)) entry *FIELDS(args) = 4;
+        } = 1; } = 1;";
+    let binding = "limit V.BLOBS chunks = 3; max V.BLOBS: some.all = min(count, 3);";
+    let compiled = compile(text, binding);
+    let count = arg(&[0]);
+    let bound = Expr::Add(Expr::Const(4).into(), Expr::Mul(count.into(), Expr::Const(272).into()).into());
+    assert_eq!(procedure(&compiled, "LIST").bounds.inline, bound);
+    assert_eq!(procedure(&compiled, "SAME").bounds.inline, bound);
+    assert_eq!(procedure(&compiled, "FIELDS").bounds.inline, Expr::Const(260 + 4));
+    let blobs = &procedure(&compiled, "BLOBS").bounds.chunks;
+    assert_eq!(blobs[0].count, Some(Expr::Min(arg(&[0]).into(), Expr::Const(3).into())));
+}
+
+/// RFC 8166 §4.3.2.2: the item after a missing one takes its chunk. So a chunk needs room for each item that can be there, and
+/// for no other. The bound of the whole result counts each item once.
+#[test]
+fn an_item_that_may_be_missing_does_not_count_twice() {
+    let compiled = compile(
+        "struct two { @ddp opaque a<8>; @ddp opaque b<12>; };
+         struct large { two *maybe; @ddp opaque data<1000>; };
+         struct plain { two both; @ddp opaque data<1000>; };
+         program P { version V { large LARGE(void) = 1; plain PLAIN(void) = 2; } = 1; } = 1;",
+        "",
+    );
+    let bounds = &procedure(&compiled, "LARGE").bounds;
+    // `maybe` has two items or none, so the second chunk is never that of `data`.
+    assert_eq!(maxima(procedure(&compiled, "LARGE")), [1000, 12, 1000].map(Expr::Const));
+    assert_eq!(bounds.total, Some(Expr::Const(1020)));
+    assert_eq!(procedure(&compiled, "PLAIN").bounds.total, None);
+}
+
+const VERSIONS: &str = "
+    struct args { unsigned int count; };
+    struct ok { @ddp(max = count) opaque data<>; };
+    struct list { opaque names<>; };
+    program P {
+        version V3 : V2 { int NEW3(int) = 5; } = 3;
+        @limit(chunks = 1)
+        version V1 {
+            void NULL(void) = 0;
+            @idempotent ok GET(args) = 1;
+            list LIST(args) = 2;
+            void PUT(@ddp opaque data<100>) = 3;
+        } = 1;
+        version V2 : V1 {
+            /* Twice as much. */
+            ok GET(args, int) = 1;
+            int NEW(int) = 4;
+        } = 2;
+    } = 1;";
+
+#[test]
+fn versions_take_over_procedures_and_their_binding() {
+    let binding = "reply_max V1.LIST = 100; reply_max V3.LIST = 7; ddp V2.GET: ok.data max = args.args.count * 2;
+        ddp V1.GET: ok.data max = args.count + 1; limit V3 chunks = 2;";
+    let compiled = compile(VERSIONS, binding);
+    let versions = &compiled.spec.programs[0].versions;
+    let names = |at: usize| -> Vec<(&str, u32, Option<usize>)> {
+        let all = versions[at].procedures.iter();
+        all.map(|procedure| (procedure.name.text.as_str(), procedure.number, procedure.declared_in)).collect()
+    };
+    assert_eq!(
+        names(2),
+        [("NULL", 0, Some(1)), ("GET", 1, None), ("LIST", 2, Some(1)), ("PUT", 3, Some(1)), ("NEW", 4, None)]
+    );
+    let third = [("NULL", 0, Some(1)), ("GET", 1, Some(2)), ("LIST", 2, Some(1)), ("PUT", 3, Some(1))];
+    assert_eq!(names(0)[..4], third);
+    assert_eq!(names(0)[4..], [("NEW", 4, Some(2)), ("NEW3", 5, None)]);
+    let at = |version: usize, procedure: usize| &versions[version].procedures[procedure];
+    assert!(at(1, 1).idempotent && !at(2, 1).idempotent && !at(0, 1).idempotent);
+    assert_eq!([1, 2, 0].map(|version| at(version, 2).bounds.inline.clone()), [100, 100, 7].map(Expr::Const));
+    assert!(at(0, 3).args[0].ddp.is_some());
+    assert_eq!(at(2, 1).bounds, at(0, 1).bounds);
+    assert_ne!(at(1, 1).bounds, at(2, 1).bounds);
+    assert_eq!(at(0, 2).text, at(1, 2).text);
+    assert!(compiled.warnings.is_empty(), "{}", compiled.warnings);
+}
+
+/// An error in a procedure is reported once, not for each version that takes it over.
+#[test]
+fn errors_of_procedures_are_not_repeated() {
+    let codes: Vec<Code> = {
+        let refused = Compiler::new().source("t.x", VERSIONS).require_reply_max().compile().unwrap_err();
+        refused.iter().map(|diagnostic| diagnostic.code).collect()
+    };
+    assert_eq!(codes, [Code::UnknownConstant, Code::UnboundedReply]);
 }

@@ -118,6 +118,39 @@ pub fn max_chunks<P: Procedure>() -> u32 {
 
 /// Arguments that compute the bounds of their reply, for procedures whose binding declares `reply_max = computed`. Use it if no
 /// formula over named arguments suffices. An example is COMPOUND of NFS version 4, where each operation adds to the reply.
+///
+/// ```
+/// # extern crate rpcrdma_xdr as rpcrdma;
+/// use rpcrdma::service::{BoundsReply, ReplyBounds};
+///
+/// mod store {
+///     rpcrdma::xdr! {
+///         #![types_only]
+///         struct want { string name<255>; unsigned int count; };
+///         struct want_many { want all<16>; };
+///         struct piece { @ddp opaque data<>; };
+///         struct pieces { piece all<16>; };
+///         program STORE {
+///             version STORE_V1 { @reply_max(computed) pieces GET_MANY(want_many) = 1; } = 1;
+///         } = 0x20000010;
+///     }
+/// }
+///
+/// impl BoundsReply for store::WantMany {
+///     fn reply_bounds(&self) -> ReplyBounds {
+///         // The number of pieces, then for each its length and its data.
+///         let lens: Vec<u64> = self.all.iter().map(|want| u64::from(want.count)).collect();
+///         ReplyBounds::new(4 + 4 * lens.len() as u64, &lens)
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the arguments `{Self}` do not compute the bounds of their reply",
+    label = "`BoundsReply` is not implemented",
+    note = "the binding of a procedure with these arguments says `@reply_max(computed)`, or `#[reply_max(computed)]`",
+    note = "implement it beside the module of the protocol: `impl rpcrdma::service::BoundsReply for {Self}`, with \
+            `fn reply_bounds(&self) -> ReplyBounds`, which returns `ReplyBounds::new(BYTES_IN_THE_MESSAGE, &[BYTES_OF_EACH_ELIGIBLE_ITEM])`"
+)]
 pub trait BoundsReply {
     /// Returns the maximum size of the reply to these arguments (RFC 8166 §6.2).
     fn reply_bounds(&self) -> ReplyBounds;
@@ -130,7 +163,12 @@ pub struct ReplyBounds {
     pub inline: u64,
     /// Maximum length of each eligible item in bytes, without count and padding, in the order of the encoding. An item that this
     /// call cannot return may have length 0.
+    ///
+    /// If an item may be missing, the items after it take its place (RFC 8166 §4.3.2.2), so that its length is that of the longest
+    /// of them.
     pub chunks: SmallVec<[u64; 2]>,
+    /// Maximum length of all eligible items together in bytes, with padding. `None` if it is the sum of `chunks`.
+    pub total: Option<u64>,
     /// `true` if the protocol allows longer results. A server checks no result against an estimate, and a caller whose room does not
     /// suffice can call again with more (RFC 8267 §3.1).
     pub is_estimate: bool,
@@ -141,7 +179,38 @@ impl ReplyBounds {
     /// lengths in bytes.
     #[must_use]
     pub fn new(inline: u64, chunks: &[u64]) -> Self {
-        Self { inline, chunks: SmallVec::from_slice(chunks), is_estimate: false }
+        Self { inline, chunks: SmallVec::from_slice(chunks), total: None, is_estimate: false }
+    }
+
+    /// Appends eligible items of at most these lengths in bytes, `count` times.
+    ///
+    /// ```
+    /// # extern crate rpcrdma_xdr as rpcrdma;
+    /// use rpcrdma::service::ReplyBounds;
+    ///
+    /// let bounds = ReplyBounds::new(8, &[10]).and_chunks(2, &[20, 30]);
+    /// assert_eq!(bounds.chunks.as_slice(), [10, 20, 30, 20, 30]);
+    /// ```
+    #[must_use]
+    pub fn and_chunks(mut self, count: u64, chunks: &[u64]) -> Self {
+        (0..count).for_each(|_| self.chunks.extend_from_slice(chunks));
+        self
+    }
+
+    /// Sets the maximum length of all eligible items together, in bytes with padding.
+    ///
+    /// ```
+    /// # extern crate rpcrdma_xdr as rpcrdma;
+    /// use rpcrdma::service::ReplyBounds;
+    ///
+    /// // An item of 100 bytes that may be missing, and one of 1000, which takes its place.
+    /// let bounds = ReplyBounds::new(8, &[1000, 1000]).within(100 + 1000);
+    /// assert_eq!(bounds.whole(), 8 + 1100);
+    /// ```
+    #[must_use]
+    pub fn within(mut self, total: u64) -> Self {
+        self.total = Some(total);
+        self
     }
 
     /// Returns these bounds as an estimate, because the protocol does not bound the results.
@@ -155,6 +224,7 @@ impl ReplyBounds {
     #[must_use]
     pub fn whole(&self) -> u64 {
         let padded = |len: &u64| len.checked_next_multiple_of(4).unwrap_or(u64::MAX);
-        self.chunks.iter().map(padded).fold(self.inline, u64::saturating_add)
+        let items = self.chunks.iter().map(padded).fold(0, u64::saturating_add);
+        self.inline.saturating_add(self.total.map_or(items, |total| total.min(items)))
     }
 }

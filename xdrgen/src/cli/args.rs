@@ -16,7 +16,7 @@ Examples:
   xdrgen explain blobstore.x -o blobstore.html  document types and procedures in an HTML page
   xdrgen explain E0208                          explain a diagnostic
   xdrgen fmt blobstore.x                        format in place
-  xdrgen strip blobstore.x > plain.x            remove annotations, for other XDR tools
+  xdrgen strip blobstore.x > plain.x            write plain XDR, for other tools
   xdrgen gen nfs3.x --ulb nfs3.ulb              use a binding in a separate file
   xdrgen decode blobstore.x traffic.pcapng      print the messages in a capture
   xdrgen wireshark blobstore.x -o blobstore.lua generate a dissector for Wireshark

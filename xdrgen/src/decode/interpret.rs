@@ -419,10 +419,6 @@ mod tests {
         assert_eq!(value.at(&["a", "x"]), Some(&DecodedValue::Int(5)));
         assert_eq!(value.at(&["b", "raw"]), Some(&DecodedValue::Opaque(vec![1, 2, 3])));
         assert_eq!((value.at(&["last"]), value.error()), (Some(&DecodedValue::Int(7)), None));
-        let value = decode(text, "u", &words(&[1, 12, 0, 5, 6]));
-        assert_eq!(value.error(), Some("the arm of `u` has 8 bytes, but its length is 12 (at byte 16)"));
-        let value = decode(text, "u", &words(&[0, 4, 0]));
-        assert_eq!(value.error(), Some("the arm of `u` has 0 bytes, but its length is 4 (at byte 8)"));
     }
 
     #[test]

@@ -69,6 +69,8 @@ struct ProcedureAttributes {
     idempotent: bool,
     inline: Option<Expr>,
     chunks: Option<Vec<Expr>>,
+    /// `computed`, if the arguments compute the bounds of the reply.
+    computed: Option<Path>,
     /// Documentation and attributes of other macros.
     others: Vec<Attribute>,
 }
@@ -122,6 +124,7 @@ pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenSt
         port: arguments.port,
         client: format_ident!("{handler_name}Client"),
         handler: handler.clone(),
+        base: None,
         server: format_ident!("{handler_name}Server"),
         handler_docs: Some(docs),
         visibility: item.vis.to_token_stream(),
@@ -215,10 +218,23 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
         quote!(#[doc = #text])
     };
     let others = &marks.others;
-    let bounds = bounds(runtime, &method_name, reply, &marks, &params);
+    let bounds = match (&marks.computed, params.as_slice()) {
+        (None, _) => bounds(runtime, &method_name, reply, &marks, &params),
+        (Some(_), [param]) => {
+            let span = param.ty.span();
+            quote_spanned!(span=> #runtime::service::BoundsReply::reply_bounds(args))
+        }
+        (Some(computed), []) => return error(computed.span(), "there are no arguments to compute the bounds from"),
+        (Some(computed), _) => {
+            let message =
+                "`computed` needs one argument, which implements `BoundsReply`: combine the arguments in a struct";
+            return error(computed.span(), message);
+        }
+    };
     let marker_docs = format!(" The procedure [`{method_name}`](super::{service}::{method_name}).");
     Ok(ProcedureModel {
         xdr_name: method_name.clone(),
+        origin: None,
         number: marks.number,
         marker: ident(&convert(&method_name, LetterCase::Camel)),
         method: signature.ident.clone(),
@@ -228,6 +244,7 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
         handler_docs: quote!(#(#others)*),
         client_docs,
         idempotent: marks.idempotent,
+        computed: marks.computed.is_some(),
         args,
         params,
         packing,
@@ -242,8 +259,14 @@ fn lower(function: &TraitItemFn, service: &str, runtime: &Path) -> syn::Result<P
 /// Parses the attributes of a procedure.
 fn marks(function: &TraitItemFn) -> syn::Result<ProcedureAttributes> {
     let mut number = None;
-    let mut marks =
-        ProcedureAttributes { number: 0, idempotent: false, inline: None, chunks: None, others: Vec::new() };
+    let mut marks = ProcedureAttributes {
+        number: 0,
+        idempotent: false,
+        inline: None,
+        chunks: None,
+        computed: None,
+        others: Vec::new(),
+    };
     for attr in &function.attrs {
         if attr.path().is_ident("procedure") {
             let given: LitInt = attr.parse_args()?;
@@ -260,11 +283,17 @@ fn marks(function: &TraitItemFn) -> syn::Result<ProcedureAttributes> {
                 } else if meta.path.is_ident("chunks") {
                     let chunks: ExprArray = meta.value()?.parse()?;
                     marks.chunks = Some(chunks.elems.into_iter().collect());
+                } else if meta.path.is_ident("computed") {
+                    marks.computed = Some(meta.path);
                 } else {
-                    return Err(meta.error("unknown option, expected `inline = N` or `chunks = [N, ..]`"));
+                    return Err(meta.error("unknown option, expected `inline = N`, `chunks = [N, ..]` or `computed`"));
                 }
                 Ok(())
             })?;
+            if let Some(computed) = marks.computed.as_ref().filter(|_| marks.inline.is_some() || marks.chunks.is_some())
+            {
+                return error(computed.span(), "`computed` replaces `inline` and `chunks`");
+            }
         } else {
             marks.others.push(attr.clone());
         }

@@ -58,6 +58,8 @@ codes! {
     BadCase = "E0107";
     /// A constant has the wrong kind.
     WrongConstant = "E0108";
+    /// A version takes over the procedures of a version that the program does not have.
+    UnknownBase = "E0109";
     /// An annotation or statement is unknown, or is not allowed in this position.
     BadAnnotation = "E0201";
     /// The arguments of an annotation or statement are wrong.

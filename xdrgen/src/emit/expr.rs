@@ -22,6 +22,11 @@ impl ArgumentNames<'_> {
         match expr {
             Expr::Const(value) => number(*value),
             Expr::Arg(path) => self.number(path),
+            // The compiler warns about parentheses in argument position.
+            Expr::Len(path) => {
+                let (place, _) = self.walk(path);
+                quote!(#place.len() as u64)
+            }
             _ => self.operand(expr),
         }
     }

@@ -188,7 +188,10 @@ pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, V
     let mut layout = Layout::new(spec, quote!(#runtime), options.absolute_paths);
     let mut versions = Vec::new();
     for program in &spec.programs {
-        versions.extend(program.versions.iter().map(|version| NamedVersion::new(program, version, &mut layout.scope)));
+        let named = program.versions.iter().map(|version| NamedVersion::new(program, version, &mut layout.scope));
+        let mut named: Vec<NamedVersion<'_>> = named.collect();
+        program::link(&mut named);
+        versions.extend(named);
     }
     layout.open(&options.open);
     match &options.borrowed {

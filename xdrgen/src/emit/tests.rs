@@ -307,6 +307,7 @@ fn user_code_may_compute_bounds() {
          program P { version V { @reply_max(computed) compound DO(compound) = 1; } = 1; } = 0x20000000;",
     );
     assert!(text.contains("service::BoundsReply::reply_bounds(args)"), "{text}");
+    assert!(text.contains("implement `BoundsReply` for the arguments"), "{text}");
     // A constant with the name `computed` is an ordinary number.
     let text = generated(
         "const computed = 100; struct res { opaque data<>; };
@@ -345,4 +346,52 @@ fn bounds_of_a_scalar_argument_have_no_unnecessary_parentheses() {
     // Parentheses are needed only for a method call.
     assert_eq!(bounds("unsigned hyper", "min(args, 64K)"), "&[(*args).min(65536)");
     assert_eq!(bounds("unsigned hyper", "64K - args"), "&[65536u64.saturating_sub(*args)");
+}
+
+/// A version that takes over procedures uses the types and the handler methods of the version that declares them.
+#[test]
+fn versions_take_over_procedures() {
+    let text = generated(
+        "program P {
+             version V3 : V2 { int LAST(void) = 4; } = 3;
+             version V1 { int SUM(int, int) = 1; int TYPE(void) = 2; } = 1;
+             version V2 : V1 { hyper TYPE(void) = 2; } = 2;
+         } = 0x20000000;",
+    );
+    for expected in [
+        "pub trait V1: Send + Sync + 'static {",
+        "pub trait V2: super::v1::V1 {",
+        "pub trait V3: super::v2::V2 {",
+        "super::v1::V1::sum(&**handler, call.context(), args.",
+        "super::v2::V2::r#type(&**handler, call.context()",
+        "V2::r#type(&**handler, call.context()",
+        "type Args = super::v1::SumArgs;",
+        "const NAME: &'static str = \"V3.SUM\";",
+    ] {
+        assert!(unspaced(&text).contains(&unspaced(expected)), "{expected} in {text}");
+    }
+    assert_eq!(text.matches("pub struct SumArgs").count(), 1);
+    assert_eq!(text.matches("pub async fn sum(").count(), 3);
+    // The handler method of a procedure is in the trait of the version that declares it.
+    assert_eq!(text.matches("fn sum(\n            &self,\n            cx:").count(), 1, "{text}");
+}
+
+fn unspaced(text: &str) -> String {
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn bounds_of_repeated_items() {
+    let text = generated(
+        "struct keys { opaque names<>; unsigned int count; };
+         struct piece { @ddp opaque data<100>; };
+         struct pieces { @max(len(names)) piece all<9>; };
+         struct some { piece *maybe; @max(count) piece all<9>; };
+         program P { version V { pieces GET(keys) = 1; some SOME(keys) = 2; } = 1; } = 0x20000000;",
+    );
+    let text = unspaced(&text);
+    let inline = "4u64.saturating_add((args.names.len()asu64).min(9).saturating_mul(4)";
+    let expected = format!("ReplyBounds::new({inline}),&[],).and_chunks((args.names.len()asu64).min(9),&[100])");
+    assert!(text.replace(",)", ")").contains(&expected.replace(",)", ")")), "{text}");
+    assert!(text.contains("and_chunks(u64::from(args.count).min(9),&[100]).within("), "{text}");
 }

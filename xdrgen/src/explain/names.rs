@@ -55,7 +55,10 @@ impl<'a> ItemUsers<'a> {
         }
         for program in &spec.programs {
             for version in &program.versions {
-                for procedure in &version.procedures {
+                let described = version.procedures.iter();
+                for procedure in
+                    described.filter(|procedure| std::ptr::eq(described_in(program, version, procedure), version))
+                {
                     for field in procedure.args.iter().chain(&procedure.result) {
                         uses(field.ty.target(), User::Procedure(program, version, procedure));
                     }
@@ -117,6 +120,18 @@ pub(super) fn version_anchor(program: &Program, version: &Version) -> String {
     format!("version-{}-{}", program.name.text, version.name.text)
 }
 
+/// Returns the version whose section describes a procedure of `version`: the version that declares it, unless the binding states
+/// other bounds for the version that takes it over.
+pub(super) fn described_in<'p>(program: &'p Program, version: &'p Version, procedure: &Procedure) -> &'p Version {
+    let declared_in = procedure.declared_in.and_then(|index| program.versions.get(index));
+    let is_same = |other: &&Procedure| {
+        other.number == procedure.number && other.bounds == procedure.bounds && other.idempotent == procedure.idempotent
+    };
+    declared_in.filter(|declared_in| declared_in.procedures.iter().any(|other| is_same(&other))).unwrap_or(version)
+}
+
+/// Returns the anchor of the section that describes a procedure.
 pub(super) fn procedure_anchor(program: &Program, version: &Version, procedure: &Procedure) -> String {
+    let version = described_in(program, version, procedure);
     format!("procedure-{}-{}-{}", program.name.text, version.name.text, procedure.name.text)
 }

@@ -3,7 +3,7 @@
 use super::{
     code, diagram,
     html::Html,
-    names::{ItemUsers, item_anchor, procedure_anchor, version_anchor},
+    names::{ItemUsers, described_in, item_anchor, procedure_anchor, version_anchor},
     procedure,
     prose::prose,
     wire::{self, grouped, plural, size},
@@ -132,6 +132,10 @@ fn program(names: &ItemUsers<'_>, program: &Program, out: &mut Html) {
             .raw("</span></h2>\n<p class=\"counts\"><span>program ");
         out.show(format_args!("{} ({:#x})", program.number, program.number)).raw("</span> <span>version ");
         out.show(format_args!("{}", version.number)).raw("</span> ");
+        if let Some(base) = version.base.and_then(|base| program.versions.get(base)) {
+            out.raw("<span>takes over the procedures of <a href=\"#").text(&version_anchor(program, base)).raw("\">");
+            out.text(&base.name.text).raw("</a></span> ");
+        }
         if let Some(port) = program.port {
             out.raw("<span>port ").show(format_args!("{port}")).raw(" on RDMA</span>");
         }
@@ -139,7 +143,9 @@ fn program(names: &ItemUsers<'_>, program: &Program, out: &mut Html) {
         prose(names, &program.doc, out);
         prose(names, &version.doc, out);
         overview(names, program, version, out);
-        for procedure in &version.procedures {
+        let described = version.procedures.iter();
+        for procedure in described.filter(|procedure| std::ptr::eq(described_in(program, version, procedure), version))
+        {
             procedure::section(names, program, version, procedure, out);
         }
         out.raw("</section>\n");

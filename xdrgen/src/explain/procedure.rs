@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ir::{Expr, Procedure, Program, Version},
-    report::{bytes, eligible_items, formula, limited},
+    report::{Maximum, bytes, eligible_items, formula, limited, maxima},
     resolve::sizes,
 };
 
@@ -49,8 +49,8 @@ pub(super) fn procedure_data(names: &ItemUsers<'_>, procedure: &Procedure) -> Pr
         let items = procedure.result.iter().flat_map(|result| eligible_items(spec, result));
         items.map(|item| (item.path, "computed for each call".to_owned())).collect()
     } else {
-        let shown = |max: &Expr| format!("at most {}", in_bytes(&formula(spec, procedure, max)));
-        bounds.chunks.iter().map(|(path, max)| (path.clone(), shown(max))).collect()
+        let shown = |Maximum { path, len, repeats }| (path, format!("at most {}{repeats}", in_bytes(&len)));
+        maxima(spec, procedure).into_iter().map(shown).collect()
     };
     let (mut inline, mut whole) = (Some(0_u64), Some(0_u64));
     for argument in &procedure.args {
@@ -62,7 +62,7 @@ pub(super) fn procedure_data(names: &ItemUsers<'_>, procedure: &Procedure) -> Pr
     let fits =
         |bytes: u64, before: u64, items: usize| bytes.saturating_add(before).saturating_add(chunks(items)) <= THRESHOLD;
     let reply = match &bounds.inline {
-        _ if bounds.computed => None,
+        _ if bounds.computed || bounds.chunks.iter().any(|run| run.count.is_some()) => None,
         Expr::Const(n) => Some(fits(*n, BEFORE_RESULTS, write.len())),
         _ => None,
     };

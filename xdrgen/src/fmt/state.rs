@@ -310,7 +310,9 @@ impl LayoutState {
             return false;
         }
         match token.text {
-            ")" | "]" | ">" | "." | "[" | "<" | ":" => false,
+            // `version NAME : BASE`, and not the end of a label.
+            ":" => self.head == Some(BracketBody::Program),
+            ")" | "]" | ">" | "." | "[" | "<" => false,
             "(" if self.last.word => self.last.keyword,
             "::" if self.last.word => self.last.keyword,
             _ => !matches!(self.last.first, b'(' | b'[' | b'<'),

@@ -22,19 +22,22 @@ impl Builder<'_, '_> {
 
     fn version(&mut self, pair: Pair<'_, Rule>) -> Option<VersionNode> {
         let doc = self.comments.above(self.range(&pair).start);
-        let (mut name, mut number) = (None, None);
+        let (mut name, mut base, mut number) = (None, None, None);
         let mut annotations = Vec::new();
         let mut procedures = Vec::new();
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::annotation => annotations.push(self.annotation(part)?),
                 Rule::name => name = Some(self.ident(&part)),
+                Rule::base => {
+                    base = part.into_inner().find(|inner| inner.as_rule() == Rule::name).map(|name| self.ident(&name));
+                }
                 Rule::value => number = Some(self.value(part)?),
                 Rule::procedure => procedures.push(self.procedure(part)?),
                 _ => {}
             }
         }
-        Some(VersionNode { annotations, doc, name: name?, procedures, number: number? })
+        Some(VersionNode { annotations, doc, name: name?, base, procedures, number: number? })
     }
 
     fn procedure(&mut self, pair: Pair<'_, Rule>) -> Option<ProcedureNode> {

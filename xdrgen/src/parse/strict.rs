@@ -54,6 +54,7 @@ fn dialect(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
         Rule::procedure if !has(Rule::parameter) && !has(Rule::void) => {
             ("an empty argument list in place of `void`", RPC)
         }
+        Rule::base => ("a version that takes over the procedures of another", RPC),
         Rule::parameter if has(Rule::name) => ("an argument with a name", RPC),
         Rule::parameter | Rule::result if declared => ("an argument or result with a declarator", RPC),
         Rule::program_def if !has(Rule::version_def) => ("a program without versions", RPC),

@@ -20,11 +20,13 @@ pub(super) struct Lowering<'a> {
     pub(super) files: &'a [File],
     pub(super) sources: &'a Sources,
     pub(super) marks: Vec<(AnnotationPlace, Annotation)>,
+    /// Number of procedures that versions have taken over.
+    pub(super) taken_over: usize,
 }
 
 impl<'a> Lowering<'a> {
     pub(super) fn new(types: TypeResolver<'a>, files: &'a [File], sources: &'a Sources) -> Self {
-        Self { types, files, sources, marks: Vec::new() }
+        Self { types, files, sources, marks: Vec::new(), taken_over: 0 }
     }
 
     pub(super) fn items(&mut self) -> Vec<Item> {

@@ -6,9 +6,15 @@ use super::{errors::duplicate, lower::Lowering, place::AnnotationPlace};
 use crate::{
     ast::{self, DefinitionKind, Dialect, TypeKind, Value},
     diag::{Code, Diagnostic},
-    ir::{Expr, Name, Procedure, Program, ReplyBounds, Version},
+    ir::{Name, Procedure, Program, ReplyBounds, Version},
     source::Span,
 };
+
+/// Maximum number of versions that take over one another's procedures.
+const MAX_LEVELS: usize = 32;
+
+/// Maximum number of procedures that the versions of a specification take over. Each is as large as one that is declared.
+const MAX_TAKEN_OVER: usize = 65_536;
 
 impl Lowering<'_> {
     pub(super) fn programs(&mut self) -> Vec<Program> {
@@ -21,9 +27,7 @@ impl Lowering<'_> {
                 self.types.out.push(duplicate("program", &program.name.text, first, &program.name.span));
             }
             self.mark(AnnotationPlace::Program(at), &definition.annotations);
-            let mut seen = UsedNumbers::default();
-            let versions = program.versions.iter().enumerate();
-            let versions = versions.map(|(index, version)| self.version((at, index), version, &mut seen)).collect();
+            let versions = self.versions(at, program);
             programs.push(Program {
                 name: name(&program.name),
                 number: self.number(&program.number).unwrap_or_default(),
@@ -36,6 +40,103 @@ impl Lowering<'_> {
         programs
     }
 
+    fn versions(&mut self, at: usize, program: &ast::ProgramNode) -> Vec<Version> {
+        let mut seen = UsedNumbers::default();
+        let bases = self.bases(program);
+        let nodes = program.versions.iter().zip(&bases).enumerate();
+        let mut versions: Vec<Version> = nodes
+            .map(|(index, (version, base))| Version { base: *base, ..self.version((at, index), version, &mut seen) })
+            .collect();
+        for index in base_first(&bases) {
+            let Some(node) = program.versions.get(index) else { continue };
+            let base = bases.get(index).copied().flatten();
+            let base = base.and_then(|base| Some((base, versions.get(base)?.procedures.as_slice())));
+            let inherited = base.map(|(base, procedures)| self.take_over(node, base, procedures)).unwrap_or_default();
+            let procedures = self.procedures((at, index), node, inherited);
+            if let Some(version) = versions.get_mut(index) {
+                version.procedures = procedures;
+            }
+        }
+        versions
+    }
+
+    /// Returns the index of the base of each version, and reports bases that do not exist.
+    fn bases(&mut self, program: &ast::ProgramNode) -> Vec<Option<usize>> {
+        let position = |name: &str| program.versions.iter().position(|version| version.name.text == name);
+        let mut bases = Vec::with_capacity(program.versions.len());
+        for version in &program.versions {
+            let Some(base) = &version.base else {
+                bases.push(None);
+                continue;
+            };
+            let found = position(&base.text);
+            if found.is_none() {
+                let error = self.unknown_base(program, base);
+                self.types.out.push(error);
+            }
+            bases.push(found);
+        }
+        let levels = |bases: &[Option<usize>], start: usize| {
+            let step = |at: &usize| bases.get(*at).copied().flatten();
+            std::iter::successors(step(&start), step).take(MAX_LEVELS + 1).collect::<Vec<_>>()
+        };
+        for (start, version) in program.versions.iter().enumerate() {
+            if levels(&bases, start).contains(&start) {
+                self.types.out.push(cycle(version));
+                bases[start] = None;
+            }
+        }
+        for (start, version) in program.versions.iter().enumerate() {
+            if levels(&bases, start).len() > MAX_LEVELS {
+                let message = format!("more than {MAX_LEVELS} versions take over one another's procedures");
+                self.types.out.push(Diagnostic::new(Code::TooDeep, message).at(&version.name.span, ""));
+                bases[start] = None;
+            }
+        }
+        bases
+    }
+
+    /// Returns the procedures that `version` takes over from the version with the index `base`, which has these `procedures`.
+    fn take_over(&mut self, version: &ast::VersionNode, base: usize, procedures: &[Procedure]) -> Vec<Procedure> {
+        let before = self.taken_over;
+        self.taken_over = before.saturating_add(procedures.len());
+        if self.taken_over > MAX_TAKEN_OVER {
+            if before <= MAX_TAKEN_OVER {
+                let message = format!("versions take over more than {MAX_TAKEN_OVER} procedures");
+                self.types.out.push(Diagnostic::new(Code::TooDeep, message).at(&version.name.span, ""));
+            }
+            return Vec::new();
+        }
+        let taken = |procedure: &Procedure| {
+            let declared_in = Some(procedure.declared_in.unwrap_or(base));
+            Procedure { declared_in, ..procedure.clone() }
+        };
+        procedures.iter().map(taken).collect()
+    }
+
+    /// Creates the error for a base that `program` does not have.
+    fn unknown_base(&self, program: &ast::ProgramNode, base: &ast::Ident) -> Diagnostic {
+        let of = &program.name.text;
+        let programs = self.files.iter().flat_map(|file| &file.definitions).filter_map(|definition| {
+            let DefinitionKind::Program(other) = &definition.kind else { return None };
+            Some(other)
+        });
+        let mut elsewhere = programs.flat_map(|other| other.versions.iter().map(move |version| (other, version)));
+        if let Some((other, version)) = elsewhere.find(|(_, version)| version.name.text == base.text) {
+            let message = format!("`{}` is a version of another program, `{}`", base.text, other.name.text);
+            return Diagnostic::new(Code::UnknownBase, message)
+                .at(&base.span, format!("not a version of `{of}`"))
+                .also(&version.name.span, "declared here")
+                .note("a version takes over procedures of its own program");
+        }
+        let versions = || program.versions.iter().map(|version| version.name.text.as_str());
+        Diagnostic::new(Code::UnknownBase, format!("no version of `{of}` is named `{}`", base.text))
+            .at(&base.span, "")
+            .list("its versions", versions())
+            .did_you_mean(&base.text, &base.span, versions())
+    }
+
+    /// Lowers a version without its procedures.
     fn version<'s>(
         &mut self,
         at: (usize, usize),
@@ -48,22 +149,53 @@ impl Lowering<'_> {
         }
         seen.check("version", &version.name, number, self.types.out);
         self.mark(AnnotationPlace::Version(at.0, at.1), &version.annotations);
-        let mut seen = UsedNumbers::default();
-        let procedures = version.procedures.iter().enumerate();
-        let procedures =
-            procedures.map(|(index, procedure)| self.procedure((at.0, at.1, index), procedure, &mut seen)).collect();
         let number = number.unwrap_or_default();
-        Version { name: name(&version.name), number, doc: version.doc.clone(), procedures }
+        Version { name: name(&version.name), number, doc: version.doc.clone(), base: None, procedures: Vec::new() }
     }
 
-    fn procedure<'s>(
+    /// Returns the procedures of a version that takes over `procedures`. A procedure that the version declares replaces the one
+    /// with its name and number.
+    fn procedures(
+        &mut self,
+        at: (usize, usize),
+        version: &ast::VersionNode,
+        mut procedures: Vec<Procedure>,
+    ) -> Vec<Procedure> {
+        let numbered = procedures.iter().enumerate();
+        let (by_name, by_number): (HashMap<String, usize>, HashMap<u32, usize>) =
+            numbered.map(|(index, known)| ((known.name.text.clone(), index), (known.number, index))).unzip();
+        let mut seen = UsedNumbers::default();
+        for node in &version.procedures {
+            let number = self.number(&node.number);
+            seen.check("procedure", &node.name, number, self.types.out);
+            let named = by_name.get(&node.name.text).copied();
+            let index = match (named, number.and_then(|number| by_number.get(&number).copied())) {
+                (Some(named), Some(numbered)) if named == numbered => named,
+                // The error has been reported.
+                (Some(named), None) if number.is_none() => named,
+                (Some(known), _) | (None, Some(known)) => {
+                    self.types
+                        .out
+                        .extend(procedures.get(known).map(|known| replaces_in_part(version, node, number, known)));
+                    procedures.len()
+                }
+                (None, None) => procedures.len(),
+            };
+            let procedure = self.procedure((at.0, at.1, index), node, number);
+            match procedures.get_mut(index) {
+                Some(replaced) => *replaced = procedure,
+                None => procedures.push(procedure),
+            }
+        }
+        procedures
+    }
+
+    fn procedure(
         &mut self,
         at: (usize, usize, usize),
-        procedure: &'s ast::ProcedureNode,
-        seen: &mut UsedNumbers<'s>,
+        procedure: &ast::ProcedureNode,
+        number: Option<u32>,
     ) -> Procedure {
-        let number = self.number(&procedure.number);
-        seen.check("procedure", &procedure.name, number, self.types.out);
         self.mark(AnnotationPlace::Procedure(at.0, at.1, at.2), &procedure.annotations);
         let mut used: HashMap<String, Span> = HashMap::new();
         let mut args = Vec::with_capacity(procedure.parameters.len());
@@ -83,12 +215,13 @@ impl Lowering<'_> {
         Procedure {
             name: name(&procedure.name),
             number: number.unwrap_or_default(),
+            declared_in: None,
             doc: procedure.doc.clone(),
             text: self.text(&procedure.span),
             args,
             result,
             idempotent: false,
-            bounds: ReplyBounds { computed: false, inline: Expr::Const(0), chunks: Vec::new() },
+            bounds: ReplyBounds::default(),
         }
     }
 
@@ -106,6 +239,49 @@ impl Lowering<'_> {
         }
         number
     }
+}
+
+/// Returns the indices of versions in an order in which each follows its base. The bases have no cycles.
+fn base_first(bases: &[Option<usize>]) -> Vec<usize> {
+    let depth = |mut at: usize| {
+        let mut depth = 0_usize;
+        while let Some(base) = bases.get(at).copied().flatten().filter(|_| depth < bases.len()) {
+            (at, depth) = (base, depth + 1);
+        }
+        depth
+    };
+    let mut order: Vec<usize> = (0..bases.len()).collect();
+    order.sort_by_cached_key(|&at| depth(at));
+    order
+}
+
+/// Creates the error for a version that takes over its own procedures.
+fn cycle(version: &ast::VersionNode) -> Diagnostic {
+    let base = version.base.as_ref().map_or(&version.name.span, |base| &base.span);
+    Diagnostic::new(Code::Cycle, format!("version `{}` takes over its own procedures", version.name.text))
+        .at(base, "takes them over from the version itself, or from one that is based on it")
+        .help("name an earlier version that has no base, or whose base is not this version")
+}
+
+/// Creates the error for a procedure that shares only its name or only its number with a procedure that its version takes over.
+fn replaces_in_part(
+    version: &ast::VersionNode,
+    node: &ast::ProcedureNode,
+    number: Option<u32>,
+    known: &Procedure,
+) -> Diagnostic {
+    let base = version.base.as_ref().map_or("", |base| base.text.as_str());
+    let (name, known_name, known_number) = (&node.name.text, &known.name.text, known.number);
+    let message = if Some(known_number) == number {
+        format!("`{base}` has another procedure with the number {known_number}, `{known_name}`")
+    } else {
+        format!("`{base}` has a procedure `{known_name}` with another number, {known_number}")
+    };
+    Diagnostic::new(Code::Duplicate, message)
+        .at(&node.name.span, format!("`{}` takes it over", version.name.text))
+        .also(&known.name.span, "declared here")
+        .note("a procedure replaces the one with its name and its number")
+        .help(format!("give `{name}` another name and another number, or those of the procedure that it replaces"))
 }
 
 /// Warns about programs with the same number and a version in common.

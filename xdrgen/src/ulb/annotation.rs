@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The names of annotations, which are also the keywords of `.ulb` statements.
-pub(super) const ANNOTATIONS: [&str; 5] = ["ddp", "reply_max", "port", "idempotent", "limit"];
+pub(super) const ANNOTATIONS: [&str; 6] = ["ddp", "max", "reply_max", "port", "idempotent", "limit"];
 
 pub(super) fn facts(
     spec: &Spec,
@@ -39,6 +39,7 @@ fn kind(
     let is_procedure = matches!(place, AnnotationPlace::Procedure(..));
     let (allowed, before) = match annotation.name.text.as_str() {
         "ddp" => (super::field(spec, place).is_some(), "a field, an arm, a typedef, an argument or a result"),
+        "max" => (super::field(spec, place).is_some(), "a field, an arm, a typedef or a result"),
         "reply_max" | "idempotent" => (is_procedure, "a procedure"),
         "port" => (matches!(place, AnnotationPlace::Program(_)), "a program"),
         "limit" => {
@@ -49,7 +50,7 @@ fn kind(
             return Err(Box::new(
                 Diagnostic::new(Code::BadAnnotation, format!("there is no annotation `@{name}`"))
                     .at(&annotation.name.span, "unknown")
-                    .note("annotations are @ddp, @reply_max, @port, @idempotent and @limit")
+                    .note("annotations are @ddp, @max, @reply_max, @port, @idempotent and @limit")
                     .did_you_mean(name, &annotation.name.span, ANNOTATIONS.into_iter()),
             ));
         }
@@ -59,6 +60,7 @@ fn kind(
     }
     Ok(match annotation.name.text.as_str() {
         "ddp" => FactKind::Ddp(argument(annotation, &["max"], false)?.cloned()),
+        "max" => FactKind::Max(required(annotation, &[])?.clone()),
         "reply_max" => FactKind::ReplyMax(required(annotation, &["max"])?.clone()),
         "port" => FactKind::Port(port(required(annotation, &[])?, constants)?),
         "limit" => FactKind::Limit(limit(required(annotation, &["chunks"])?, constants)?),

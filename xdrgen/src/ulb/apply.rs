@@ -18,7 +18,7 @@ pub(super) fn apply(spec: &mut Spec, facts: Vec<StatedFact>, out: &mut Vec<Diagn
     let (hints, facts): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.is_hint);
     for StatedFact { kind, place, span, is_hint } in facts.into_iter().chain(hints) {
         let procedure = match &kind {
-            FactKind::DdpFor(procedure, _) => Some(*procedure),
+            FactKind::DdpFor(procedure, _) | FactKind::MaxFor(procedure, _) => Some(*procedure),
             _ => None,
         };
         if is_hint && matches!(kind, FactKind::Ddp(_)) {
@@ -47,6 +47,14 @@ pub(super) fn apply(spec: &mut Spec, facts: Vec<StatedFact>, out: &mut Vec<Diagn
             }
             FactKind::DdpFor(procedure, max) => {
                 stated.max_for.insert((procedure, place), max);
+            }
+            FactKind::Max(max) => {
+                stated.max.entry(place).or_insert(max);
+                stated.limited.entry(place).or_insert(span);
+            }
+            FactKind::MaxFor(procedure, max) => {
+                stated.max_for.insert((procedure, place), max);
+                stated.limited.entry(place).or_insert(span);
             }
             FactKind::ReplyMax(max) => {
                 if let AnnotationPlace::Procedure(p, v, q) = place {

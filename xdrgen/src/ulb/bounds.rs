@@ -6,27 +6,28 @@ use super::{
     BoundFacts, DEFAULT_ITEM_MAX, DEFAULT_LIMIT, DEFAULT_REPLY_MAX, ProcedureId, UlbOptions,
     assumed::Assumed,
     expr::{self, ExprScope},
+    items::{EligibleItems, MAX_EXPRESSION, TOO_LONG},
+    maxima::StatedMaxima,
+    measure::{self, Measured, Measurer},
     procedure, procedure_mut, procedure_name, procedures,
     walk::{MAX_INLINE, contents, eligible_places, fields_with_places, may_hold, parts, unbounded_item},
 };
 use crate::{
     ast,
     diag::{Code, Diagnostic, Severity},
-    ir::{Base, Expr, Field, ItemId, ItemKind, Procedure, ReplyBounds, Spec, Type},
-    resolve::{AnnotationPlace, sizes},
+    ir::{Base, Expr, Field, ItemId, ItemKind, Procedure, ReplyBounds, Spec, Type, TypeFacts},
+    resolve::{
+        AnnotationPlace,
+        sizes::{self, through_typedefs},
+    },
+    source::Span,
 };
-
-/// Maximum size of an expression, in operands and operators. Expressions are printed in the generated code.
-const MAX_EXPRESSION: usize = 200;
 
 /// The argument of `@reply_max(computed)`: user code computes the maximum (`service::BoundsReply` in the runtime).
 const COMPUTED: &str = "computed";
 
 /// Maximum that hints suggest if no argument determines one, in bytes.
 const ANY: &str = "64K";
-
-/// Placeholder for an expression that is larger than [`MAX_EXPRESSION`].
-const TOO_LONG: Expr = Expr::Const(u64::MAX);
 
 pub(super) fn compute(
     spec: &mut Spec,
@@ -38,7 +39,15 @@ pub(super) fn compute(
     let mut reached = ReachablePlaces::default();
     let mut assumed = Assumed::default();
     let before = out.len();
-    for id in procedures(spec) {
+    let holders = measure::holders(spec, stated);
+    let mut failed = HashSet::new();
+    let (inherited, declared): (Vec<_>, Vec<_>) =
+        procedures(spec).into_iter().partition(|id| declaration(spec, *id).is_some());
+    for id in declared.into_iter().chain(inherited) {
+        // An error in a procedure is not repeated for the versions that take it over.
+        if declaration(spec, id).is_some_and(|declared| failed.contains(&declared)) {
+            continue;
+        }
         let scope = ExprScope { spec, procedure: id, constants };
         let mut bounder = Bounder {
             scope,
@@ -47,18 +56,22 @@ pub(super) fn compute(
             out,
             reached: &mut reached,
             assumed: &mut assumed,
+            maxima: StatedMaxima::new(scope, stated, &holders),
             known: HashMap::new(),
         };
         let bounds = bounder.procedure();
-        if let (Some(bounds), Some(procedure)) = (bounds, procedure_mut(spec, id)) {
-            procedure.bounds = bounds;
+        let visited: Vec<_> = bounder.maxima.visited().collect();
+        reached.results.extend(visited.into_iter().map(|(place, max)| ((id, place), max)));
+        match (bounds, procedure_mut(spec, id)) {
+            (Some(bounds), Some(procedure)) => procedure.bounds = bounds,
+            (_, procedure) => failed.extend(procedure.map(|procedure| (id.0, id.1, procedure.number))),
         }
     }
     for ((id, place), max) in &stated.max_for {
         if !reached.results.contains_key(&(*id, *place)) {
             let name = procedure_name(spec, *id);
             out.push(
-                Diagnostic::new(Code::UnknownItem, format!("no result of `{name}` contains this eligible item"))
+                Diagnostic::new(Code::UnknownItem, format!("no result of `{name}` contains this item"))
                     .at(&max.span, ""),
             );
         }
@@ -74,6 +87,12 @@ pub(super) fn compute(
     if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
         without_effect(spec, stated, &reached, out);
     }
+}
+
+/// Returns the program, the version and the number of the procedure that another version declares, if a version takes it over.
+fn declaration(spec: &Spec, id: ProcedureId) -> Option<(usize, usize, u32)> {
+    let procedure = procedure(spec, id)?;
+    Some((id.0, procedure.declared_in?, procedure.number))
 }
 
 /// Positions that procedures reach.
@@ -105,72 +124,28 @@ fn without_effect(spec: &Spec, stated: &BoundFacts, reached: &ReachablePlaces, o
     }
     let results: HashSet<AnnotationPlace> = reached.results.keys().map(|(_, place)| *place).collect();
     for (place, _, field) in fields_with_places(spec) {
-        let Some(ddp) = &field.ddp else { continue };
         let name = &field.name.text;
+        let unused = |at: &Span| {
+            Diagnostic::new(Code::NoEffect, format!("no result holds `{name}`: its maximum is not used"))
+                .at(at, "")
+                .note("the requester knows the length of an argument")
+        };
+        if let Some(at) = stated.limited.get(&place).filter(|_| !results.contains(&place)) {
+            out.push(unused(at));
+        }
+        let Some(ddp) = &field.ddp else { continue };
         if !results.contains(&place) && !reached.arguments.contains(&place) {
             out.push(
                 Diagnostic::new(Code::NoEffect, format!("no procedure takes or returns the eligible item `{name}`"))
                     .at(&ddp.span, ""),
             );
         } else if let Some(max) = stated.max.get(&place).filter(|_| !results.contains(&place)) {
-            out.push(
-                Diagnostic::new(Code::NoEffect, format!("no result holds `{name}`: its maximum is not used"))
-                    .at(&max.span, "")
-                    .note("the requester knows the length of an argument"),
-            );
+            out.push(unused(&max.span));
         }
     }
 }
 
-/// The eligible items of a type: a minimum number, and a maximum size for each possible item.
-#[derive(Debug, Clone, Default)]
-struct ItemCount {
-    /// Paths and maximum sizes of the first item, the second item and so on.
-    chunks: Vec<(String, Expr)>,
-    min: usize,
-}
-
-impl ItemCount {
-    /// Returns the items of a value followed by a value of `other`. If items of the first may be missing, the items that
-    /// follow take their positions. Each chunk then has room for the longest of them (RFC 8166 §4.3.2.2).
-    fn then(self, other: Self) -> Self {
-        let max_items = self.chunks.len();
-        let mut chunks: Vec<Option<(String, Expr)>> = self.chunks.into_iter().map(Some).collect();
-        chunks.resize(max_items + other.chunks.len(), None);
-        for first in self.min..=max_items {
-            for (slot, chunk) in chunks.iter_mut().skip(first).zip(&other.chunks) {
-                merge(slot, chunk.clone());
-            }
-        }
-        Self { chunks: chunks.into_iter().flatten().collect(), min: self.min + other.min }
-    }
-
-    /// Returns the items of a value that is one of two alternatives.
-    fn or(self, other: Self) -> Self {
-        let mut chunks: Vec<Option<(String, Expr)>> = self.chunks.into_iter().map(Some).collect();
-        chunks.resize(chunks.len().max(other.chunks.len()), None);
-        for (slot, chunk) in chunks.iter_mut().zip(other.chunks) {
-            merge(slot, chunk);
-        }
-        Self { chunks: chunks.into_iter().flatten().collect(), min: self.min.min(other.min) }
-    }
-}
-
-fn merge(slot: &mut Option<(String, Expr)>, (path, max): (String, Expr)) {
-    /// Maximum length of a list of paths in messages, in bytes.
-    const MAX_LISTED: usize = 200;
-    *slot = Some(match slot.take() {
-        None => (path, max),
-        Some((known, max_items)) => {
-            let listed = known.len() > MAX_LISTED || known.split(" or ").any(|one| one == path);
-            let joined = expr::max(max_items, max);
-            // Expressions are walked recursively, so this one must not grow further. `procedure` reports it.
-            let joined = if expr::size(&joined, MAX_EXPRESSION) < MAX_EXPRESSION { joined } else { TOO_LONG };
-            (if listed { known } else { format!("{known} or {path}") }, joined)
-        }
-    });
-}
-
+/// Computes the bounds of one procedure.
 struct Bounder<'a> {
     scope: ExprScope<'a>,
     stated: &'a BoundFacts,
@@ -178,8 +153,9 @@ struct Bounder<'a> {
     out: &'a mut Vec<Diagnostic>,
     reached: &'a mut ReachablePlaces,
     assumed: &'a mut Assumed,
+    maxima: StatedMaxima<'a>,
     /// Results for types already visited. `None` after an error.
-    known: HashMap<ItemId, Option<ItemCount>>,
+    known: HashMap<ItemId, Option<EligibleItems>>,
 }
 
 impl<'a> Bounder<'a> {
@@ -205,20 +181,32 @@ impl<'a> Bounder<'a> {
         let arguments = procedure.args.iter().enumerate();
         let arguments = arguments.map(|(index, field)| (AnnotationPlace::Argument(id.0, id.1, id.2, index), field));
         let arguments_fit = self.limit("arguments", items(&procedure.args), arguments);
+        let measured = match result {
+            Some(result) => {
+                let (maxima, out) = (&mut self.maxima, &mut *self.out);
+                Measurer { maxima, out, known: HashMap::new() }.field(returned, result)?
+            }
+            None => Measured { inline: Some(Expr::Const(0)), items: Some(0) },
+        };
         let results = result.into_iter().map(|field| (returned, field));
-        let results_fit = self.limit("result", items(procedure.result.as_slice()), results);
+        let number = measured.items.and_then(|items| u32::try_from(items).ok());
+        let results_fit = self.limit("result", number, results);
         if !arguments_fit || !results_fit {
             return None;
         }
         let items = match result {
             Some(result) => self.field(returned, result, &result.name.text),
-            None => Some(ItemCount::default()),
+            None => Some(EligibleItems::default()),
         };
-        let inline = self.inline(result);
-        let bounds = ReplyBounds { computed: false, inline: inline?, chunks: items?.chunks };
-        let all = bounds.chunks.iter().map(|(_, max)| max).chain([&bounds.inline]);
+        let is_limited = result.is_some_and(|result| self.maxima.limits_within(returned, result));
+        let is_too_long = is_limited && measured.inline == Some(TOO_LONG);
+        let inline = self.inline(result.map(|result| (returned, result)), measured.inline);
+        let items = items?;
+        let bounds = ReplyBounds { computed: false, inline: inline?, total: items.total(), chunks: items.runs };
+        let counts = bounds.chunks.iter().filter_map(|run| run.count.as_ref());
+        let all = bounds.items().map(|(_, max)| max).chain(counts).chain([&bounds.inline]);
         // 2^64 - 1 as the maximum of the inline body comes from the user, not from merging.
-        let merged = bounds.chunks.iter().any(|(_, max)| *max == TOO_LONG);
+        let merged = is_too_long || bounds.items().any(|(_, max)| *max == TOO_LONG);
         if merged || all.into_iter().any(|max| expr::size(max, MAX_EXPRESSION) >= MAX_EXPRESSION) {
             self.out.push(
                 Diagnostic::new(Code::TooDeep, "the formula for the maximum of this procedure's reply is too long")
@@ -253,7 +241,7 @@ impl<'a> Bounder<'a> {
         let returned = AnnotationPlace::Procedure(id.0, id.1, id.2);
         let places = procedure.result.iter().flat_map(|result| eligible_places(self.scope.spec, returned, result));
         self.reached.results.extend(places.map(|place| ((id, place), None)));
-        Some(ReplyBounds { computed: true, inline: Expr::Const(0), chunks: Vec::new() })
+        Some(ReplyBounds { computed: true, ..ReplyBounds::default() })
     }
 
     /// Checks the number of eligible items against the most specific limit.
@@ -293,14 +281,14 @@ impl<'a> Bounder<'a> {
         false
     }
 
-    /// Returns the maximum number of bytes that remain in the payload stream.
-    fn inline(&mut self, result: Option<&'a Field>) -> Option<Expr> {
-        let known = result.map_or(Some(0), |result| sizes::field(self.scope.spec, result).max_inline);
-        let known = known.filter(|max_items| *max_items <= MAX_INLINE);
+    /// Returns the maximum number of bytes that remain in the payload stream. `known` follows from the type of `result`, and from
+    /// the maxima of its items.
+    fn inline(&mut self, result: Option<(AnnotationPlace, &'a Field)>, known: Option<Expr>) -> Option<Expr> {
+        let known = known.filter(|max| !matches!(max, Expr::Const(max) if *max > MAX_INLINE));
         let id = self.scope.procedure;
         if let Some((max, _)) = self.stated.reply_max.get(&id) {
             return match (self.scope.resolve(max), known) {
-                (Ok(max), Some(known)) => Some(expr::min(max, Expr::Const(known))),
+                (Ok(max), Some(known)) => Some(expr::min(max, known)),
                 (Ok(max), None) => Some(max),
                 (Err(diagnostic), _) => {
                     self.out.push(*diagnostic);
@@ -308,11 +296,15 @@ impl<'a> Bounder<'a> {
                 }
             };
         }
-        if let Some(known) = known.or(self.options.default_reply_max) {
-            return Some(Expr::Const(known));
+        if let Some(known) = known.or(self.options.default_reply_max.map(Expr::Const)) {
+            return Some(known);
         }
+        let (stated, spec) = (self.stated, self.scope.spec);
+        let limited = |place: AnnotationPlace| stated.limited.contains_key(&place);
+        let of_type = |facts: &TypeFacts| facts.max_inline;
+        let unbounded = result.map(|(place, result)| unbounded_item(spec, place, result, of_type, &limited));
         if self.stated.assume_maxima && !self.options.no_client {
-            let item = unbounded_item(self.scope.spec, result?);
+            let item = unbounded?;
             self.assume(item.field, item.why);
             return Some(Expr::Const(DEFAULT_REPLY_MAX));
         }
@@ -320,7 +312,7 @@ impl<'a> Bounder<'a> {
         if self.options.no_client {
             return Some(Expr::Const(MAX_INLINE));
         }
-        let unbounded_item = unbounded_item(self.scope.spec, result?);
+        let unbounded_item = unbounded?;
         let name = procedure_name(self.scope.spec, id);
         let maximum = self.scope.size_argument();
         let (bound, condition) = match &maximum {
@@ -357,35 +349,38 @@ impl<'a> Bounder<'a> {
         self.assumed.add(name, &procedure.name.span, &field.name.span, why);
     }
 
-    fn field(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<ItemCount> {
+    /// Returns the eligible items of the field at `place`. Returns `None` after an error.
+    fn field(&mut self, place: AnnotationPlace, field: &'a Field, path: &str) -> Option<EligibleItems> {
         if field.ddp.is_some() {
             let max = self.maximum(place, field, path)?;
-            return Some(ItemCount { chunks: vec![(path.to_owned(), max)], min: 1 });
+            return Some(EligibleItems::one(path, max));
         }
-        match &field.ty {
-            Type::Base(base) => self.base(*base),
-            Type::Optional(base) => Some(ItemCount { min: 0, ..self.base(*base)? }),
-            Type::ArrayFixed(base, count) => self.repeated(*base, *count),
-            Type::Array(base, count) => Some(ItemCount { min: 0, ..self.repeated(*base, *count)? }),
+        if self.maxima.limits(place)
+            && let Some(limit) = self.maxima.find(place, self.out)?
+        {
+            let (base, count) = match through_typedefs(self.scope.spec, &field.ty) {
+                Type::Array(base, max) => (*base, expr::min(limit, Expr::Const((*max).into()))),
+                Type::List(node) => (Base::Item(*node), limit),
+                Type::NonEmptyList(node) => (Base::Item(*node), expr::max(limit, Expr::Const(1))),
+                _ => return Some(EligibleItems::default()),
+            };
+            return Some(self.base(base)?.repeated(&count));
+        }
+        Some(match &field.ty {
+            Type::Base(base) => self.base(*base)?,
+            Type::Optional(base) => self.base(*base)?.or_none(),
+            // Each element contains at least one item, so the array length is within the limit.
+            Type::ArrayFixed(base, count) if may_hold(self.scope.spec, *base) => self.base(*base)?.times(*count),
+            Type::Array(base, count) if may_hold(self.scope.spec, *base) => self.base(*base)?.up_to(*count),
             // A list of nodes with eligible items contains any number of them. `limit` has already reported that.
-            Type::List(_) | Type::NonEmptyList(_) => Some(ItemCount::default()),
-            Type::OpaqueFixed(_) | Type::Opaque(_) | Type::String(_) => Some(ItemCount::default()),
-        }
+            _ => EligibleItems::default(),
+        })
     }
 
-    fn repeated(&mut self, base: Base, count: u32) -> Option<ItemCount> {
+    fn base(&mut self, base: Base) -> Option<EligibleItems> {
+        let Base::Item(id) = base else { return Some(EligibleItems::default()) };
         if !may_hold(self.scope.spec, base) {
-            return Some(ItemCount::default());
-        }
-        // Each element contains at least one item, so the array length is within the limit.
-        let one = self.base(base)?;
-        Some((0..count).fold(ItemCount::default(), |all, _| all.then(one.clone())))
-    }
-
-    fn base(&mut self, base: Base) -> Option<ItemCount> {
-        let Base::Item(id) = base else { return Some(ItemCount::default()) };
-        if !may_hold(self.scope.spec, base) {
-            return Some(ItemCount::default());
+            return Some(EligibleItems::default());
         }
         if let Some(known) = self.known.get(&id) {
             return known.clone();
@@ -396,10 +391,10 @@ impl<'a> Bounder<'a> {
         items
     }
 
-    fn item(&mut self, id: ItemId) -> Option<ItemCount> {
+    fn item(&mut self, id: ItemId) -> Option<EligibleItems> {
         let spec = self.scope.spec;
         let item = spec.items.get(id.0)?;
-        let inner: Vec<Option<ItemCount>> = parts(spec, id)
+        let inner: Vec<Option<EligibleItems>> = parts(spec, id)
             .into_iter()
             .map(|(place, field)| {
                 let path = match item.kind {
@@ -409,16 +404,16 @@ impl<'a> Bounder<'a> {
                 self.field(place, field, &path)
             })
             .collect();
-        let inner: Vec<ItemCount> = inner.into_iter().collect::<Option<_>>()?;
+        let inner: Vec<EligibleItems> = inner.into_iter().collect::<Option<_>>()?;
         Some(match &item.kind {
             ItemKind::Union(union) => {
                 // A void arm, or a discriminant without an arm, has no items.
                 let all = union.arms.iter().map(|arm| &arm.field).chain(&union.default);
                 let void = all.into_iter().any(Option::is_none);
-                let either = inner.into_iter().reduce(ItemCount::or).unwrap_or_default();
-                ItemCount { min: if void { 0 } else { either.min }, ..either }
+                let either = inner.into_iter().reduce(EligibleItems::or).unwrap_or_default();
+                if void { either.or_none() } else { either }
             }
-            _ => inner.into_iter().fold(ItemCount::default(), ItemCount::then),
+            _ => inner.into_iter().fold(EligibleItems::default(), EligibleItems::then),
         })
     }
 
@@ -426,26 +421,8 @@ impl<'a> Bounder<'a> {
     fn maximum(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<Expr> {
         let spec = self.scope.spec;
         let id = self.scope.procedure;
-        let stated = self.stated.max_for.get(&(id, place)).or_else(|| self.stated.max.get(&place));
         let by_type = contents(spec, &field.ty);
-        let resolved = stated.map(|max| match self.scope.resolve(max)? {
-            Expr::Const(n) if n > MAX_INLINE => Err(Box::new(
-                Diagnostic::new(Code::OutOfRange, format!("{n} is not a valid length"))
-                    .at(&max.span, "0 to 4294967295 are possible")
-                    .note("the length of an item is a 32-bit number (RFC 4506 §4.10)"),
-            )),
-            max => Ok(max),
-        });
-        let stated = match resolved {
-            Some(Ok(max)) => Some(max),
-            Some(Err(diagnostic)) => {
-                self.reached.results.insert((id, place), None);
-                self.out.push(*diagnostic);
-                return None;
-            }
-            None => None,
-        };
-        self.reached.results.insert((id, place), stated.clone());
+        let stated = self.maxima.find(place, self.out)?;
         match (stated, by_type) {
             (Some(max), Some(max_items)) => Some(expr::min(max, Expr::Const(max_items))),
             (Some(max), None) => Some(max),

@@ -170,7 +170,7 @@ fn eligibility_error<'a>(spec: &'a Spec, field: &'a Field) -> Option<Eligibility
 }
 
 /// Returns the marked typedef that `ty` refers to, directly or through other typedefs.
-fn marked<'a>(spec: &'a Spec, mut ty: &'a Type) -> Option<&'a Field> {
+pub(super) fn marked<'a>(spec: &'a Spec, mut ty: &'a Type) -> Option<&'a Field> {
     // Each step resolves one typedef, and there are no cycles.
     while let Type::Base(Base::Item(id)) = ty
         && let Some(ItemKind::Typedef(field)) = spec.items.get(id.0).map(|item| &item.kind)

@@ -2,26 +2,20 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{ProcedureId, procedure};
+use super::{
+    ProcedureId,
+    expr_error::{ExprResult, MAX_COMPARED, bad},
+    max_len, procedure,
+};
 use crate::{
     ast::{self, BinaryOp, ExprKind, Ident},
     diag::{Code, Diagnostic},
     ir::{ArgPath, Base, Expr, Field, ItemId, ItemKind, Procedure, Spec, Type},
     resolve::sizes::through_typedefs,
-    source::Span,
 };
 
-/// Boxed because a diagnostic is large and errors are rare.
-type ExprResult<T> = Result<T, Box<Diagnostic>>;
-
-fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
-    Diagnostic::new(Code::BadExpression, message).at(span, "")
-}
-
-/// Maximum number of constants that an unknown name is compared with.
-const MAX_COMPARED: usize = 1000;
-
 /// The procedure and the constants that an expression refers to.
+#[derive(Clone, Copy)]
 pub(super) struct ExprScope<'a> {
     pub(super) spec: &'a Spec,
     pub(super) procedure: ProcedureId,
@@ -71,9 +65,46 @@ impl ExprScope<'_> {
             ) => Expr::Arg(path),
             // An item used as a number stands for its length in bytes. The length of an array is not a number of bytes, so
             // it requires `len`.
-            (_, Type::Opaque(_) | Type::String(_)) | (ExpectedKind::Counted, Type::Array(..)) => Expr::Len(path),
+            (_, Type::Opaque(_) | Type::String(_)) | (ExpectedKind::Counted, Type::Array(..) | Type::List(_)) => {
+                Expr::Len(path)
+            }
             _ => return Err(note(wrong_kind_error(field, ty, whole, wanted))),
         })
+    }
+
+    /// Returns the largest value that an expression can have.
+    pub(super) fn upper(&self, expr: &Expr) -> u64 {
+        match expr {
+            Expr::Const(n) => *n,
+            Expr::Arg(path) => match self.argument_type(path) {
+                Some(Type::Base(Base::Int | Base::Short(_))) => i32::MAX.unsigned_abs().into(),
+                Some(Type::Base(Base::UInt)) => u32::MAX.into(),
+                _ => u64::MAX,
+            },
+            Expr::Len(path) => match self.argument_type(path) {
+                Some(Type::Array(_, max) | Type::Opaque(max) | Type::String(max)) => (*max).into(),
+                _ => u64::MAX,
+            },
+            Expr::Add(a, b) => self.upper(a).saturating_add(self.upper(b)),
+            Expr::Sub(a, _) => self.upper(a),
+            Expr::Mul(a, b) => self.upper(a).saturating_mul(self.upper(b)),
+            Expr::Div(a, b) => match **b {
+                Expr::Const(divisor) => self.upper(a).checked_div(divisor).unwrap_or(u64::MAX),
+                // The divisor may be zero.
+                _ => u64::MAX,
+            },
+            Expr::Min(a, b) => self.upper(a).min(self.upper(b)),
+            Expr::Max(a, b) => self.upper(a).max(self.upper(b)),
+        }
+    }
+
+    /// Returns the type of an item of the arguments, after resolving typedefs.
+    fn argument_type(&self, path: &ArgPath) -> Option<&Type> {
+        let mut field = procedure(self.spec, self.procedure)?.args.get(path.arg)?;
+        for &index in &path.fields {
+            field = structure(self.spec, &field.ty)?.1.get(index)?;
+        }
+        Some(through_typedefs(self.spec, &field.ty))
     }
 
     /// Returns `true` if the arguments contain an item with this name.
@@ -147,7 +178,9 @@ fn wrong_kind_error(field: &Field, ty: &Type, whole: &ast::ExprNode, wanted: Exp
     };
     let diagnostic = bad(&whole.span, format!("`{}` {what}", field.name.text));
     match (wanted, ty) {
-        (ExpectedKind::Integer, Type::Array(..)) => diagnostic.help(format!("its count is `len({})`", field.name.text)),
+        (ExpectedKind::Integer, Type::Array(..) | Type::List(_)) => {
+            diagnostic.help(format!("its count is `len({})`", field.name.text))
+        }
         _ => diagnostic,
     }
 }
@@ -263,10 +296,17 @@ fn evaluate(
                 _ => Err(Box::new(bad(span, "`len` applies to an item of the arguments").help("write `len(name)`"))),
             },
             ("len", _) => Err(Box::new(bad(&expr.span, "`len` takes one item of the arguments"))),
+            ("max_len", [ast::ExprNode { kind: ExprKind::Path(parts), span }]) => match scope {
+                Some(scope) => max_len::of(scope.spec, parts, span).map(Expr::Const),
+                None => Err(Box::new(bad(&expr.span, "`max_len` belongs in the maximum of a reply or of an item"))),
+            },
+            ("max_len", _) => Err(Box::new(
+                bad(&expr.span, "`max_len` takes one type, or a field").help("write `max_len(type.field)`"),
+            )),
             _ => Err(Box::new(
                 bad(&name.span, format!("there is no function `{}`", name.text))
-                    .note("functions are min(a, b), max(a, b) and len(name)")
-                    .did_you_mean(&name.text, &name.span, ["min", "max", "len"].into_iter()),
+                    .note("functions are min(a, b), max(a, b), len(name) and max_len(type)")
+                    .did_you_mean(&name.text, &name.span, ["min", "max", "len", "max_len"].into_iter()),
             )),
         },
         ExprKind::Binary(op, left, right) => {
@@ -287,10 +327,7 @@ fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
             (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.saturating_sub(*b)),
             _ => Expr::Sub(Arc::new(left), Arc::new(right)),
         },
-        BinaryOp::Mul => match (&left, &right) {
-            (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.saturating_mul(*b)),
-            _ => Expr::Mul(Arc::new(left), Arc::new(right)),
-        },
+        BinaryOp::Mul => multiply(left, right),
         BinaryOp::Div => match (&left, &right) {
             (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.checked_div(*b).unwrap_or(u64::MAX)),
             _ => Expr::Div(Arc::new(left), Arc::new(right)),
@@ -303,7 +340,22 @@ pub(super) fn add(left: Expr, right: Expr) -> Expr {
         (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.saturating_add(*b)),
         (Expr::Const(0), _) => right,
         (_, Expr::Const(0)) => left,
+        // A sum has one constant, at its start.
+        (Expr::Const(a), Expr::Add(b, rest)) | (Expr::Add(b, rest), Expr::Const(a)) => match **b {
+            Expr::Const(b) => Expr::Add(Arc::new(Expr::Const(a.saturating_add(b))), Arc::clone(rest)),
+            _ => Expr::Add(Arc::new(left), Arc::new(right)),
+        },
         _ => Expr::Add(Arc::new(left), Arc::new(right)),
+    }
+}
+
+pub(super) fn multiply(left: Expr, right: Expr) -> Expr {
+    match (&left, &right) {
+        (Expr::Const(a), Expr::Const(b)) => Expr::Const(a.saturating_mul(*b)),
+        (Expr::Const(0), _) | (_, Expr::Const(0)) => Expr::Const(0),
+        (Expr::Const(1), _) => right,
+        (_, Expr::Const(1)) => left,
+        _ => Expr::Mul(Arc::new(left), Arc::new(right)),
     }
 }
 

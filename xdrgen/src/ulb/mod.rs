@@ -10,6 +10,12 @@ mod assumed;
 mod bounds;
 mod eligible;
 mod expr;
+mod expr_error;
+mod inherit;
+mod items;
+mod max_len;
+mod maxima;
+mod measure;
 mod ulb_file;
 mod walk;
 
@@ -74,6 +80,10 @@ enum FactKind {
     Ddp(Option<ast::ExprNode>),
     /// The maximum size of an eligible item's contents in results of this procedure.
     DdpFor(ProcedureId, ast::ExprNode),
+    /// The maximum length of an item that is not eligible: its bytes, or its elements.
+    Max(ast::ExprNode),
+    /// [`Max`](Self::Max) in results of this procedure.
+    MaxFor(ProcedureId, ast::ExprNode),
     /// Maximum size of the inline reply body, in bytes.
     ReplyMax(ast::ExprNode),
     Port(u16),
@@ -88,9 +98,11 @@ type ProcedureId = (usize, usize, usize);
 /// Facts that are needed only to compute bounds.
 #[derive(Debug, Default)]
 struct BoundFacts {
-    /// Maximum sizes of eligible items.
+    /// Maximum lengths of items.
     max: HashMap<AnnotationPlace, ast::ExprNode>,
     max_for: HashMap<(ProcedureId, AnnotationPlace), ast::ExprNode>,
+    /// Items that are not eligible and have a maximum length, with the position of the annotation or statement.
+    limited: HashMap<AnnotationPlace, Span>,
     reply_max: HashMap<ProcedureId, (ast::ExprNode, Span)>,
     limits: HashMap<AnnotationPlace, (u32, Span)>,
     /// Items that only a hint marks as eligible.
@@ -148,14 +160,17 @@ fn bind_all(
     facts.extend(ulb_file::facts(&spec, statements, &constants, out));
     let has_binding = !statements.is_empty() || marks.iter().any(|(_, mark)| !mark.is_hint);
     facts.extend(ulb_file::hinted(&spec, hints, &constants, out));
+    inherit::add(&spec, &mut facts);
     let mut stated = apply::apply(&mut spec, facts, out);
     stated.assume_maxima = !has_binding && !options.require_reply_max;
     sizes::compute(&mut spec, &order);
     eligible::check(&spec, &stated.hinted, out);
+    measure::check(&spec, &stated, out);
     // An eligibility error would cause errors in every bound. Report it only once.
     if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
         bounds::compute(&mut spec, &stated, &constants, options, out);
     }
+    inherit::without_repetitions(&spec, out);
     spec
 }
 

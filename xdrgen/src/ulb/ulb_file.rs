@@ -3,6 +3,7 @@
 //! ```text
 //! ddp get_ok.data max = args.count;              // an item, as a type followed by fields or arms
 //! ddp BLOBSTORE_V1.GET: get_ok.data max = 64K;   // the maximum of the item in results of one procedure
+//! max list_ok.entries = len(args.names);          // an item that is not eligible: its elements, or its bytes
 //! reply_max BLOBSTORE_V1.LIST = args.count * 312 + 12;
 //! port BLOBSTORE = 20100;
 //! idempotent BLOBSTORE_V1.GET, BLOBSTORE_V1.LIST;
@@ -81,7 +82,7 @@ impl<'a> Binder<'a> {
     fn statement(&self, statement: &Statement) -> SidecarResult<Vec<StatedFact>> {
         let keyword = statement.keyword.text.as_str();
         let setting = |name: Option<&str>| setting(statement, name);
-        if let Some(procedure) = statement.procedure.as_ref().filter(|_| keyword != "ddp") {
+        if let Some(procedure) = statement.procedure.as_ref().filter(|_| !matches!(keyword, "ddp" | "max")) {
             let message = format!("`{keyword}` does not accept `PROCEDURE:` before the item");
             return Err(Box::new(Diagnostic::new(Code::BadArguments, message).at(&procedure.span, "")));
         }
@@ -105,6 +106,14 @@ impl<'a> Binder<'a> {
                 };
                 each(&|path| self.item(path), kind)
             }
+            "max" => {
+                let max = setting(None)?.clone();
+                let kind = match &statement.procedure {
+                    Some(path) => FactKind::MaxFor(self.procedure(path)?, max),
+                    None => FactKind::Max(max),
+                };
+                each(&|path| self.item(path), kind)
+            }
             "reply_max" => each(&|path| self.procedure_place(path), FactKind::ReplyMax(setting(None)?.clone())),
             "port" => {
                 each(&|path| self.program(path), FactKind::Port(annotation::port(setting(None)?, self.constants)?))
@@ -123,7 +132,7 @@ impl<'a> Binder<'a> {
             _ => Err(Box::new(
                 Diagnostic::new(Code::BadAnnotation, format!("there is no statement `{keyword}`"))
                     .at(&statement.keyword.span, "unknown")
-                    .note("statements are ddp, reply_max, port, idempotent and limit")
+                    .note("statements are ddp, max, reply_max, port, idempotent and limit")
                     .did_you_mean(keyword, &statement.keyword.span, annotation::ANNOTATIONS.into_iter()),
             )),
         }

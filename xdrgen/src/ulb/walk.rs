@@ -1,7 +1,7 @@
 //! Traversal of types: finds eligible items and items without a maximum size.
 
 use crate::{
-    ir::{Base, Field, ItemId, ItemKind, Spec, Type},
+    ir::{Base, Field, ItemId, ItemKind, Spec, Type, TypeFacts},
     resolve::{
         AnnotationPlace,
         sizes::{self, through_typedefs},
@@ -81,26 +81,39 @@ pub(super) fn eligible_places(spec: &Spec, place: AnnotationPlace, field: &Field
     found
 }
 
-/// The item that makes the inline part of a type unbounded.
+/// The item that makes a type unbounded.
 pub(super) struct UnboundedItem<'a> {
     pub(super) field: &'a Field,
     pub(super) path: String,
     pub(super) why: &'static str,
 }
 
-/// Finds the item that makes the inline part of `field` exceed [`MAX_INLINE`].
-pub(super) fn unbounded_item<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedItem<'a> {
-    let exceeds = |field: &Field| sizes::field(spec, field).max_inline.is_none_or(|max| max > MAX_INLINE);
-    let mut at = field;
+/// Finds the item that makes the bound `of` of `field` exceed [`MAX_INLINE`]. `field` is at `place`. A binding limits the items in
+/// `limited`.
+pub(super) fn unbounded_item<'a>(
+    spec: &'a Spec,
+    place: AnnotationPlace,
+    field: &'a Field,
+    of: fn(&TypeFacts) -> Option<u64>,
+    limited: &dyn Fn(AnnotationPlace) -> bool,
+) -> UnboundedItem<'a> {
+    let is_beyond = |facts: &TypeFacts| of(facts).is_none_or(|max| max > MAX_INLINE);
+    let exceeds = |place: AnnotationPlace, field: &Field| match field.ty.target().filter(|_| limited(place)) {
+        Some(id) => is_beyond(&sizes::base(spec, Base::Item(id))),
+        None => !limited(place) && is_beyond(&sizes::field(spec, field)),
+    };
+    let (mut place, mut at) = (place, field);
     let mut path = field.name.text.clone();
     let mut seen = vec![false; spec.items.len()];
     loop {
         let found = |why| UnboundedItem { field: at, path: path.clone(), why };
         let mark = match &at.ty {
             Type::Opaque(_) | Type::String(_) => return found("it can have any length"),
-            Type::List(_) | Type::NonEmptyList(_) => return found("a linked list can have any length"),
+            Type::List(_) | Type::NonEmptyList(_) if !limited(place) => {
+                return found("a linked list can have any length");
+            }
             Type::Array(base, _) | Type::ArrayFixed(base, _) => {
-                if sizes::base(spec, *base).max_inline.is_some_and(|max| max <= MAX_INLINE) {
+                if !is_beyond(&sizes::base(spec, *base)) {
                     return found("it can have any number of elements");
                 }
                 "[]"
@@ -111,12 +124,12 @@ pub(super) fn unbounded_item<'a>(spec: &'a Spec, field: &'a Field) -> UnboundedI
         if std::mem::replace(&mut seen[id.0], true) {
             return found("its type can contain itself any number of times");
         }
-        let Some((_, next)) = parts(spec, id).into_iter().find(|(_, field)| exceeds(field)) else {
+        let Some((next_place, next)) = parts(spec, id).into_iter().find(|(place, field)| exceeds(*place, field)) else {
             return found("its parts add up to more than 2^32 - 1 bytes");
         };
         let typedef = matches!(spec.items.get(id.0).map(|item| &item.kind), Some(ItemKind::Typedef(_)));
         path = if typedef { format!("{path}{mark}") } else { format!("{path}{mark}.{}", next.name.text) };
-        at = next;
+        (place, at) = (next_place, next);
     }
 }
 

@@ -86,6 +86,22 @@ fn hexadecimal_messages_of_every_transport() {
     }
 }
 
+/// The messages of a procedure that a version takes over are decoded as those of the version that declares it.
+#[test]
+fn procedures_of_a_base_version() {
+    let place = place();
+    let text = std::fs::read_to_string(place.path().join("files.x")).unwrap();
+    let (head, tail) = text.rsplit_once("} =").unwrap();
+    let based = format!("{head}    version FILES_V2 : FILES_V1 {{ void CLOSE(void) = 9; }} = 2;\n}} ={tail}");
+    std::fs::write(place.path().join("based.x"), based).unwrap();
+    let mut call = read_call(1, 8);
+    // The version (RFC 5531 §9).
+    call[19] = 2;
+    let output = run(&place, &["based.x", "-", "--transport", "rpc"], hex(&call).as_bytes());
+    let text = string(&output.stdout);
+    assert!(text.contains("FILES_V2 (2) READ (1)") && text.contains("name: \"a.txt\""), "{text}");
+}
+
 #[test]
 fn wrong_input_has_exit_codes() {
     let place = place();

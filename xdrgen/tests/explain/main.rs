@@ -59,6 +59,25 @@ fn page_of_the_example_matches_the_golden_outline() {
     assert_eq!(outline.lines().count(), expected.lines().count());
 }
 
+/// A procedure that a version takes over is described once, in the version that declares it.
+#[test]
+fn a_version_refers_to_the_procedures_of_its_base() {
+    let text = "struct ok { int n; };
+        program P {
+            version V1 { ok GET(int) = 1; opaque<> LIST(void) = 2; } = 1;
+            version V2 : V1 { ok NEW(int) = 3; } = 2;
+        } = 1;";
+    let compiled =
+        Compiler::new().source("t.x", text).ulb_source("t.ulb", "reply_max V1.LIST = 9; reply_max V2.LIST = 10;");
+    let page = explain(&compiled.compile().unwrap().spec, "t.x");
+    check(&page);
+    assert!(page.contains("takes over the procedures of <a href=\"#version-P-V1\">V1</a>"), "{page}");
+    assert_eq!(page.matches("id=\"procedure-P-V1-GET\"").count(), 1);
+    assert!(!page.contains("procedure-P-V2-GET"), "{page}");
+    // With another bound, it is described again.
+    assert_eq!(page.matches("id=\"procedure-P-V2-LIST\"").count(), 1);
+}
+
 /// The elements and attributes that a page may contain.
 const ELEMENTS: &str = "html head meta title style body nav input div details summary ol ul li a span main header h1 h2 h3 \
     p aside dl dt dd section table thead tbody tr th td code pre figure svg path text tspan g rect b i br footer script";

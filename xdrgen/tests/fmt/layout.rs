@@ -45,6 +45,15 @@ fn every_construct() {
 }
 
 #[test]
+fn the_base_of_a_version_is_set_off_by_blanks() {
+    check(
+        "program P { version V:W\n{ void A(void)=1; }=2; version W{ } = 1; } = 1; union u switch (int a) { case 1 :int x; };",
+        "program P {\n    version V : W {\n        void A(void) = 1;\n    } = 2;\n    version W {} = 1;\n} = 1;\n\
+         union u switch (int a) {\ncase 1: int x;\n};\n",
+    );
+}
+
+#[test]
 fn single_line_bodies_stay_on_one_line_if_they_fit() {
     check("struct a { int x; int y; };", "struct a { int x; int y; };\n");
     check("struct a { int x;\nint y; };", "struct a {\n    int x;\n    int y;\n};\n");

@@ -3,7 +3,7 @@
 use rpcrdma_xdrgen::{
     Compiler,
     diag::Diagnostics,
-    ir::{Expr, Field, ItemKind, Procedure, ReplyBounds, Spec, TypeFacts},
+    ir::{Field, ItemKind, Procedure, ReplyBounds, Spec, TypeFacts},
 };
 
 /// Maximum reply size in bytes of procedures that have no other bound.
@@ -58,13 +58,15 @@ pub(crate) fn without_annotations(mut spec: Spec) -> String {
     }
     for program in &mut spec.programs {
         program.port = None;
+        program.versions.iter_mut().for_each(|version| version.base = None);
     }
     for procedure in procedures(&mut spec) {
         procedure.args.iter_mut().chain(&mut procedure.result).for_each(unmarked);
         // Without an annotation between them, the comment before a procedure documents its result as well.
         procedure.result.iter_mut().for_each(|result| result.doc.clear());
         procedure.idempotent = false;
-        procedure.bounds = ReplyBounds { computed: false, inline: Expr::Const(0), chunks: Vec::new() };
+        procedure.declared_in = None;
+        procedure.bounds = ReplyBounds::default();
     }
     of(spec)
 }

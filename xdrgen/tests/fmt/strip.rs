@@ -1,4 +1,4 @@
-//! `strip` removes annotations and nothing else.
+//! `strip` removes annotations, writes out the procedures that versions take over, and does nothing else.
 
 use super::{formatted, meaning, specifications};
 
@@ -16,6 +16,73 @@ fn stripped_text_has_the_same_meaning_without_annotations() {
         let (one, other) = (meaning::compile(&one, "").unwrap(), meaning::compile(&other, "").unwrap());
         meaning::assert_same(&meaning::of(one), &meaning::of(other), &name);
     }
+}
+
+#[test]
+fn versions_are_written_out() {
+    let text = "program P {
+    version V1 {
+        /* Does nothing. */
+        void NULL(void) = 0;  /* beside */
+        @idempotent
+        struct { int a; } GET(union switch (int x) { default: void; }) = 1;
+#ifdef MORE
+        void MORE(void) = 2;
+#endif
+    } = 1;
+    version V3 : V2 { int LAST(void) = 9; } = 3;
+    /* The second. */
+    version V2 : V1 {
+        hyper GET(hyper) = 1;
+        @idempotent int NEW(int) = 4;
+    } = 2;
+} = 1;
+struct version { int V1; };
+";
+    let expected = "program P {
+    version V1 {
+        /* Does nothing. */
+        void NULL(void) = 0;  /* beside */
+        struct { int a; } GET(union switch (int x) { default: void; }) = 1;
+#ifdef MORE
+        void MORE(void) = 2;
+#endif
+    } = 1;
+    version V3 {
+        /* Does nothing. */
+        void NULL(void) = 0;  /* beside */
+        hyper GET(hyper) = 1;
+#ifdef MORE
+        void MORE(void) = 2;
+#endif
+        int NEW(int) = 4; int LAST(void) = 9; } = 3;
+    /* The second. */
+    version V2 {
+        /* Does nothing. */
+        void NULL(void) = 0;  /* beside */
+        hyper GET(hyper) = 1;
+#ifdef MORE
+        void MORE(void) = 2;
+#endif
+        int NEW(int) = 4;
+    } = 2;
+} = 1;
+struct version { int V1; };
+";
+    let plain = rpcrdma_xdrgen::strip("t.x", text).unwrap();
+    assert_eq!(plain, expected);
+    // The result is standard XDR, and has the procedures that the compiler takes over.
+    let names = |text: &str| -> Vec<Vec<(String, u32)>> {
+        let compiled = rpcrdma_xdrgen::Compiler::new().source("t.x", text).define("MORE", None).compile().unwrap();
+        let versions = compiled.spec.programs[0].versions.iter();
+        let of = |procedure: &rpcrdma_xdrgen::ir::Procedure| (procedure.name.text.clone(), procedure.number);
+        versions.map(|version| version.procedures.iter().map(of).collect()).collect()
+    };
+    assert_eq!(names(text), names(&plain));
+    // Text that does not compile.
+    assert!(rpcrdma_xdrgen::strip("t.x", "program P { version A : B { } = 1; version B : A { } = 2; } = 1;").is_err());
+    let unknown = rpcrdma_xdrgen::strip("t.x", "program P { version A : X { void B(void) = 3; } = 1; } = 1;");
+    assert_eq!(unknown.unwrap(), "program P { version A { void B(void) = 3; } = 1; } = 1;");
 }
 
 #[test]

@@ -33,4 +33,19 @@ trait NoVersion {}
 #[rpcrdma::service(program = 0x2000_0000, version = 1, colour = 3)]
 trait UnknownOption {}
 
+#[rpcrdma::service(program = 0x2000_0000, version = 1)]
+trait WrongBounds {
+    #[procedure(1)]
+    #[reply_max(computed)]
+    async fn no_argument(&self, cx: &Context) -> Result<(), HandlerError>;
+
+    #[procedure(2)]
+    #[reply_max(computed)]
+    async fn two_arguments(&self, cx: &Context, a: u32, b: u32) -> Result<(), HandlerError>;
+
+    #[procedure(3)]
+    #[reply_max(computed, inline = 4)]
+    async fn both(&self, cx: &Context, a: u32) -> Result<(), HandlerError>;
+}
+
 fn main() {}

@@ -1,11 +1,11 @@
 //! Lowering of program versions from the IR to modules.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
-use super::module::{Packing, Param, ProcedureModel, ProgramModule, ReplyView};
+use super::module::{BaseTrait, Packing, Param, ProcedureModel, ProgramModule, ReplyView};
 use crate::{
     emit::{
         codec::{Borrowed, WireForm},
@@ -37,6 +37,9 @@ pub(crate) struct NamedVersion<'a> {
     client: Ident,
     handler: Ident,
     server: Ident,
+    /// The index of the base version among those of the program.
+    base: Option<usize>,
+    base_trait: Option<BaseTrait>,
     procedures: Vec<NamedProcedure<'a>>,
 }
 
@@ -48,6 +51,18 @@ struct NamedProcedure<'a> {
     method: RustName,
     with: Ident,
     view: Ident,
+    /// The procedure in the version that declares it, if the version takes it over.
+    origin: Option<ProcedureOrigin>,
+}
+
+/// A procedure of another version of the program.
+#[derive(Debug, Clone)]
+struct ProcedureOrigin {
+    /// The module of the version, as seen from the module of another version.
+    module: TokenStream,
+    handler: Ident,
+    method: Ident,
+    marker: Ident,
 }
 
 /// Reserved method names: a client's own methods, and methods of prelude traits on a client or on the `Arc` of a handler. These
@@ -73,7 +88,7 @@ impl<'a> NamedVersion<'a> {
                     .map_or_else(|| convert(&procedure.name.text, LetterCase::Snake), |_| method.ident.to_string());
                 let marker = scope.claim_with(&procedure.name.text, LetterCase::Camel, &["Args", "Reply"]);
                 let [with, view] = ["with", "view"].map(|suffix| ident(&format!("{text}_{suffix}")));
-                NamedProcedure { procedure, marker, method, with, view }
+                NamedProcedure { procedure, marker, method, with, view, origin: None }
             })
             .collect();
         Self {
@@ -84,7 +99,45 @@ impl<'a> NamedVersion<'a> {
             client: format_ident!("{handler_text}Client"),
             server: format_ident!("{handler_text}Server"),
             handler,
+            base: version.base,
+            base_trait: None,
             procedures,
+        }
+    }
+
+    /// Returns the path of the module, as seen from the module of another version.
+    fn path(&self) -> TokenStream {
+        let module = &self.module.ident;
+        quote!(super::#module)
+    }
+}
+
+/// Connects the versions of a program that take over procedures with those that declare them.
+pub(crate) fn link(versions: &mut [NamedVersion<'_>]) {
+    if versions.iter().all(|version| version.base.is_none()) {
+        return;
+    }
+    let mut declared = HashMap::new();
+    for (index, version) in versions.iter().enumerate() {
+        for NamedProcedure { procedure, method, marker, .. } in &version.procedures {
+            let origin = ProcedureOrigin {
+                module: version.path(),
+                handler: version.handler.clone(),
+                method: method.ident.clone(),
+                marker: marker.ident.clone(),
+            };
+            declared.insert((index, procedure.number), origin);
+        }
+    }
+    let base_trait = |version: &NamedVersion<'_>| {
+        let (path, handler) = (version.path(), &version.handler);
+        BaseTrait { version: version.version.name.text.clone(), path: quote!(#path::#handler) }
+    };
+    let traits: Vec<BaseTrait> = versions.iter().map(base_trait).collect();
+    for version in versions {
+        version.base_trait = version.base.and_then(|base| traits.get(base).cloned());
+        for NamedProcedure { procedure, origin, .. } in &mut version.procedures {
+            *origin = procedure.declared_in.and_then(|index| declared.get(&(index, procedure.number)).cloned());
         }
     }
 }
@@ -127,6 +180,7 @@ pub(crate) fn lower<'a>(
         port: program.port,
         client: names.client.clone(),
         handler: names.handler.clone(),
+        base: names.base_trait.clone(),
         handler_docs: None,
         server: names.server.clone(),
         procedures,
@@ -167,20 +221,17 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureMode
         [] => (Packing::Void, quote!(())),
         [arg] if is_plain(view, arg) => (Packing::Single, view.slot(arg).ty),
         args => {
-            let name = format_ident!("{}Args", convert_marker(&marker));
             let members = args.iter().zip(&params).map(|(field, param)| Member { name: param.name.clone(), field });
-            own.declare(&name, &format!("The arguments of `{}`.", procedure.name.text), members);
-            (Packing::Struct, quote!(#name))
+            let docs = format!("The arguments of `{}`.", procedure.name.text);
+            (Packing::Struct, own.declare(names, "Args", &docs, members))
         }
     };
     let reply = match &procedure.result {
         None => quote!(()),
         Some(result) if is_plain(view, result) => view.slot(result).ty,
         Some(result) => {
-            let name = format_ident!("{}Reply", convert_marker(&marker));
             let docs = format!("The result of `{}`.", procedure.name.text);
-            own.declare(&name, &docs, std::iter::once(Member { name: ident("value"), field: result }));
-            quote!(#name)
+            own.declare(names, "Reply", &docs, std::iter::once(Member { name: ident("value"), field: result }))
         }
     };
 
@@ -211,12 +262,13 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureMode
     let bounds = if procedure.bounds.computed {
         quote!(#service::BoundsReply::reply_bounds(args))
     } else {
-        let inline = arguments.emit(&procedure.bounds.inline);
-        let chunks = procedure.bounds.chunks.iter().map(|(_, bound)| arguments.emit(bound));
-        quote!(#service::ReplyBounds::new(#inline, &[#(#chunks),*]))
+        reply_bounds(&service, &arguments, &procedure.bounds)
     };
+    let origin =
+        names.origin.as_ref().map(|ProcedureOrigin { module, handler, method, .. }| quote!(#module::#handler::#method));
     ProcedureModel {
         xdr_name: procedure.name.text.clone(),
+        origin,
         number: procedure.number,
         marker,
         method: names.method.ident.clone(),
@@ -226,6 +278,7 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureMode
         handler_docs: docs_short,
         client_docs: docs.attributes(),
         idempotent: procedure.idempotent,
+        computed: procedure.bounds.computed,
         args,
         params,
         packing,
@@ -235,6 +288,28 @@ fn lower_procedure(view: &View<'_>, names: &NamedProcedure<'_>) -> ProcedureMode
         bounds,
         signature: None,
     }
+}
+
+/// Returns the expression for the bounds of a reply.
+fn reply_bounds(service: &TokenStream, arguments: &ArgumentNames<'_>, bounds: &ir::ReplyBounds) -> TokenStream {
+    let lens = |run: &ir::ChunkRun| {
+        let lens = run.items.iter().map(|(_, max)| arguments.emit(max));
+        quote!(&[#(#lens),*])
+    };
+    let (first, others) = match bounds.chunks.split_first() {
+        Some((first, others)) if first.count.is_none() => (lens(first), others),
+        _ => (quote!(&[]), bounds.chunks.as_slice()),
+    };
+    let inline = arguments.emit(&bounds.inline);
+    let others = others.iter().map(|run| {
+        let (count, lens) = (run.count.as_ref().map_or(quote!(1), |count| arguments.emit(count)), lens(run));
+        quote!(.and_chunks(#count, #lens))
+    });
+    let total = bounds.total.iter().map(|total| {
+        let total = arguments.emit(total);
+        quote!(.within(#total))
+    });
+    quote!(#service::ReplyBounds::new(#inline, #first) #(#others)* #(#total)*)
 }
 
 /// Returns the name of a marker without `r#`.
@@ -277,8 +352,20 @@ struct OwnTypes<'a> {
 }
 
 impl OwnTypes<'_> {
-    /// Declares a struct whose encoding is the sequence of its members.
-    fn declare<'f>(&mut self, name: &Ident, docs: &str, members: impl Iterator<Item = Member<'f>>) {
+    /// Declares a struct whose encoding is the sequence of its members, unless another version declares it. Returns its path. Its
+    /// name is that of the procedure's marker with a suffix.
+    fn declare<'f>(
+        &mut self,
+        names: &NamedProcedure<'_>,
+        suffix: &str,
+        docs: &str,
+        members: impl Iterator<Item = Member<'f>>,
+    ) -> TokenStream {
+        if let Some(ProcedureOrigin { module, marker, .. }) = &names.origin {
+            let name = format_ident!("{}{suffix}", convert_marker(marker));
+            return quote!(#module::#name);
+        }
+        let name = &format_ident!("{}{suffix}", convert_marker(&names.marker.ident));
         let layout = self.view.layout();
         let (mut declared, mut codecs) = (Vec::new(), Vec::new());
         for Member { name, field } in members {
@@ -308,5 +395,6 @@ impl OwnTypes<'_> {
         self.codecs.push(target.impl_type(&BoundsSource::Composed(facts)));
         self.codecs.push(target.encode_struct(&codecs));
         self.codecs.push(target.decode_struct(&codecs, true));
+        quote!(#name)
     }
 }

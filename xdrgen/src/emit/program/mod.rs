@@ -11,7 +11,7 @@ use quote::{format_ident, quote};
 
 use self::module::CUT;
 pub(crate) use self::{
-    lower::{NamedVersion, lower},
+    lower::{NamedVersion, link, lower},
     module::{Packing, Param, ProcedureModel, ProgramModule, Stubs},
 };
 use super::{names::ident, target::codec_block};

@@ -35,6 +35,8 @@ pub(crate) struct ProgramModule<'a> {
     pub(crate) client: Ident,
     /// The name of the server trait.
     pub(crate) handler: Ident,
+    /// The version whose procedures this one takes over.
+    pub(crate) base: Option<BaseTrait>,
     /// The documentation of the server trait, if it differs from the default.
     pub(crate) handler_docs: Option<TokenStream>,
     /// The name of the dispatcher, which turns a handler into a service.
@@ -47,6 +49,15 @@ pub(crate) struct ProgramModule<'a> {
     pub(crate) is_cut: bool,
 }
 
+/// The server trait of a version whose procedures another version takes over.
+#[derive(Debug, Clone)]
+pub(crate) struct BaseTrait {
+    /// The XDR name of the version.
+    pub(crate) version: String,
+    /// The path of the trait, as seen from the module.
+    pub(crate) path: TokenStream,
+}
+
 /// The name in the lines at which [`ProgramModule::pieces`] cuts.
 pub(super) const CUT: &str = "__XDRGEN_CUT";
 
@@ -55,6 +66,8 @@ pub(super) const CUT: &str = "__XDRGEN_CUT";
 pub(crate) struct ProcedureModel {
     /// The XDR name of the procedure.
     pub(crate) xdr_name: String,
+    /// The handler method of another version, if the version takes the procedure over.
+    pub(crate) origin: Option<TokenStream>,
     /// The procedure number.
     pub(crate) number: u32,
     /// The marker type.
@@ -85,6 +98,8 @@ pub(crate) struct ProcedureModel {
     pub(crate) declarations: Vec<TokenStream>,
     /// The codecs of these types.
     pub(crate) codecs: Vec<TokenStream>,
+    /// `true` if the arguments implement `BoundsReply`.
+    pub(crate) computed: bool,
     /// The body of the function that computes the reply bounds from `args`.
     pub(crate) bounds: TokenStream,
     /// The complete handler method, including its body or semicolon, if the user wrote it.

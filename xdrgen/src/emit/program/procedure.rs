@@ -33,6 +33,13 @@ impl ProgramModule<'_> {
             )
         });
         let args_name = if mentions(bounds, "args") { quote!(args) } else { quote!(_args) };
+        let bounds_docs = procedure.computed.then(|| {
+            let lines = [
+                " The binding says `@reply_max(computed)`: implement `BoundsReply` for the arguments, which returns the maximum",
+                " length of the result in the message, and of each eligible item, in bytes.",
+            ];
+            quote!(#(#[doc = #lines])*)
+        });
         quote! {
             impl #service::Procedure for #marker {
                 const PROGRAM: u32 = #program;
@@ -43,6 +50,7 @@ impl ProgramModule<'_> {
                 type Args = #args;
                 type Reply = #reply;
 
+                #bounds_docs
                 fn reply_bounds(#args_name: &Self::Args) -> #service::ReplyBounds {
                     #bounds
                 }

@@ -21,12 +21,25 @@ impl ProgramModule<'_> {
             " The server interface of `{}`. [`{dispatcher}`] turns an implementation into a service.",
             self.version
         );
-        let docs = self.handler_docs.clone().unwrap_or_else(|| quote!(#[doc = #docs]));
-        let methods = self.procedures.iter().map(|procedure| self.handler_method(procedure));
+        let of_base = self.base.as_ref().map(|base| {
+            let docs = format!(
+                " It has the procedures that differ from `{}`. The server calls the others by the trait of that version, so that one \
+                 implementation serves both versions.",
+                base.version
+            );
+            quote!(#[doc = ""] #[doc = #docs])
+        });
+        let docs = self.handler_docs.clone().unwrap_or_else(|| quote!(#[doc = #docs] #of_base));
+        let own = self.procedures.iter().filter(|procedure| procedure.origin.is_none());
+        let methods = own.map(|procedure| self.handler_method(procedure));
         let cut = self.cut();
+        let bounds = match &self.base {
+            Some(base) => base.path.clone(),
+            None => quote!(#send + #sync + 'static),
+        };
         quote! {
             #docs
-            #visibility trait #name: #send + #sync + 'static {
+            #visibility trait #name: #bounds {
                 #cut
                 #(#methods)*
                 #cut
@@ -151,13 +164,22 @@ impl ProgramModule<'_> {
                     quote!(#(, args.#fields)*)
                 }
             };
+            // The trait of another version may have a method of the same name.
+            let called = match (&procedure.origin, &self.base) {
+                (None, None) => quote!(handler.#method(call.context() #args)),
+                (Some(origin), _) => quote!(#origin(&**handler, call.context() #args)),
+                (None, Some(_)) => {
+                    let handler = &self.handler;
+                    quote!(#handler::#method(&**handler, call.context() #args))
+                }
+            };
             let pattern = if procedure.packing == Packing::Void { quote!(()) } else { quote!(args) };
             // Each future has the size that its procedure needs.
             quote! {
                 #number => #boxed::pin(async move {
                     match call.decode::<#marker>() {
                         Ok(#pattern) => {
-                            let result = handler.#method(call.context() #args).await;
+                            let result = #called.await;
                             call.finish::<#marker>(result)
                         }
                         Err(reply) => reply,
