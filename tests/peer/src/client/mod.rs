@@ -1,0 +1,1 @@
+//! Cases for clients: the peer plays the server.

@@ -1,0 +1,1 @@
+//! Cases below RPC: MPA, DDP and RDMAP.

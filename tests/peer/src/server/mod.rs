@@ -1,0 +1,35 @@
+//! Cases for servers: the peer plays the client.
+
+mod v1;
+
+use std::time::Duration;
+
+use crate::{
+    case::{Case, Limits},
+    transport::Target,
+};
+
+/// A server under test.
+#[derive(Debug, Clone)]
+pub struct ServerUnderTest {
+    /// The address.
+    pub target: Target,
+    /// The program and its version, whose NULL procedure the cases call. A server without it works as well: every RPC reply shows
+    /// that the transport has carried the call.
+    pub program: (u32, u32),
+    /// Time limits.
+    pub limits: Limits,
+}
+
+impl ServerUnderTest {
+    /// Maximum time to connect.
+    fn connect_timeout(&self) -> Duration {
+        self.limits.patience.max(Duration::from_secs(1))
+    }
+}
+
+/// Returns all cases for servers.
+#[must_use]
+pub fn cases() -> Vec<Case<ServerUnderTest>> {
+    v1::cases()
+}

@@ -1,0 +1,1 @@
+//! Messages of RPC-over-RDMA version 2.
