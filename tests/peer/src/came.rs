@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn answers_have_verdicts() {
-        let accepted = Accepted::only(&[Kind::Error("ERR_CHUNK"), Kind::Status("GARBAGE_ARGS")]).or_unusually(&[Kind::Ended]);
+        let accepted =
+            Accepted::only(&[Kind::Error("ERR_CHUNK"), Kind::Status("GARBAGE_ARGS")]).or_unusually(&[Kind::Ended]);
         for (came, verdict) in [
             (Came::Error("ERR_CHUNK"), Verdict::Conforming),
             (Came::Reply("GARBAGE_ARGS"), Verdict::Conforming),

@@ -54,7 +54,10 @@ impl Totals {
 impl std::fmt::Display for Totals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { conforming, unusual, wrong, not_supported, not_run } = self;
-        write!(f, "{conforming} conforming, {unusual} unusual, {wrong} wrong, {not_supported} not supported, {not_run} not run")
+        write!(
+            f,
+            "{conforming} conforming, {unusual} unusual, {wrong} wrong, {not_supported} not supported, {not_run} not run"
+        )
     }
 }
 
@@ -92,7 +95,8 @@ pub fn markdown(all: &[Ran]) -> String {
         text += "| case | rules | sent | came | verdict |\n| --- | --- | --- | --- | --- |\n";
         for ran in of_part {
             let (rules, came) = (ran.rules.join(", "), cell(&ran.finding.came));
-            let _ = writeln!(text, "| `{}` | {rules} | {} | {came} | {} |", ran.id, cell(ran.sent), ran.finding.verdict);
+            let _ =
+                writeln!(text, "| `{}` | {rules} | {} | {came} | {} |", ran.id, cell(ran.sent), ran.finding.verdict);
         }
         text += "\n";
     }

@@ -93,11 +93,8 @@ impl From<&Lists> for RpcRdmaHeaderNomsg {
 
 impl From<RpcRdmaHeaderNomsg> for Lists {
     fn from(header: RpcRdmaHeaderNomsg) -> Self {
-        let segment = |segment: &XdrRdmaSegment| Segment {
-            handle: segment.handle,
-            len: segment.length,
-            offset: segment.offset,
-        };
+        let segment =
+            |segment: &XdrRdmaSegment| Segment { handle: segment.handle, len: segment.length, offset: segment.offset };
         let chunk = |chunk: &XdrWriteChunk| chunk.target.iter().map(segment).collect::<Vec<_>>();
         Self {
             reads: header.rdma_reads.iter().map(|read| (read.entry.position, segment(&read.entry.target))).collect(),

@@ -3,12 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use rpcrdma_peer::{
-    Part,
-    case::Limits,
-    run::Choice,
-    transport::PeerUrl,
-};
+use rpcrdma_peer::{Part, case::Limits, run::Choice, transport::PeerUrl};
 
 /// Test an implementation of RPC-over-RDMA or iWARP over the wire
 ///

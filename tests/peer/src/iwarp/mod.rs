@@ -1,1 +1,24 @@
-//! Cases below RPC: MPA, DDP and RDMAP.
+//! Cases below RPC: MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040), over TCP.
+//!
+//! The peer writes frames itself, because a provider never sends invalid ones.
+
+mod connector;
+mod frames;
+mod listener;
+mod segments;
+mod setup_frames;
+mod wire;
+
+use crate::{case::Case, client::ClientUnderTest, server::ServerUnderTest};
+
+/// Returns the cases for listeners.
+#[must_use]
+pub fn listener_cases() -> Vec<Case<ServerUnderTest>> {
+    listener::cases()
+}
+
+/// Returns the cases for connectors.
+#[must_use]
+pub fn connector_cases() -> Vec<Case<ClientUnderTest>> {
+    connector::cases()
+}

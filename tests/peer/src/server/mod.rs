@@ -31,5 +31,5 @@ impl ServerUnderTest {
 /// Returns all cases for servers.
 #[must_use]
 pub fn cases() -> Vec<Case<ServerUnderTest>> {
-    v1::cases()
+    [v1::cases(), crate::iwarp::listener_cases()].into_iter().flatten().collect()
 }

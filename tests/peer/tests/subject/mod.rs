@@ -1,13 +1,22 @@
 //! This project's server and client as implementations under test.
 
-use std::time::Duration;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use rpcrdma::server::Server;
+use rpcrdma::{
+    client::{Channel, Reconnect},
+    engine::Versions,
+    server::Server,
+};
 use rpcrdma_peer::{
     case::Limits,
+    client::{ClientUnderTest, Start},
     server::ServerUnderTest,
     transport::{Fabric, Target},
 };
+use rpcrdma_specs::nfs3::nfs_v3::NfsV3Client;
+
+/// A time limit of the client that no test reaches.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Time limits that a slow machine does not exceed.
 pub(crate) fn limits() -> Limits {
@@ -20,4 +29,18 @@ pub(crate) async fn server() -> ServerUnderTest {
     let target = Target { fabric: Fabric::Iwarp, addr: server.local_addrs()[0] };
     tokio::spawn(server.serve());
     ServerUnderTest { target, program: (100_003, 3), limits: limits() }
+}
+
+/// Returns a client that makes one NULL call.
+pub(crate) fn client() -> ClientUnderTest {
+    let listen = Target { fabric: Fabric::Iwarp, addr: "127.0.0.1:0".parse().unwrap() };
+    let start: Start = Arc::new(|addr| Box::pin(async move { null(addr).await.is_ok() }));
+    ClientUnderTest { listen, start: Some(start), limits: limits() }
+}
+
+async fn null(addr: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
+    let builder = Channel::builder().versions(Versions::V1).reconnect(Reconnect::Never).call_timeout(LONG);
+    let channel = builder.connect(&format!("iwarp://{addr}")).await?;
+    NfsV3Client::new(channel).nfsproc3_null().await?;
+    Ok(())
 }

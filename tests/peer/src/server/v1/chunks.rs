@@ -320,7 +320,8 @@ async fn reply_chunk(server: ServerUnderTest, segments: u32) -> Steps {
         return Ok(Finding::wrong("a Reply chunk with other segments"));
     }
     let lens: Vec<u32> = returned.iter().map(|segment| segment.len).collect();
-    let is_filled = lens.iter().zip(&provided).skip_while(|(len, full)| **len == full.len).skip(1).all(|(len, _)| *len == 0);
+    let is_filled =
+        lens.iter().zip(&provided).skip_while(|(len, full)| **len == full.len).skip(1).all(|(len, _)| *len == 0);
     Ok(match is_long {
         true if is_filled => Finding::conforming("RDMA_NOMSG with the chunk"),
         true => Finding::wrong(format!("RDMA_NOMSG whose segments have the lengths {lens:?}")),
@@ -341,7 +342,9 @@ async fn write_chunks(server: ServerUnderTest, chunks: fn(Segment) -> Vec<Vec<Se
     let unused = |chunk: &Vec<Segment>| chunk.iter().map(|segment| segment.part(0, 0)).collect::<Vec<_>>();
     let expected: Vec<_> = sent.lists.writes.iter().map(unused).collect();
     Ok(match (came, returned) {
-        (Came::Reply(_), Some(returned)) if *returned == expected => Finding::conforming("a reply with the unused chunks"),
+        (Came::Reply(_), Some(returned)) if *returned == expected => {
+            Finding::conforming("a reply with the unused chunks")
+        }
         (Came::Reply(_), Some(returned)) if returned.is_empty() => Finding::unusual("a reply without a Write list"),
         (Came::Reply(_), Some(_)) => Finding::wrong("a reply with other Write chunks"),
         (Came::Error("ERR_CHUNK"), _) if is_large => Finding::conforming("ERR_CHUNK"),

@@ -136,7 +136,10 @@ async fn all_credits(server: ServerUnderTest) -> Steps {
 async fn beyond_credits(server: ServerUnderTest) -> Steps {
     let mut session = Session::open(&server).await?;
     if session.granted > 4 * MAX_CALLS {
-        return Ok(Finding::not_supported(format!("the server grants {} credits, too many to exceed", session.granted)));
+        return Ok(Finding::not_supported(format!(
+            "the server grants {} credits, too many to exceed",
+            session.granted
+        )));
     }
     let calls = session.granted + MAX_CALLS;
     Ok(match burst(&mut session, calls).await {

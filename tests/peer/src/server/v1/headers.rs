@@ -48,12 +48,20 @@ fn altered(session: &Session, index: usize, value: u32) -> Sent {
 
 fn versions() -> Vec<Case<ServerUnderTest>> {
     vec![
-        probe("v1/server/version-0", &["RFC 8166 4.5.1#1", "RFC 8166 4.5#4"], "a call with rdma_vers 0", MUST_VERS, |s| {
-            altered(s, word::VERS, 0)
-        }),
-        probe("v1/server/version-3", &["RFC 8166 4.5.1#1", "RFC 8166 4.5#4"], "a call with rdma_vers 3", MUST_VERS, |s| {
-            altered(s, word::VERS, 3)
-        }),
+        probe(
+            "v1/server/version-0",
+            &["RFC 8166 4.5.1#1", "RFC 8166 4.5#4"],
+            "a call with rdma_vers 0",
+            MUST_VERS,
+            |s| altered(s, word::VERS, 0),
+        ),
+        probe(
+            "v1/server/version-3",
+            &["RFC 8166 4.5.1#1", "RFC 8166 4.5#4"],
+            "a call with rdma_vers 3",
+            MUST_VERS,
+            |s| altered(s, word::VERS, 3),
+        ),
         probe(
             "v1/server/version-max",
             &["RFC 8166 4.5.1#1", "RFC 8166 4.5#4"],

@@ -206,7 +206,9 @@ impl Session {
 
     fn status(&self, payload: &Bytes, xid: u32) -> Came {
         match Reply::decode(payload) {
-            Ok(reply) if reply.xid != xid => Came::Other(format!("a reply with the XID {:#x} in one of {xid:#x}", reply.xid)),
+            Ok(reply) if reply.xid != xid => {
+                Came::Other(format!("a reply with the XID {:#x} in one of {xid:#x}", reply.xid))
+            }
             Ok(reply) if reply.status == self.usual => Came::Reply("SUCCESS"),
             Ok(reply) => Came::Reply(reply.status),
             Err(error) => Came::Other(error),

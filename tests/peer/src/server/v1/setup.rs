@@ -1,6 +1,10 @@
 //! Private data (RFC 8797) and remote invalidation.
 
-use super::{Session, session::{INLINE, Sent}, steps};
+use super::{
+    Session,
+    session::{INLINE, Sent},
+    steps,
+};
 use crate::{
     came::Came,
     case::{Case, Early, Finding, Steps},
@@ -11,9 +15,13 @@ use crate::{
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     let served = "a reply to a NULL call of 1024 bytes";
     vec![
-        steps("v1/server/no-private-data", &["RFC 8797 5.1#1"], "a connection without private data", served, |server| {
-            async move { served_with(server, Vec::new()).await }
-        }),
+        steps(
+            "v1/server/no-private-data",
+            &["RFC 8797 5.1#1"],
+            "a connection without private data",
+            served,
+            |server| async move { served_with(server, Vec::new()).await },
+        ),
         steps(
             "v1/server/private-data-magic",
             &["RFC 8797 5.2#1"],

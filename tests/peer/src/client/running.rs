@@ -1,0 +1,38 @@
+//! A client that runs during a case.
+
+use std::net::SocketAddr;
+
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout_at},
+};
+
+use super::ClientUnderTest;
+
+/// A client that a case has started.
+#[derive(Debug)]
+pub(crate) struct RunningClient(Option<JoinHandle<bool>>);
+
+impl RunningClient {
+    /// Starts the client, if the peer does that.
+    pub(crate) fn start(client: &ClientUnderTest, addr: SocketAddr) -> Self {
+        Self(client.start.as_ref().map(|start| tokio::spawn(start(addr))))
+    }
+
+    /// Returns `true` if the client succeeded, `false` if it failed. `None` if it still runs after the deadline, or if the peer has not
+    /// started it.
+    pub(crate) async fn result(&mut self, deadline: Instant) -> Option<bool> {
+        let result = timeout_at(deadline, self.0.as_mut()?).await.ok()?;
+        self.0 = None;
+        result.ok()
+    }
+}
+
+impl Drop for RunningClient {
+    /// Ends a client that still runs.
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
