@@ -53,7 +53,7 @@ fn list<S>(cases: &[Case<S>], chosen: &Chosen) {
 async fn play_requester(requester: Requester) -> anyhow::Result<ExitCode> {
     let target = requester.url.resolve().await?;
     let Requester { program, version, chosen, .. } = requester;
-    let server = ServerUnderTest { target, program: (program, version), limits: chosen.limits() };
+    let server = ServerUnderTest { target, program: (program, version), nfs: None, limits: chosen.limits() };
     let all = run(server::cases(), server, &chosen.choice(), chosen.jobs, progress(&chosen)).await;
     Ok(finish(&all, &chosen))
 }

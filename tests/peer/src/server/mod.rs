@@ -4,10 +4,19 @@ mod v1;
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::{
     case::{Case, Limits},
     transport::Target,
 };
+
+/// A file of an NFS server under test.
+#[derive(Debug, Clone)]
+pub struct NfsFile {
+    /// The file handle. The file has at least 256 KiB, is readable and writable, and the cases change its contents.
+    pub handle: Bytes,
+}
 
 /// A server under test.
 #[derive(Debug, Clone)]
@@ -17,6 +26,8 @@ pub struct ServerUnderTest {
     /// The program and its version, whose NULL procedure the cases call. A server without it works as well: every RPC reply shows
     /// that the transport has carried the call.
     pub program: (u32, u32),
+    /// A file, if the server serves NFS 3.
+    pub nfs: Option<NfsFile>,
     /// Time limits.
     pub limits: Limits,
 }

@@ -1,5 +1,7 @@
 //! This project's server and client as implementations under test.
 
+mod nfs;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use rpcrdma::{
@@ -10,25 +12,33 @@ use rpcrdma::{
 use rpcrdma_peer::{
     case::Limits,
     client::{ClientUnderTest, Start},
-    server::ServerUnderTest,
+    server::{NfsFile, ServerUnderTest},
     transport::{Fabric, Target},
 };
-use rpcrdma_specs::nfs3::nfs_v3::NfsV3Client;
+use rpcrdma_specs::nfs3::nfs_v3::{NfsV3Client, NfsV3Server};
+
+use self::nfs::OneFile;
 
 /// A time limit of the client that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
+
+/// Returns the file of the server.
+fn file() -> NfsFile {
+    NfsFile { handle: "file".into() }
+}
 
 /// Time limits that a slow machine does not exceed.
 pub(crate) fn limits() -> Limits {
     Limits { patience: Duration::from_secs(30), settle: Duration::from_millis(20) }
 }
 
-/// Starts a server without any service.
+/// Starts a server of NFS 3.
 pub(crate) async fn server() -> ServerUnderTest {
-    let server = Server::builder().listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+    let builder = Server::builder().service(NfsV3Server::new(OneFile::default()));
+    let server = builder.listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let target = Target { fabric: Fabric::Iwarp, addr: server.local_addrs()[0] };
     tokio::spawn(server.serve());
-    ServerUnderTest { target, program: (100_003, 3), limits: limits() }
+    ServerUnderTest { target, program: (100_003, 3), nfs: Some(file()), limits: limits() }
 }
 
 /// Returns a client that makes one NULL call.

@@ -3,6 +3,7 @@
 mod chunks;
 mod credits;
 mod headers;
+mod nfs;
 mod session;
 mod setup;
 
@@ -21,7 +22,8 @@ const GARBAGE_ARGS: Kind = Kind::Status("GARBAGE_ARGS");
 
 /// Returns all cases.
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
-    [headers::cases(), credits::cases(), chunks::cases(), setup::cases()].into_iter().flatten().collect()
+    let all = [headers::cases(), credits::cases(), chunks::cases(), setup::cases(), nfs::cases()];
+    all.into_iter().flatten().collect()
 }
 
 /// Creates a case that sends messages after a first call, and compares the answer with the accepted ones.
@@ -48,7 +50,7 @@ fn steps<F: Future<Output = Steps> + Send + 'static>(
     id: &'static str,
     rules: &'static [&'static str],
     sent: &'static str,
-    expected: &'static str,
+    expected: impl Into<String>,
     steps: fn(ServerUnderTest) -> F,
 ) -> Case<ServerUnderTest> {
     Case::new((Part::V1Server, id), rules, sent, expected, move |server: &ServerUnderTest| steps(server.clone()))

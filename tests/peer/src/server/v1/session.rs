@@ -95,6 +95,11 @@ impl Session {
         }
     }
 
+    /// Returns `true` if the server has the program.
+    pub(super) fn has_program(&self) -> bool {
+        self.usual == "SUCCESS"
+    }
+
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.limits.patience
     }
