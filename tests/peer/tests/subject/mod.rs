@@ -7,7 +7,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use rpcrdma::{
     client::{Channel, Reconnect},
     engine::Versions,
-    server::Server,
+    provider::Listener,
+    server::{Server, ServerBuilder},
 };
 use rpcrdma_peer::{
     case::Limits,
@@ -34,8 +35,20 @@ pub(crate) fn limits() -> Limits {
 
 /// Starts a server of NFS 3.
 pub(crate) async fn server() -> ServerUnderTest {
-    let builder = Server::builder().service(NfsV3Server::new(OneFile::default()));
-    let server = builder.listen("iwarp://127.0.0.1:0").bind().await.unwrap();
+    serve(builder().listen("iwarp://127.0.0.1:0")).await
+}
+
+/// Starts a server of NFS 3 over another provider.
+pub(crate) async fn server_over(listener: impl Listener) -> ServerUnderTest {
+    serve(builder().listen_with(listener)).await
+}
+
+fn builder() -> ServerBuilder {
+    Server::builder().service(NfsV3Server::new(OneFile::default()))
+}
+
+async fn serve(builder: ServerBuilder) -> ServerUnderTest {
+    let server = builder.bind().await.unwrap();
     let target = Target { fabric: Fabric::Iwarp, addr: server.local_addrs()[0] };
     tokio::spawn(server.serve());
     ServerUnderTest { target, program: (100_003, 3), nfs: Some(file()), limits: limits() }

@@ -31,7 +31,12 @@ impl NfsV3 for OneFile {
         let start = usize::try_from(args.offset).unwrap_or(usize::MAX).min(file.len());
         let end = start.saturating_add(args.count as usize).min(file.len());
         let data = Bytes::copy_from_slice(&file[start..end]);
-        Ok(Read3res::Ok(Read3resok { file_attributes: PostOpAttr::False, count: data.len() as u32, eof: end == file.len(), data }))
+        Ok(Read3res::Ok(Read3resok {
+            file_attributes: PostOpAttr::False,
+            count: data.len() as u32,
+            eof: end == file.len(),
+            data,
+        }))
     }
 
     async fn nfsproc3_write(&self, _cx: &Context, args: Write3args) -> Result<Write3res, HandlerError> {
@@ -41,7 +46,8 @@ impl NfsV3 for OneFile {
             return Err(HandlerError::from(std::io::Error::from(std::io::ErrorKind::InvalidInput)));
         };
         place.copy_from_slice(&args.data);
-        let (count, file_wcc) = (args.data.len() as u32, WccData { before: PreOpAttr::False, after: PostOpAttr::False });
+        let (count, file_wcc) =
+            (args.data.len() as u32, WccData { before: PreOpAttr::False, after: PostOpAttr::False });
         Ok(Write3res::Ok(Write3resok { file_wcc, count, committed: StableHow::FileSync, verf: Default::default() }))
     }
 

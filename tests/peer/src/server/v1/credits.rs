@@ -52,15 +52,12 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
             "replies to all calls, or the end of the connection",
             beyond_credits,
         ),
-        probe(
+        steps(
             "v1/server/xid-in-use",
             &["RFC 8166 4.2.1#1"],
             "two NULL calls with the same XID",
-            Accepted::only(&[Kind::Success]),
-            |s| {
-                let (xid, message) = s.null();
-                Sent { messages: vec![message.clone(), message], ..Sent::call((xid, Vec::new())) }
-            },
+            "one reply or two, and the connection serves the next call",
+            xid_in_use,
         ),
         probe(
             "v1/server/message-of-1024",
@@ -146,6 +143,19 @@ async fn beyond_credits(server: ServerUnderTest) -> Steps {
         (replies, None) if replies == calls => Finding::conforming(format!("replies to all {calls} calls")),
         (replies, Some(_)) => Finding::conforming(format!("{replies} replies, then the end of the connection")),
         (replies, None) => Finding::wrong(format!("{replies} replies to {calls} calls, and the connection is open")),
+    })
+}
+
+async fn xid_in_use(server: ServerUnderTest) -> Steps {
+    let mut session = Session::open(&server).await?;
+    let (xid, message) = session.null();
+    let sent = Sent { messages: vec![message.clone(), message], ..Sent::call((xid, Vec::new())) };
+    let came = session.observe(&sent, true).await;
+    let is_served = session.hello_again().await;
+    Ok(match came {
+        Came::Reply(_) if is_served => Finding::conforming("a reply"),
+        Came::Reply(_) => Finding::wrong("a reply, but the next call is not served"),
+        came => Finding::wrong(came.to_string()),
     })
 }
 

@@ -1,13 +1,13 @@
 //! Headers: versions, procedures, XIDs, and messages that end early (RFC 8166 sections 4.2, 4.5, 4.6).
 
-use super::{ERR_CHUNK, ERR_VERS, GARBAGE_ARGS, Sent, Session, probe, steps};
+use super::{ERR_CHUNK, ERR_VERS, GARBAGE_ARGS, Sent, Session, probe, session::INLINE, steps};
 use crate::{
     came::{Accepted, Came, Kind},
     case::{Case, Finding},
     link::Segment,
     rpc::{self, set_word},
     server::ServerUnderTest,
-    v1::{Body, CREDITS, Lists, Message, VERSION, message, word},
+    v1::{Body, CREDITS, Lists, Message, VERSION, message, private_data, word},
 };
 
 const MUST_VERS: Accepted = Accepted::only(&[ERR_VERS]);
@@ -250,7 +250,7 @@ async fn reply_header(server: ServerUnderTest) -> crate::case::Steps {
 }
 
 async fn first_version(server: ServerUnderTest) -> crate::case::Steps {
-    let mut session = Session::connect(&server, Vec::new()).await?;
+    let mut session = Session::connect(&server, private_data(false, INLINE, INLINE)).await?;
     let sent = altered(&session, word::VERS, 9);
     let (came, arrived) = session.exchange(&sent, true).await;
     let words = arrived.map(|arrived| rpc::to_words(&arrived.bytes)).unwrap_or_default();

@@ -110,9 +110,9 @@ impl Nfs {
         (came, message, results)
     }
 
-    /// Reads the file in a plain way.
+    /// Reads the file with more room than necessary.
     async fn contents(&mut self, offset: u64, count: u32) -> Option<Bytes> {
-        let chunk = self.session.link.sink(count as usize);
+        let chunk = self.session.link.sink(count as usize + READ_RESULT);
         let (_, message, results) = self.read(offset, count, Lists::writes(vec![vec![chunk]])).await;
         let (message, results) = (message?, results?);
         let deadline = self.session.deadline();

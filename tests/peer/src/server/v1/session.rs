@@ -95,6 +95,19 @@ impl Session {
         }
     }
 
+    /// Makes another NULL call, and returns `true` if it gets a reply. Other messages are ignored.
+    pub(super) async fn hello_again(&mut self) -> bool {
+        let (xid, call) = self.null();
+        self.link.send(&call);
+        let deadline = self.deadline();
+        while let Next::Message(arrived) = self.link.next(deadline).await {
+            if arrived.bytes.starts_with(&xid.to_be_bytes()) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Returns `true` if the server has the program.
     pub(super) fn has_program(&self) -> bool {
         self.usual == "SUCCESS"
