@@ -1,6 +1,8 @@
 //! Cases for servers: the peer plays the client.
 
+mod exchange;
 mod v1;
+mod v2;
 
 use std::time::Duration;
 
@@ -42,5 +44,5 @@ impl ServerUnderTest {
 /// Returns all cases for servers.
 #[must_use]
 pub fn cases() -> Vec<Case<ServerUnderTest>> {
-    [v1::cases(), crate::iwarp::listener_cases()].into_iter().flatten().collect()
+    [v1::cases(), v2::cases(), crate::iwarp::listener_cases()].into_iter().flatten().collect()
 }

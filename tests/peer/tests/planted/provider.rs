@@ -199,7 +199,9 @@ fn faulty_params(fault: &Fault, mut params: SetupParams) -> SetupParams {
             *data = changed.into();
         }
     }
-    params.receive_size = fault.receive_size.unwrap_or(params.receive_size);
+    if let Some(size) = fault.receive_size {
+        (params.receive_size, params.receive_count) = (size, 1024);
+    }
     params
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rpcrdma_xdr::rpc::Credential;
 use tokio::time::Instant;
 
-use super::super::ServerUnderTest;
+use super::super::{ServerUnderTest, exchange::Exchange};
 use crate::{
     came::Came,
     case::{Early, Limits, Steps},
@@ -149,53 +149,11 @@ impl Session {
 
     /// As [`observe`](Self::observe). Also returns the message that came.
     pub(super) async fn exchange(&mut self, sent: &Sent, waits: bool) -> (Came, Option<Arrived>) {
-        for message in &sent.messages {
-            self.link.send(message);
-        }
-        let (probe_xid, probe) = self.null();
-        let mut is_probed = self.granted as usize > sent.messages.len();
-        if is_probed {
-            self.link.send(&probe);
-        }
-        let (mut answer, mut strange, mut is_served) = (None, None, false);
-        let mut deadline = self.deadline();
-        while answer.is_none() || !is_served {
-            match self.link.next(deadline).await {
-                Next::Message(arrived) => {
-                    let xid = arrived.bytes.first_chunk().map(|xid| u32::from_be_bytes(*xid));
-                    match xid {
-                        Some(xid) if xid == probe_xid => {
-                            is_served = true;
-                            if !waits {
-                                deadline = Instant::now() + self.limits.settle;
-                            }
-                        }
-                        _ if answer.is_none() && (sent.xid.is_none() || xid == sent.xid) => {
-                            answer = Some(arrived);
-                            if !is_probed {
-                                (is_probed, deadline) = (true, self.deadline());
-                                self.link.send(&probe);
-                            }
-                        }
-                        _ => strange = Some(format!("a message with the XID {xid:#x?}, which no call has")),
-                    }
-                }
-                Next::Ended(reason) => {
-                    return match answer {
-                        Some(answer) => (self.classify(&answer.bytes, sent).await, Some(answer)),
-                        None => (Came::Ended(reason), None),
-                    };
-                }
-                Next::TimedOut if !is_probed => {
-                    (is_probed, deadline) = (true, self.deadline());
-                    self.link.send(&probe);
-                }
-                Next::TimedOut => break,
-            }
-        }
-        match answer {
-            Some(answer) => (self.classify(&answer.bytes, sent).await, Some(answer)),
-            None => (strange.map_or(if is_served { Came::Nothing } else { Came::Hung }, Came::Other), None),
+        let has_credits = self.granted as usize > sent.messages.len();
+        let exchange = Exchange { messages: &sent.messages, xid: sent.xid, probe: self.null(), has_credits, waits };
+        match exchange.run(&mut self.link, self.limits, |_| false).await {
+            Ok(arrived) => (self.classify(&arrived.bytes, sent).await, Some(arrived)),
+            Err(came) => (came, None),
         }
     }
 
