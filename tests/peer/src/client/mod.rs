@@ -1,6 +1,8 @@
 //! Cases for clients: the peer plays the server.
 
+mod nfs;
 mod running;
+mod v1;
 
 pub(crate) use self::running::RunningClient;
 use std::{fmt, future::Future, net::SocketAddr, pin::Pin, sync::Arc};
@@ -33,5 +35,5 @@ impl fmt::Debug for ClientUnderTest {
 /// Returns all cases for clients.
 #[must_use]
 pub fn cases() -> Vec<Case<ClientUnderTest>> {
-    crate::iwarp::connector_cases()
+    [v1::cases(), crate::iwarp::connector_cases()].into_iter().flatten().collect()
 }

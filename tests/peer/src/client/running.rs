@@ -19,6 +19,11 @@ impl RunningClient {
         Self(client.start.as_ref().map(|start| tokio::spawn(start(addr))))
     }
 
+    /// Returns `true` if the peer started the client, and it still runs.
+    pub(crate) fn is_started(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Returns `true` if the client succeeded, `false` if it failed. `None` if it still runs after the deadline, or if the peer has not
     /// started it.
     pub(crate) async fn result(&mut self, deadline: Instant) -> Option<bool> {

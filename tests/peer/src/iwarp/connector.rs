@@ -8,6 +8,7 @@ use tokio::{
 };
 
 use super::{
+    frames::UNTAGGED_LEN,
     segments,
     setup_frames::{C, R, REPLY, REQUEST, SetupFrame},
     wire::{Arrival, Wire},
@@ -128,21 +129,21 @@ async fn first_call(mut wire: Wire) -> Result<Called, String> {
     Err("the client does not use version 1".into())
 }
 
-/// Checks that the client accepts the reply that was sent.
+/// Checks that the client accepts the reply that was sent: it makes another call, or succeeds.
 async fn accepted(called: &mut Called, running: &mut RunningClient, client: &ClientUnderTest) -> Finding {
-    match running.result(Instant::now() + client.limits.patience).await {
-        Some(true) => return Finding::conforming("the client accepted it"),
-        Some(false) => return Finding::wrong("the client failed"),
-        None => {}
-    }
     match called.wire.segment().await {
         Arrival::Whole(Ok(segment)) if super::frames::terminate_code(&segment).is_some() => {
-            Finding::wrong(super::wire::described(&segment))
+            return Finding::wrong(super::wire::described(&segment));
         }
-        Arrival::Whole(Ok(_)) => Finding::conforming("the client went on"),
-        Arrival::Whole(Err(error)) => Finding::wrong(error),
-        Arrival::Closed => Finding::unusual("the client closed the connection"),
-        Arrival::TimedOut => Finding::wrong("the client waits"),
+        Arrival::Whole(Ok(_)) => return Finding::conforming("the client went on"),
+        Arrival::Whole(Err(error)) => return Finding::wrong(error),
+        Arrival::Closed => {}
+        Arrival::TimedOut => return Finding::wrong("the client waits"),
+    }
+    match running.result(Instant::now() + client.limits.patience).await {
+        Some(true) => Finding::conforming("the client succeeded"),
+        Some(false) => Finding::wrong("the client failed"),
+        None => Finding::unusual("the client closed the connection"),
     }
 }
 
@@ -236,6 +237,13 @@ fn setup_cases() -> Vec<Case<ClientUnderTest>> {
             },
         ),
         steps(
+            "iwarp/connector/early-reply",
+            &["RFC 8166 3.3.1#4", "RFC 5040 5.5#5"],
+            "a reply to a call of which the peer has read no more than its XID, before the client's Send can have completed",
+            "the client accepts the reply",
+            early_reply,
+        ),
+        steps(
             "iwarp/connector/terminate",
             &["RFC 5040 5.4#6", "RFC 5040 5.4#8"],
             "a Terminate",
@@ -279,6 +287,32 @@ async fn first_segment(client: ClientUnderTest) -> Steps {
         Arrival::Whole(Err(error)) => Finding::wrong(error),
         other => Finding::wrong(other.absence()),
     })
+}
+
+/// Replies before the rest of the call is read. Calls of a client fit into the buffer of TCP, so that only its Send is overtaken.
+async fn early_reply(client: ClientUnderTest) -> Steps {
+    let (mut wire, request, mut running) = requested(&client).await?;
+    wire.write(&reply_to(&request).encode()).await;
+    for msn in 1..3 {
+        // The length of the FPDU, the header of the segment, and the first two words of the message.
+        let Arrival::Whole(head) = wire.read(2 + UNTAGGED_LEN + 8).await else {
+            return Err(Early::not_run("no call"));
+        };
+        let words = rpc::to_words(&head[2 + UNTAGGED_LEN..]);
+        let (xid, vers) = (words[0], words[1]);
+        let reply = match vers {
+            VERSION => v1::message(xid, 32, &Lists::default(), Some(&rpc::reply(xid, &[]))),
+            vers => v1::err_vers(xid, vers, 32, (VERSION, VERSION)),
+        };
+        wire.send(msn, &reply).await;
+        let len = usize::from(u16::from_be_bytes([head[0], head[1]]));
+        wire.read((len + 2).next_multiple_of(4) + 4 - head.len()).await;
+        if vers == VERSION {
+            let mut called = Called { wire, xid, next_msn: msn + 1 };
+            return Ok(accepted(&mut called, &mut running, &client).await);
+        }
+    }
+    Err(Early::not_run("the client does not use version 1"))
 }
 
 /// Sends a reply that the client must refuse.

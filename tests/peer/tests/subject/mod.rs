@@ -4,8 +4,10 @@ mod nfs;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use rpcrdma::{
-    client::{Channel, Reconnect},
+    client::{Channel, ChannelBuilder, ConnectError, Reconnect},
+    config::ConnectionConfig,
     engine::Versions,
     provider::Listener,
     server::{Server, ServerBuilder},
@@ -16,7 +18,10 @@ use rpcrdma_peer::{
     server::{NfsFile, ServerUnderTest},
     transport::{Fabric, Target},
 };
-use rpcrdma_specs::nfs3::nfs_v3::{NfsV3Client, NfsV3Server};
+use rpcrdma_specs::nfs3::{
+    NfsFh3, Read3args, Read3res, StableHow, Write3args, Write3res,
+    nfs_v3::{NfsV3Client, NfsV3Server},
+};
 
 use self::nfs::OneFile;
 
@@ -44,7 +49,9 @@ pub(crate) async fn server_over(listener: impl Listener) -> ServerUnderTest {
 }
 
 fn builder() -> ServerBuilder {
-    Server::builder().service(NfsV3Server::new(OneFile::default()))
+    Server::builder()
+        .connection(ConnectionConfig::new().max_segments(100))
+        .service(NfsV3Server::new(OneFile::default()))
 }
 
 async fn serve(builder: ServerBuilder) -> ServerUnderTest {
@@ -54,16 +61,48 @@ async fn serve(builder: ServerBuilder) -> ServerUnderTest {
     ServerUnderTest { target, program: (100_003, 3), nfs: Some(file()), limits: limits() }
 }
 
-/// Returns a client that makes one NULL call.
+/// Returns a client of NFS 3.
 pub(crate) fn client() -> ClientUnderTest {
+    let start: Start = Arc::new(|addr| Box::pin(async move { use_file(connect(addr).await).await.is_ok() }));
+    client_of(start)
+}
+
+/// Returns a client that is started in this way.
+pub(crate) fn client_of(start: Start) -> ClientUnderTest {
     let listen = Target { fabric: Fabric::Iwarp, addr: "127.0.0.1:0".parse().unwrap() };
-    let start: Start = Arc::new(|addr| Box::pin(async move { null(addr).await.is_ok() }));
     ClientUnderTest { listen, start: Some(start), limits: limits() }
 }
 
-async fn null(addr: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
-    let builder = Channel::builder().versions(Versions::V1).reconnect(Reconnect::Never).call_timeout(LONG);
-    let channel = builder.connect(&format!("iwarp://{addr}")).await?;
-    NfsV3Client::new(channel).nfsproc3_null().await?;
+/// Returns the options of the client.
+pub(crate) fn channel() -> ChannelBuilder {
+    Channel::builder().versions(Versions::V1).reconnect(Reconnect::Never).call_timeout(LONG)
+}
+
+async fn connect(addr: SocketAddr) -> Result<Channel, ConnectError> {
+    channel().connect(&format!("iwarp://{addr}")).await
+}
+
+/// Makes calls without chunks, some at a time, then with Write chunks, two at a time, and with a Read chunk.
+pub(crate) async fn use_file(channel: Result<Channel, ConnectError>) -> Result<(), Box<dyn std::error::Error>> {
+    let nfs = NfsV3Client::new(channel?);
+    let nulls = (nfs.nfsproc3_null(), nfs.nfsproc3_null(), nfs.nfsproc3_null(), nfs.nfsproc3_null());
+    tokio::try_join!(nulls.0, nulls.1, nulls.2, nulls.3)?;
+    let file = || NfsFh3 { data: "file".into() };
+    let read = Read3args { file: file(), offset: 100, count: 9_999 };
+    let (first, second) = tokio::try_join!(nfs.nfsproc3_read(&read), nfs.nfsproc3_read(&read))?;
+    for result in [first, second] {
+        let Read3res::Ok(result) = result else { return Err("READ failed".into()) };
+        let expected: Vec<_> = (100..100 + 9_999_u32).map(|at| (at % 251) as u8).collect();
+        if result.data != expected {
+            return Err("READ returned other data".into());
+        }
+    }
+    let data = Bytes::from(vec![7; 9_999]);
+    let write = Write3args { file: file(), offset: 0, count: 9_999, stable: StableHow::FileSync, data };
+    match nfs.nfsproc3_write(&write).await? {
+        Write3res::Ok(result) if result.count == 9_999 => {}
+        _ => return Err("WRITE failed".into()),
+    }
+    nfs.nfsproc3_null().await?;
     Ok(())
 }
