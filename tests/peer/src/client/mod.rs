@@ -3,6 +3,7 @@
 mod nfs;
 mod running;
 mod v1;
+mod v2;
 
 pub(crate) use self::running::RunningClient;
 use std::{fmt, future::Future, net::SocketAddr, pin::Pin, sync::Arc};
@@ -35,5 +36,5 @@ impl fmt::Debug for ClientUnderTest {
 /// Returns all cases for clients.
 #[must_use]
 pub fn cases() -> Vec<Case<ClientUnderTest>> {
-    [v1::cases(), crate::iwarp::connector_cases()].into_iter().flatten().collect()
+    [v1::cases(), v2::cases(), crate::iwarp::connector_cases()].into_iter().flatten().collect()
 }

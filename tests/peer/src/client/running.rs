@@ -8,6 +8,7 @@ use tokio::{
 };
 
 use super::ClientUnderTest;
+use crate::case::{Finding, Verdict};
 
 /// A client that a case has started.
 #[derive(Debug)]
@@ -39,5 +40,43 @@ impl Drop for RunningClient {
         if let Some(task) = &self.0 {
             task.abort();
         }
+    }
+}
+
+/// The end of a client's run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Succeeded,
+    Failed,
+    /// The client ended the connection, and its success is not known.
+    Ended(String),
+    Waits,
+}
+
+/// Judges a client that should succeed.
+pub(crate) fn should_succeed(end: End) -> Finding {
+    match end {
+        End::Succeeded => Finding::conforming("the client succeeded"),
+        End::Failed => Finding::unusual("the call failed"),
+        End::Ended(reason) => Finding::unusual(reason),
+        End::Waits => Finding::wrong("the client waits"),
+    }
+}
+
+/// Judges a client that must succeed.
+pub(crate) fn must_succeed(end: End) -> Finding {
+    match should_succeed(end) {
+        Finding { verdict: Verdict::Unusual, came } => Finding::wrong(came),
+        finding => finding,
+    }
+}
+
+/// Judges a client that must not succeed.
+pub(crate) fn must_fail(end: End) -> Finding {
+    match end {
+        End::Succeeded => Finding::wrong("the client succeeded"),
+        End::Failed => Finding::conforming("the call failed"),
+        End::Ended(reason) => Finding::conforming(reason),
+        End::Waits => Finding::wrong("the client waits"),
     }
 }

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use rpcrdma::{
     client::{Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,
-    engine::Versions,
     provider::Listener,
     server::{Server, ServerBuilder},
 };
@@ -75,7 +74,7 @@ pub(crate) fn client_of(start: Start) -> ClientUnderTest {
 
 /// Returns the options of the client.
 pub(crate) fn channel() -> ChannelBuilder {
-    Channel::builder().versions(Versions::V1).reconnect(Reconnect::Never).call_timeout(LONG)
+    Channel::builder().reconnect(Reconnect::Never).call_timeout(LONG)
 }
 
 async fn connect(addr: SocketAddr) -> Result<Channel, ConnectError> {

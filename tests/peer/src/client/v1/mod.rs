@@ -7,9 +7,12 @@ mod session;
 
 use std::future::Future;
 
-use self::session::{Call, End, GRANT, Session};
-use super::{ClientUnderTest, nfs};
-use crate::case::{Case, Finding, Part, Steps};
+use self::session::{Call, GRANT, Session};
+use super::{
+    ClientUnderTest, nfs,
+    running::{End, must_fail, must_succeed, should_succeed},
+};
+use crate::case::{Case, Part, Steps};
 
 /// Returns all cases.
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
@@ -25,32 +28,4 @@ fn steps<F: Future<Output = Steps> + Send + 'static>(
     steps: fn(ClientUnderTest) -> F,
 ) -> Case<ClientUnderTest> {
     Case::new((Part::V1Client, id), rules, sent, expected, move |client: &ClientUnderTest| steps(client.clone()))
-}
-
-/// Judges a client that should succeed.
-fn should_succeed(end: End) -> Finding {
-    match end {
-        End::Succeeded => Finding::conforming("the client succeeded"),
-        End::Failed => Finding::unusual("the call failed"),
-        End::Ended(reason) => Finding::unusual(reason),
-        End::Waits => Finding::wrong("the client waits"),
-    }
-}
-
-/// Judges a client that must succeed.
-fn must_succeed(end: End) -> Finding {
-    match should_succeed(end) {
-        Finding { verdict: crate::Verdict::Unusual, came } => Finding::wrong(came),
-        finding => finding,
-    }
-}
-
-/// Judges a client that must not succeed.
-fn must_fail(end: End) -> Finding {
-    match end {
-        End::Succeeded => Finding::wrong("the client succeeded"),
-        End::Failed => Finding::conforming("the call failed"),
-        End::Ended(reason) => Finding::conforming(reason),
-        End::Waits => Finding::wrong("the client waits"),
-    }
 }

@@ -4,7 +4,10 @@ use bytes::Bytes;
 use rpcrdma_xdr::{rpc::CallHeader, xdr::Decoder};
 use tokio::time::Instant;
 
-use super::super::{ClientUnderTest, RunningClient, nfs};
+use super::super::{
+    ClientUnderTest, nfs,
+    running::{End, RunningClient},
+};
 use crate::{
     case::{Early, Finding, Limits, Steps},
     link::{Link, Next, Segment},
@@ -58,16 +61,6 @@ impl Call {
             self.lists.writes.iter().skip(1).map(|chunk| chunk.iter().map(|segment| segment.part(0, 0)).collect());
         first.into_iter().chain(rest).collect()
     }
-}
-
-/// The end of a client's run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
-    Succeeded,
-    Failed,
-    /// The client ended the connection, and its success is not known.
-    Ended(String),
-    Waits,
 }
 
 impl Session {
