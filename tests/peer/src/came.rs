@@ -41,8 +41,6 @@ pub(crate) enum Kind {
     Success,
     /// An RPC reply with this status.
     Status(&'static str),
-    /// Any RPC reply.
-    AnyReply,
     /// A transport error of this name.
     Error(&'static str),
     /// Any transport error.
@@ -58,10 +56,7 @@ impl Kind {
         match (self, came) {
             (Self::Success, Came::Reply(status)) => *status == "SUCCESS",
             (Self::Status(name), Came::Reply(found)) | (Self::Error(name), Came::Error(found)) => name == *found,
-            (Self::AnyReply, Came::Reply(_))
-            | (Self::AnyError, Came::Error(_))
-            | (Self::Nothing, Came::Nothing)
-            | (Self::Ended, Came::Ended(_)) => true,
+            (Self::AnyError, Came::Error(_)) | (Self::Nothing, Came::Nothing) | (Self::Ended, Came::Ended(_)) => true,
             _ => false,
         }
     }
@@ -72,7 +67,6 @@ impl fmt::Display for Kind {
         match self {
             Self::Success => write!(f, "a successful RPC reply"),
             Self::Status(name) => write!(f, "an RPC reply with {name}"),
-            Self::AnyReply => write!(f, "an RPC reply"),
             Self::Error(name) => write!(f, "{name}"),
             Self::AnyError => write!(f, "any transport error"),
             Self::Nothing => write!(f, "no answer"),

@@ -15,14 +15,16 @@
 //! | `rpc`, `v1`, `v2` | messages of ONC RPC and of both versions of RPC-over-RDMA |
 //! | [`server`] | cases for servers |
 //! | [`client`] | cases for clients |
-//! | [`iwarp`] | cases below RPC: MPA, DDP and RDMAP, for both roles |
+//! | `iwarp` | cases below RPC: MPA, DDP and RDMAP, for both roles |
+//! | [`cases`] | all cases |
 //! | [`mod@run`], [`report`] | running cases, and printing their findings |
 #![forbid(unsafe_code)]
 
 mod came;
 pub mod case;
+pub mod cases;
 pub mod client;
-pub mod iwarp;
+mod iwarp;
 mod link;
 pub mod report;
 mod rpc;

@@ -177,12 +177,6 @@ impl Link {
         }
     }
 
-    /// Begins to close the connection, and waits until everything has been sent.
-    pub(crate) async fn close(mut self, deadline: Instant) {
-        self.queue_pair.disconnect();
-        while self.ended.is_none() && self.poll(deadline).await.is_some() {}
-    }
-
     /// Waits for completions. `None` after the deadline.
     async fn poll(&mut self, deadline: Instant) -> Option<()> {
         let mut completions = Vec::new();

@@ -82,15 +82,20 @@ pub fn json(all: &[Ran]) -> String {
     serde_json::to_string_pretty(all).unwrap_or_default()
 }
 
-/// Formats all findings as Markdown: a table for each part.
+/// Formats all findings as Markdown: a table of totals, and a table for each part.
 #[must_use]
 pub fn markdown(all: &[Ran]) -> String {
-    let mut text = String::new();
-    for part in Part::ALL {
-        let of_part: Vec<&Ran> = all.iter().filter(|ran| ran.part == part).collect();
-        if of_part.is_empty() {
-            continue;
-        }
+    let of = |part| all.iter().filter(|ran: &&Ran| ran.part == part).cloned().collect::<Vec<_>>();
+    let parts = || Part::ALL.into_iter().map(|part| (part, of(part))).filter(|(_, ran)| !ran.is_empty());
+    let mut text = "| part | conforming | unusual | wrong | not supported | not run |\n".to_owned();
+    text += "| --- | --- | --- | --- | --- | --- |\n";
+    for (part, of_part) in parts() {
+        let Totals { conforming, unusual, wrong, not_supported, not_run } = Totals::of(&of_part);
+        let _ =
+            writeln!(text, "| {} | {conforming} | {unusual} | {wrong} | {not_supported} | {not_run} |", part.title());
+    }
+    text += "\n";
+    for (part, of_part) in parts() {
         let _ = writeln!(text, "### {}\n", part.title());
         text += "| case | rules | sent | came | verdict |\n| --- | --- | --- | --- | --- |\n";
         for ran in of_part {
@@ -128,6 +133,7 @@ mod tests {
         assert!(text(&all[0], true).contains("rules     RFC 8166 4.5.1#1"));
         let page = markdown(&all);
         assert!(page.contains("| `v1/server/x` | RFC 8166 4.5.1#1 | a call | a\\|b | wrong |"), "{page}");
+        assert!(page.contains("| RPC-over-RDMA version 1, server | 1 | 0 | 1 | 0 | 0 |"), "{page}");
         assert!(page.ends_with("1 conforming, 0 unusual, 1 wrong, 0 not supported, 0 not run.\n"), "{page}");
         let json: serde_json::Value = serde_json::from_str(&json(&all)).unwrap();
         assert_eq!((&json[1]["verdict"], &json[1]["came"]), (&"wrong".into(), &"a|b".into()));

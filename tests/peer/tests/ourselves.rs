@@ -3,23 +3,32 @@
 
 mod subject;
 
+use std::sync::Arc;
+
 use rpcrdma_peer::{
-    Verdict, client, report,
+    Verdict, cases,
+    client::Start,
+    report,
     run::{Choice, Ran, run},
-    server,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_server_conforms() {
     let server = subject::server().await;
     let choice = Choice { dangerous: true, ..Choice::default() };
-    nothing_is_wrong(&run(server::cases(), server, &choice, 8, |_| {}).await);
+    nothing_is_wrong(&run(cases::of_servers(), server, &choice, 8, |_| {}).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_client_conforms() {
     let choice = Choice { dangerous: true, ..Choice::default() };
-    nothing_is_wrong(&run(client::cases(), subject::client(), &choice, 8, |_| {}).await);
+    let start: Start = Arc::new(|addr| {
+        Box::pin(async move {
+            let channel = subject::channel().connect(&format!("iwarp://{addr}")).await;
+            subject::use_file(channel).await.is_ok()
+        })
+    });
+    nothing_is_wrong(&run(cases::of_clients(), subject::client_of(start), &choice, 8, |_| {}).await);
 }
 
 /// Checks that every case ran, and that nothing is wrong.

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use rpcrdma_peer::{Part, case::Limits, run::Choice, transport::PeerUrl};
@@ -19,6 +19,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Play a client, and test a server
     Requester(Requester),
+    /// Play a server, and test a client
+    Responder(Responder),
     /// Print the cases with their rules, what they send and what they expect
     List(Chosen),
 }
@@ -33,6 +35,26 @@ pub(crate) struct Requester {
     /// Version of the program
     #[arg(long, default_value_t = 3)]
     pub(crate) version: u32,
+    /// File of an NFS 3 server for the cases with data, as HOST:PORT:PATH of its MOUNT service over TCP. It has at least 256 KiB, and is
+    /// overwritten
+    #[arg(long, value_name = "HOST:PORT:PATH", conflicts_with = "handle")]
+    pub(crate) mount: Option<String>,
+    /// Handle of such a file, in hexadecimal
+    #[arg(long, value_name = "HEX")]
+    pub(crate) handle: Option<String>,
+    #[command(flatten)]
+    pub(crate) chosen: Chosen,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Responder {
+    /// URL to listen on, such as iwarp://127.0.0.1:0. With --client, the port may be 0
+    #[arg(long, default_value = "iwarp://127.0.0.1:0")]
+    pub(crate) listen: PeerUrl,
+    /// Command that runs the client once, by the shell. {addr}, {host} and {port} stand for the address of the peer. Without it, start
+    /// clients yourself: each case waits for one
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) client: Option<String>,
     #[command(flatten)]
     pub(crate) chosen: Chosen,
 }
@@ -53,6 +75,9 @@ pub(crate) struct Chosen {
     /// Print the findings as tables in Markdown
     #[arg(long)]
     pub(crate) markdown: bool,
+    /// Write the report to a file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
     /// Print all details of conforming findings, too
     #[arg(short, long)]
     pub(crate) verbose: bool,

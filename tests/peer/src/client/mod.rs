@@ -33,8 +33,7 @@ impl fmt::Debug for ClientUnderTest {
     }
 }
 
-/// Returns all cases for clients.
-#[must_use]
-pub fn cases() -> Vec<Case<ClientUnderTest>> {
-    [v1::cases(), v2::cases(), crate::iwarp::connector_cases()].into_iter().flatten().collect()
+/// Returns the cases.
+pub(crate) fn cases() -> Vec<Case<ClientUnderTest>> {
+    [v1::cases(), v2::cases()].into_iter().flatten().collect()
 }

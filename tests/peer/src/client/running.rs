@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::ClientUnderTest;
-use crate::case::{Finding, Verdict};
+use crate::case::Finding;
 
 /// A client that a case has started.
 #[derive(Debug)]
@@ -53,21 +53,13 @@ pub(crate) enum End {
     Waits,
 }
 
-/// Judges a client that should succeed.
-pub(crate) fn should_succeed(end: End) -> Finding {
-    match end {
-        End::Succeeded => Finding::conforming("the client succeeded"),
-        End::Failed => Finding::unusual("the call failed"),
-        End::Ended(reason) => Finding::unusual(reason),
-        End::Waits => Finding::wrong("the client waits"),
-    }
-}
-
 /// Judges a client that must succeed.
 pub(crate) fn must_succeed(end: End) -> Finding {
-    match should_succeed(end) {
-        Finding { verdict: Verdict::Unusual, came } => Finding::wrong(came),
-        finding => finding,
+    match end {
+        End::Succeeded => Finding::conforming("the client succeeded"),
+        End::Failed => Finding::wrong("the call failed"),
+        End::Ended(reason) => Finding::wrong(reason),
+        End::Waits => Finding::wrong("the client waits"),
     }
 }
 

@@ -12,13 +12,11 @@ mod wire;
 use crate::{case::Case, client::ClientUnderTest, server::ServerUnderTest};
 
 /// Returns the cases for listeners.
-#[must_use]
-pub fn listener_cases() -> Vec<Case<ServerUnderTest>> {
+pub(crate) fn listener_cases() -> Vec<Case<ServerUnderTest>> {
     listener::cases()
 }
 
 /// Returns the cases for connectors.
-#[must_use]
-pub fn connector_cases() -> Vec<Case<ClientUnderTest>> {
+pub(crate) fn connector_cases() -> Vec<Case<ClientUnderTest>> {
     connector::cases()
 }

@@ -41,8 +41,15 @@ impl ServerUnderTest {
     }
 }
 
-/// Returns all cases for servers.
-#[must_use]
-pub fn cases() -> Vec<Case<ServerUnderTest>> {
-    [v1::cases(), v2::cases(), crate::iwarp::listener_cases()].into_iter().flatten().collect()
+/// Looks a file up in a folder of an NFS 3 server, and returns its handle. Calls LOOKUP over RDMA.
+///
+/// # Errors
+/// Fails if the server cannot be reached, or does not have the file.
+pub async fn look_up(target: Target, folder: &[u8], name: &str) -> anyhow::Result<Vec<u8>> {
+    v1::look_up(target, folder, name).await
+}
+
+/// Returns the cases.
+pub(crate) fn cases() -> Vec<Case<ServerUnderTest>> {
+    [v1::cases(), v2::cases()].into_iter().flatten().collect()
 }

@@ -11,10 +11,14 @@ pub(crate) enum Effect {
     Ignore,
     /// A received message is handled as if it was another one.
     Accept(fn(&mut Vec<u8>)),
+    /// As `Accept`, with what is known of the message.
+    AcceptFor(fn(&Seen, &mut Vec<u8>)),
+    /// After a received message, nothing that is sent arrives.
+    Mute,
+    /// A message that is sent is sent twice.
+    Double,
     /// A received message is answered with this, and not handled.
     Answer(fn(&Seen) -> Vec<u8>),
-    /// A received message is answered with this, and handled.
-    AnswerToo(fn(&Seen) -> Vec<u8>),
     /// A received message ends the connection.
     Disconnect,
     /// The answer to a received message is changed. It is lost if nothing remains.
@@ -35,11 +39,13 @@ pub(crate) enum Effect {
 pub(crate) struct Fault {
     /// A description of the fault.
     pub(crate) what: &'static str,
-    /// The cases that find it, and no others.
+    /// The cases that find it.
     pub(crate) found_by: &'static [&'static str],
     /// Returns `true` if the fault applies to a message.
     pub(crate) when: fn(&Seen) -> bool,
     pub(crate) effect: Effect,
+    /// Other cases may find consequences of the fault.
+    pub(crate) is_broad: bool,
     /// Another size of Receives, in bytes.
     pub(crate) receive_size: Option<usize>,
 }
@@ -51,7 +57,7 @@ pub(crate) const fn fault(
     when: fn(&Seen) -> bool,
     effect: Effect,
 ) -> Fault {
-    Fault { what, found_by, when, effect, receive_size: None }
+    Fault { what, found_by, when, effect, is_broad: false, receive_size: None }
 }
 
 /// Replaces a word of a message.
@@ -65,6 +71,11 @@ pub(crate) fn words(words: &[u32]) -> Vec<u8> {
 }
 
 impl Fault {
+    /// Other cases may find consequences of the fault.
+    pub(crate) const fn broad(self) -> Self {
+        Self { is_broad: true, ..self }
+    }
+
     /// The implementation posts Receives of another size.
     pub(crate) const fn with_receives(self, size: usize) -> Self {
         Self { receive_size: Some(size), ..self }

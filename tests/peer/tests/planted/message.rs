@@ -27,6 +27,10 @@ pub(crate) struct Seen {
     pub(crate) is_repeated: bool,
     /// The private data of the peer allows remote invalidation.
     pub(crate) allows_invalidation: bool,
+    /// The peer's private data says that it receives 1024 bytes.
+    pub(crate) receives_little: bool,
+    /// The message with this XID, or nearly so, that was sent before.
+    pub(crate) about: Option<Box<Seen>>,
 }
 
 /// Reads words of a message.
@@ -72,7 +76,9 @@ impl Seen {
         let has_lists = words.get(3).is_some_and(|kind| *kind < 2);
         let lists = if has_lists { Reader(&words, lists_at).lists() } else { None };
         let allows_invalidation = private_data.get(5).is_some_and(|flags| flags & 1 != 0);
-        Self { len: bytes.len(), words, lists, count, is_repeated: false, allows_invalidation }
+        let receives_little = private_data.get(7) == Some(&0);
+        let (len, is_repeated, about) = (bytes.len(), false, None);
+        Self { len, words, lists, count, is_repeated, allows_invalidation, receives_little, about }
     }
 
     /// Returns a word, or `u32::MAX` behind the end.
@@ -110,6 +116,16 @@ impl Seen {
     pub(crate) fn reply(&self) -> Option<Vec<u32>> {
         let chunk = self.lists.as_ref()?.reply.as_ref()?;
         Some(chunk.iter().map(|segment| segment.1).collect())
+    }
+
+    /// Returns the version.
+    pub(crate) fn vers(&self) -> u32 {
+        self.word(1)
+    }
+
+    /// Returns the first Write segment.
+    pub(crate) fn first_write(&self) -> Option<Segment> {
+        self.lists.as_ref()?.writes.first()?.first().copied()
     }
 
     /// Returns `true` if the message has no chunks.

@@ -33,7 +33,11 @@ pub(crate) struct FaultyQueuePair {
     private_data: Bytes,
     /// Messages that were received, by XID.
     received: HashMap<u32, Seen>,
+    /// Messages that were sent, by XID.
+    sent: HashMap<u32, Seen>,
     count: usize,
+    /// Messages that are sent are lost.
+    is_mute: bool,
     /// Completions of requests that were lost.
     extra: VecDeque<Completion>,
 }
@@ -45,7 +49,8 @@ fn buffer(bytes: Vec<u8>) -> MessageBuf {
 
 impl FaultyQueuePair {
     fn new(inner: IwarpQueuePair, fault: &'static Fault, private_data: Bytes) -> Self {
-        Self { inner, fault, private_data, received: HashMap::new(), count: 0, extra: VecDeque::new() }
+        let (received, sent, count, is_mute, extra) = Default::default();
+        Self { inner, fault, private_data, received, sent, count, is_mute, extra }
     }
 
     fn post_own(&mut self, bytes: Vec<u8>) {
@@ -58,6 +63,10 @@ impl FaultyQueuePair {
         self.count += 1;
         let mut seen = Seen::new(&message, self.count, &self.private_data);
         seen.is_repeated = seen.xid().is_some_and(|xid| self.received.contains_key(&xid));
+        // Cases change the upper bit of an XID to make one that is not known.
+        let is_about = |xid: &u32| self.sent.contains_key(xid);
+        let about = seen.xid().and_then(|xid| [xid, xid ^ 0x8000_0000].into_iter().find(is_about));
+        seen.about = about.and_then(|xid| self.sent.get(&xid).cloned()).map(Box::new);
         let applies = (self.fault.when)(&seen);
         let mut bytes = message.to_vec();
         let result = match self.fault.effect {
@@ -66,13 +75,17 @@ impl FaultyQueuePair {
                 change(&mut bytes);
                 Some(buffer(bytes))
             }
+            Effect::AcceptFor(change) if applies => {
+                change(&seen, &mut bytes);
+                Some(buffer(bytes))
+            }
+            Effect::Mute if applies => {
+                self.is_mute = true;
+                Some(message)
+            }
             Effect::Answer(answer) if applies => {
                 self.post_own(answer(&seen));
                 None
-            }
-            Effect::AnswerToo(answer) if applies => {
-                self.post_own(answer(&seen));
-                Some(message)
             }
             Effect::Disconnect if applies => {
                 self.inner.disconnect();
@@ -94,15 +107,25 @@ impl FaultyQueuePair {
         match request {
             WorkRequest::Send { id, message, mut invalidate, solicited, signaled } => {
                 let mut bytes = message.to_vec();
-                let about = bytes.first_chunk().and_then(|xid| self.received.get(&u32::from_be_bytes(*xid)));
-                let own = Seen::new(&bytes, self.count, &self.private_data);
-                match (self.fault.effect, about) {
+                let about = bytes.first_chunk().and_then(|xid| self.received.get(&u32::from_be_bytes(*xid)).cloned());
+                let mut own = Seen::new(&bytes, self.count, &self.private_data);
+                own.is_repeated = own.xid().is_some_and(|xid| self.sent.contains_key(&xid));
+                match (self.fault.effect, &about) {
                     (Effect::Reply(change), Some(call)) if (self.fault.when)(call) => change(call, &mut bytes),
                     (Effect::Send(change), _) if (self.fault.when)(&own) => change(&mut bytes),
                     (Effect::Invalidate(handle), Some(call)) if (self.fault.when)(call) => {
                         invalidate = Some(MemoryHandle(handle(call)));
                     }
                     _ => {}
+                }
+                if matches!(self.fault.effect, Effect::Double) && (self.fault.when)(&own) {
+                    self.post_own(bytes.clone());
+                }
+                if let Some(xid) = own.xid() {
+                    self.sent.insert(xid, own);
+                }
+                if self.is_mute {
+                    bytes.clear();
                 }
                 if bytes.is_empty() {
                     if signaled {

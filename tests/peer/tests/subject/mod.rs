@@ -2,7 +2,7 @@
 
 mod nfs;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
@@ -60,12 +60,6 @@ async fn serve(builder: ServerBuilder) -> ServerUnderTest {
     ServerUnderTest { target, program: (100_003, 3), nfs: Some(file()), limits: limits() }
 }
 
-/// Returns a client of NFS 3.
-pub(crate) fn client() -> ClientUnderTest {
-    let start: Start = Arc::new(|addr| Box::pin(async move { use_file(connect(addr).await).await.is_ok() }));
-    client_of(start)
-}
-
 /// Returns a client that is started in this way.
 pub(crate) fn client_of(start: Start) -> ClientUnderTest {
     let listen = Target { fabric: Fabric::Iwarp, addr: "127.0.0.1:0".parse().unwrap() };
@@ -75,10 +69,6 @@ pub(crate) fn client_of(start: Start) -> ClientUnderTest {
 /// Returns the options of the client.
 pub(crate) fn channel() -> ChannelBuilder {
     Channel::builder().reconnect(Reconnect::Never).call_timeout(LONG)
-}
-
-async fn connect(addr: SocketAddr) -> Result<Channel, ConnectError> {
-    channel().connect(&format!("iwarp://{addr}")).await
 }
 
 /// Makes calls without chunks, some at a time, then with Write chunks, two at a time, and with a Read chunk.

@@ -10,7 +10,7 @@ use std::future::Future;
 use self::session::{Call, GRANT, Session};
 use super::{
     ClientUnderTest, nfs,
-    running::{End, must_fail, must_succeed, should_succeed},
+    running::{End, must_fail, must_succeed},
 };
 use crate::case::{Case, Part, Steps};
 

@@ -120,10 +120,15 @@ macro_rules! accepted {
 
 fn accepted() -> Vec<Case<ClientUnderTest>> {
     vec![
-        accepted!("v2/client/unknown-xid", &["RPC-over-RDMA v2 7#1"], "a reply with an XID that no call has", |call| {
-            let xid = call.xid ^ 0x8000_0000;
-            message(reply_prefix(xid), &Lists::default(), 0, &rpc::reply(xid, &[]))
-        }),
+        accepted!(
+            "v2/client/unknown-xid",
+            &["RPC-over-RDMA v2 7#1"],
+            "a reply with SYSTEM_ERR and an XID that no call has",
+            |call| {
+                let xid = call.xid ^ 0x8000_0000;
+                message(reply_prefix(xid), &Lists::default(), 0, &rpc::words(&[xid, 1, 0, 0, 0, 5]))
+            }
+        ),
         accepted!("v2/client/short-message", &["RPC-over-RDMA v2 7#1"], "16 bytes of a reply", |call| {
             reply(call)[..16].to_vec()
         }),

@@ -9,6 +9,8 @@ mod setup;
 
 use std::future::Future;
 
+pub(super) use self::nfs::look_up;
+
 use self::session::{Sent, Session};
 use super::ServerUnderTest;
 use crate::{

@@ -3,8 +3,11 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use rpcrdma_specs::nfs3::{NfsFh3, Read3args, StableHow, Write3args};
-use rpcrdma_xdr::rpc::Credential;
+use rpcrdma_specs::nfs3::{Diropargs3, Lookup3args, Lookup3res, NfsFh3, Read3args, StableHow, Write3args};
+use rpcrdma_xdr::{
+    rpc::Credential,
+    xdr::{Decoder, XdrDecode},
+};
 
 use super::{
     ERR_CHUNK, GARBAGE_ARGS,
@@ -12,13 +15,15 @@ use super::{
 };
 use crate::{
     came::{Accepted, Came, Kind},
-    case::{Case, Finding, Part, Steps},
+    case::{Case, Early, Finding, Limits, Part, Steps},
     link::Segment,
     rpc::{self, Reply},
     server::{NfsFile, ServerUnderTest},
+    transport::Target,
     v1::{Body, CREDITS, Lists, Message, message},
 };
 
+const LOOKUP: (u32, u32, u32) = (100_003, 3, 3);
 const READ: (u32, u32, u32) = (100_003, 3, 6);
 const WRITE: (u32, u32, u32) = (100_003, 3, 7);
 /// Number of bytes that most cases read and write.
@@ -132,6 +137,26 @@ impl Nfs {
             _ => None,
         });
         (came, status)
+    }
+}
+
+/// Looks a file up in a folder, and returns its handle.
+pub(in crate::server) async fn look_up(target: Target, folder: &[u8], name: &str) -> anyhow::Result<Vec<u8>> {
+    let server = ServerUnderTest { target, program: (LOOKUP.0, LOOKUP.1), nfs: None, limits: Limits::default() };
+    let mut session =
+        Session::open(&server).await.map_err(|Early(finding)| anyhow::anyhow!("LOOKUP: {}", finding.came))?;
+    let dir = NfsFh3 { data: Bytes::copy_from_slice(folder) };
+    let args = Lookup3args { what: Diropargs3 { dir, name: name.into() } };
+    let xid = rpc::next_xid();
+    let call = rpc::call(xid, LOOKUP, &Nfs::credential(), &rpc::encode(&args));
+    let sent = Sent::call((xid, message(xid, CREDITS, &Lists::default(), Some(&call))));
+    let (came, arrived) = session.exchange(&sent, true).await;
+    let message = arrived.and_then(|arrived| Message::decode(&arrived.bytes).ok()).map(|message| message.body);
+    let Some(Body::Msg(_, payload)) = message else { anyhow::bail!("LOOKUP of {name} got {came}") };
+    let results = Reply::decode(&payload).map_err(anyhow::Error::msg)?.results;
+    match Lookup3res::decode(&mut Decoder::shared(&results))? {
+        Lookup3res::Ok(found) => Ok(found.object.data.to_vec()),
+        Lookup3res::Default(status, _) => anyhow::bail!("LOOKUP of {name}: {status:?}"),
     }
 }
 
