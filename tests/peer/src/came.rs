@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::case::{Finding, Verdict};
 
-/// What came in response to a message.
+/// The response to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Came {
     /// An RPC reply with this status, such as `SUCCESS`.

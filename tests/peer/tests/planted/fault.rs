@@ -11,7 +11,7 @@ pub(crate) enum Effect {
     Ignore,
     /// A received message is handled as if it was another one.
     Accept(fn(&mut Vec<u8>)),
-    /// As `Accept`, with what is known of the message.
+    /// The same as `Accept`, for changes that depend on the local message with this XID.
     AcceptFor(fn(&Seen, &mut Vec<u8>)),
     /// After a received message, nothing that is sent arrives.
     Mute,

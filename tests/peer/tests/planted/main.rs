@@ -28,7 +28,7 @@ use rpcrdma_peer::{
     server::ServerUnderTest,
     transport::{Fabric, Target},
 };
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use self::{
     fault::Fault,
@@ -37,9 +37,11 @@ use self::{
 };
 
 /// Number of cases that run at a time against one faulty implementation.
-const JOBS: usize = 8;
-/// Number of faulty implementations at a time.
-const FAULTS: usize = 4;
+const JOBS: usize = 4;
+/// Number of faulty implementations at a time, in all tests.
+static FAULTS: Semaphore = Semaphore::const_new(24);
+/// Number of faults in a group, whose cases run against each of them.
+const GROUP: usize = 12;
 /// Cases for which no fault is planted: a proxy forwards whole frames, and waits for no one.
 const UNPLANTED: [&str; 8] = [
     "iwarp/connector/bytewise",
@@ -54,7 +56,7 @@ const UNPLANTED: [&str; 8] = [
 
 /// Returns the time limits of cases in which faulty implementations are silent.
 fn limits() -> Limits {
-    Limits { patience: Duration::from_secs(4), settle: Duration::from_millis(50) }
+    Limits { patience: Duration::from_secs(6), settle: Duration::from_millis(50) }
 }
 
 fn choice(names: &[String]) -> Choice {
@@ -77,18 +79,14 @@ where
     C: Future<Output = Option<String>> + Send + 'static,
 {
     let mut tasks = JoinSet::new();
-    let (mut left, mut wrong) = (faults.iter(), Vec::new());
-    loop {
-        while tasks.len() < FAULTS
-            && let Some(fault) = left.next()
-        {
-            tasks.spawn(check(fault));
-        }
-        match tasks.join_next().await {
-            Some(result) => wrong.extend(result.unwrap()),
-            None => break,
-        }
+    for fault in faults {
+        let check = check(fault);
+        tasks.spawn(async move {
+            let _permit = FAULTS.acquire().await;
+            check.await
+        });
     }
+    let wrong: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -179,7 +177,9 @@ macro_rules! groups {
     ($($name:ident $check:ident $faults:expr;)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            $check($faults).await;
+            for group in $faults.chunks(GROUP) {
+                $check(group).await;
+            }
         })*
     };
 }

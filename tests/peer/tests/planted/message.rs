@@ -1,4 +1,4 @@
-//! What faults need to know of a message. Shares no code with the peer.
+//! Messages as faults see them. Shares no code with the peer.
 
 /// A segment: handle, length and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a client sends: headers, private data, and the number of its calls in flight.
+//! Messages of clients: headers, private data, and the number of its calls in flight.
 
 use super::{Call, GRANT, Session, steps};
 use crate::{

@@ -204,7 +204,7 @@ impl Session {
         self.finish_with(true).await
     }
 
-    /// As [`finish`](Self::finish), but with SYSTEM_ERR as the reply to all calls.
+    /// Replies to the remaining calls with SYSTEM_ERR until the client has finished.
     pub(super) async fn fail_rest(&mut self) -> End {
         self.finish_with(false).await
     }

@@ -29,7 +29,7 @@ pub(super) struct Session {
     usual: &'static str,
 }
 
-/// What a case sends after the first call, and how to recognize the answer.
+/// The messages that a case sends after the first call, and how to recognize the answer.
 #[derive(Debug)]
 pub(super) struct Sent {
     /// The XID of the answer. `None` if every message except the reply to the next call is an answer.
@@ -147,7 +147,7 @@ impl Session {
         self.exchange(sent, waits).await.0
     }
 
-    /// As [`observe`](Self::observe). Also returns the message that came.
+    /// Does the same as [`observe`](Self::observe), and also returns the message that came.
     pub(super) async fn exchange(&mut self, sent: &Sent, waits: bool) -> (Came, Option<Arrived>) {
         let has_credits = self.granted as usize > sent.messages.len();
         let exchange = Exchange { messages: &sent.messages, xid: sent.xid, probe: self.null(), has_credits, waits };

@@ -36,7 +36,7 @@ pub(super) struct Session {
     pub(super) properties: Option<Message>,
 }
 
-/// What a case sends, and how to recognize the answer.
+/// The messages of a case, and how to recognize the answer.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) xid: Option<u32>,
@@ -193,7 +193,7 @@ impl Session {
         self.exchange(sent, waits).await.0
     }
 
-    /// As [`observe`](Self::observe). Also returns the message that came.
+    /// Does the same as [`observe`](Self::observe), and also returns the message that came.
     pub(super) async fn exchange(&mut self, sent: &Sent, waits: bool) -> (Came, Option<Arrived>) {
         let has_credits = self.credits as usize > sent.messages.len();
         let exchange = Exchange { messages: &sent.messages, xid: sent.xid, probe: self.null(), has_credits, waits };
