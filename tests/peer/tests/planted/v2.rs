@@ -28,6 +28,11 @@ fn bad_xdr(seen: &Seen) -> Vec<u8> {
     error(seen, 2)
 }
 
+/// Sends properties again.
+fn version_2(seen: &Seen) -> Vec<u8> {
+    words(&[seen.word(0), 2, 64 << 16 | 1, 5, 0, 0])
+}
+
 fn to_bad_xdr(seen: &Seen, reply: &mut Vec<u8>) {
     *reply = bad_xdr(seen);
 }
@@ -338,16 +343,16 @@ pub(crate) const CLIENT: &[Fault] = &[
         Effect::Ignore,
     ),
     fault(
-        "ERR_VERS is ignored",
+        "ERR_VERS is answered in version 2",
         &["v2/client/fallback"],
         |s| is_v2(s, 4) && s.word(5) == 1 && s.word(6) == 1,
-        Effect::Ignore,
+        Effect::Answer(version_2),
     ),
     fault(
-        "ERR_VERS without a common version is ignored",
+        "ERR_VERS without a common version is answered",
         &["v2/client/no-common-version"],
         |s| is_v2(s, 4) && s.word(5) == 1 && s.word(6) == 7,
-        Effect::Ignore,
+        Effect::Answer(version_2),
     ),
     fault(
         "the XID of replies is not compared",

@@ -4,7 +4,7 @@ use super::{Call, End, GRANT, Session, must_fail, must_succeed, nfs, steps};
 use crate::{
     case::{Case, Finding, Steps},
     client::ClientUnderTest,
-    link::{Next, Segment},
+    link::Segment,
     rpc,
     v1::{Lists, message},
 };
@@ -24,7 +24,7 @@ macro_rules! faulty_read {
         steps(
             $id,
             $rules,
-            concat!($sent, ". Later replies are correct, with SYSTEM_ERR"),
+            concat!($sent, ". A later reply to this call is correct, with SYSTEM_ERR"),
             "the call fails",
             |client| async move {
                 let mut session = Session::accept(&client).await?;
@@ -39,7 +39,7 @@ macro_rules! faulty_read {
                 let payload = rpc::reply(call.xid, &results);
                 session.link.send(&message(call.xid, GRANT, &Lists::writes(writes), Some(&payload)));
                 session.fail(&call);
-                Ok(must_fail(session.fail_rest().await))
+                Ok(must_fail(session.finish_failing(call.xid).await))
             },
         )
     };
@@ -110,7 +110,7 @@ fn reads() -> Vec<Case<ClientUnderTest>> {
             "v1/client/read-chunk-of-another-call",
             &["RFC 8166 4.5#3", "RFC 8166 3.4.6#2"],
             "two calls of READ in flight, whose data is placed. The reply to the first one names the Write chunk of the second one. \
-             Later replies are correct, with SYSTEM_ERR",
+             A later reply to the first call is correct, with SYSTEM_ERR",
             "the first call fails",
             chunk_of_another_call,
         ),
@@ -156,7 +156,7 @@ async fn chunk_of_another_call(client: ClientUnderTest) -> Steps {
     session.link.send(&message(first.xid, GRANT, &Lists::writes(writes), Some(&payload)));
     session.fail(&first);
     session.serve(&second).await;
-    Ok(must_fail(session.fail_rest().await))
+    Ok(must_fail(session.finish_failing(first.xid).await))
 }
 
 async fn memory_after_reply(client: ClientUnderTest) -> Steps {
@@ -173,19 +173,20 @@ async fn memory_after_reply(client: ClientUnderTest) -> Steps {
     }
     let place = call.lists.writes[0][0].part(0, 8);
     session.link.write(place, vec![0x55; 8]);
-    loop {
-        match session.link.next(session.deadline()).await {
-            // A client that has finished closes the connection in an orderly way.
-            Next::Ended(reason) if reason.starts_with("closed by") => {
-                return Ok(Finding::not_supported("the client had finished"));
-            }
-            Next::Ended(reason) => return Ok(Finding::conforming(format!("the connection ended: {reason}"))),
-            Next::Message(_) if session.finish().await == End::Succeeded => {
-                return Ok(Finding::wrong("the client went on"));
-            }
-            Next::Message(_) => {}
-            Next::TimedOut => return Ok(Finding::wrong("nothing")),
+    match session.call(session.deadline()).await {
+        Ok(call) => {
+            session.serve(&call).await;
+            Ok(match session.finish().await {
+                End::Succeeded => Finding::wrong("the client went on"),
+                End::Failed => Finding::conforming("the connection ended"),
+                End::Ended(reason) => Finding::conforming(reason),
+                End::Waits => Finding::wrong("the client waits"),
+            })
         }
+        // A client that has finished closes the connection in an orderly way.
+        Err(why) if why.contains("closed by") => Ok(Finding::not_supported("the client had finished")),
+        Err(why) if why.starts_with("the connection ended") => Ok(Finding::conforming(why)),
+        Err(why) => Ok(Finding::not_supported(why)),
     }
 }
 

@@ -37,7 +37,7 @@ macro_rules! faulty {
                 let build: fn(&Call) -> Vec<u8> = $build;
                 session.link.send(&build(&call));
                 session.fail(&call);
-                Ok(must_fail(session.fail_rest().await))
+                Ok(must_fail(session.finish_failing(call.xid).await))
             },
         )
     };
@@ -106,7 +106,7 @@ fn faulty() -> Vec<Case<ClientUnderTest>> {
                 let mut session = Session::accept(&client).await?;
                 let call = session.first().await?;
                 session.link.send_invalidating(&reply(&call), Some(NOWHERE.handle));
-                Ok(must_fail(session.fail_rest().await))
+                Ok(must_fail(session.finish_failing(call.xid).await))
             },
         ),
     ]
@@ -179,7 +179,7 @@ fn errors() -> Vec<Case<ClientUnderTest>> {
             let mut session = Session::accept(&client).await?;
             let call = session.first().await?;
             session.link.send(&build(&call));
-            Ok(must_fail(session.fail_rest().await))
+            Ok(must_fail(session.finish_failing(call.xid).await))
         }
     }
     vec![

@@ -201,15 +201,15 @@ impl Session {
 
     /// Serves the remaining calls until the client has finished.
     pub(super) async fn finish(&mut self) -> End {
-        self.finish_with(true).await
+        self.finish_with(None).await
     }
 
-    /// Replies to the remaining calls with SYSTEM_ERR until the client has finished.
-    pub(super) async fn fail_rest(&mut self) -> End {
-        self.finish_with(false).await
+    /// Serves the remaining calls until the client has finished. A call with this XID that is sent again gets SYSTEM_ERR.
+    pub(super) async fn finish_failing(&mut self, xid: u32) -> End {
+        self.finish_with(Some(xid)).await
     }
 
-    async fn finish_with(&mut self, succeeds: bool) -> End {
+    async fn finish_with(&mut self, failing: Option<u32>) -> End {
         let deadline = self.deadline();
         loop {
             // The client's result counts more than the end of its connection.
@@ -218,14 +218,14 @@ impl Session {
             }
             let soon = (Instant::now() + self.limits.settle).min(deadline);
             match self.call(soon).await {
-                Ok(call) if succeeds => {
+                Ok(call) if failing == Some(call.xid) => self.fail(&call),
+                Ok(call) => {
                     self.serve(&call).await;
                     // Somebody else has started the client, whose next call shows that it accepted the reply.
                     if !self.running.is_started() {
                         return End::Succeeded;
                     }
                 }
-                Ok(call) => self.fail(&call),
                 Err(why) if why.starts_with("the connection ended") => {
                     return match self.running.result(deadline).await {
                         Some(true) => End::Succeeded,

@@ -42,7 +42,7 @@ macro_rules! faulty {
                 let build: fn(&Call) -> Vec<u8> = $build;
                 session.link.send(&build(&call));
                 session.fail(&call);
-                Ok(must_fail(session.finish(false).await))
+                Ok(must_fail(session.finish(Some(call.xid)).await))
             },
         )
     };
@@ -113,7 +113,7 @@ macro_rules! accepted {
             let build: fn(&Call) -> Vec<u8> = $build;
             session.link.send(&build(&call));
             session.serve(&call).await;
-            Ok(must_succeed(session.finish(true).await))
+            Ok(must_succeed(session.finish(None).await))
         })
     };
 }
@@ -155,7 +155,7 @@ fn accepted() -> Vec<Case<ClientUnderTest>> {
                 let mut reply = reply(&call);
                 set_word(&mut reply, 4, !6);
                 session.link.send(&reply);
-                Ok(must_succeed(session.finish(true).await))
+                Ok(must_succeed(session.finish(None).await))
             },
         ),
         steps(
@@ -170,7 +170,7 @@ fn accepted() -> Vec<Case<ClientUnderTest>> {
                 let first = Prefix::new(call.xid, RDMA2_MSG, RDMA2_F_RESPONSE | RDMA2_F_MORE);
                 session.link.send(&message(first, &Lists::default(), 0, &payload[..12]));
                 session.link.send(&message(reply_prefix(call.xid), &Lists::default(), 0, &payload[12..]));
-                Ok(must_succeed(session.finish(true).await))
+                Ok(must_succeed(session.finish(None).await))
             },
         ),
         steps(
@@ -189,7 +189,7 @@ fn errors() -> Vec<Case<ClientUnderTest>> {
         let call = session.first().await?;
         let prefix = Prefix::new(call.xid, RDMA2_ERROR, RDMA2_F_RESPONSE);
         session.link.send(&[prefix.encode(), rpc::words(&[code])].concat());
-        Ok(must_fail(session.finish(false).await))
+        Ok(must_fail(session.finish(Some(call.xid)).await))
     }
     vec![
         steps(
@@ -227,7 +227,7 @@ async fn unknown_type(client: ClientUnderTest) -> Steps {
     for call in calls {
         session.serve(&call).await;
     }
-    let finding = must_succeed(session.finish(true).await);
+    let finding = must_succeed(session.finish(None).await);
     Ok(match answer {
         Some("ERR_INVAL_HTYPE") => finding,
         Some(other) => Finding::wrong(other),

@@ -176,8 +176,8 @@ impl Session {
         self.link.send(&message(reply_prefix(call.xid), &lists, 0, &payload));
     }
 
-    /// Serves the remaining calls until the client has finished, or replies to them with SYSTEM_ERR.
-    pub(super) async fn finish(&mut self, succeeds: bool) -> End {
+    /// Serves the remaining calls until the client has finished. A call with the XID `failing` gets SYSTEM_ERR.
+    pub(super) async fn finish(&mut self, failing: Option<u32>) -> End {
         let deadline = self.deadline();
         loop {
             if let Some(result) = self.running.result(Instant::now()).await {
@@ -185,14 +185,14 @@ impl Session {
             }
             let soon = (Instant::now() + self.limits.settle).min(deadline);
             match self.call(soon).await {
-                Ok(call) if succeeds => {
+                Ok(call) if failing == Some(call.xid) => self.fail(&call),
+                Ok(call) => {
                     self.serve(&call).await;
                     // Somebody else has started the client, whose next call shows that it accepted the reply.
                     if !self.running.is_started() {
                         return End::Succeeded;
                     }
                 }
-                Ok(call) => self.fail(&call),
                 Err(why) if why.starts_with("the connection ended") => {
                     return match self.running.result(deadline).await {
                         Some(true) => End::Succeeded,

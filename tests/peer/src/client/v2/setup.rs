@@ -62,7 +62,7 @@ pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
                 let mut properties = own_properties();
                 properties.insert(0, (0x7fff_fff1, vec![1, 2, 3]));
                 session.send_properties(first.xid, GRANT, &properties);
-                Ok(must_succeed(session.finish(true).await))
+                Ok(must_succeed(session.finish(None).await))
             },
         ),
         steps(
@@ -154,7 +154,7 @@ async fn fallback(client: ClientUnderTest, version: u32) -> Steps {
         },
         Next::Ended(_) if session.has_succeeded().await => Finding::wrong("the client succeeded"),
         Next::Ended(reason) => Finding::conforming(format!("the connection ended: {reason}")),
-        Next::TimedOut => match session.finish(true).await {
+        Next::TimedOut => match session.finish(None).await {
             End::Waits => Finding::wrong("the client waits"),
             _ => Finding::unusual("the client gave up, and the connection stayed open"),
         },
