@@ -1,6 +1,6 @@
 //! A client that runs during a case.
 
-use std::net::SocketAddr;
+use std::{any::Any, net::SocketAddr};
 
 use tokio::{
     task::JoinHandle,
@@ -12,24 +12,33 @@ use crate::case::Finding;
 
 /// A client that a case has started.
 #[derive(Debug)]
-pub(crate) struct RunningClient(Option<JoinHandle<bool>>);
+pub(crate) struct RunningClient {
+    task: Option<JoinHandle<bool>>,
+    /// The listener of the case. Its port is not used again while the client runs, which might connect once more.
+    listener: Option<Box<dyn Any + Send + Sync>>,
+}
 
 impl RunningClient {
     /// Starts the client, if the peer does that.
     pub(crate) fn start(client: &ClientUnderTest, addr: SocketAddr) -> Self {
-        Self(client.start.as_ref().map(|start| tokio::spawn(start(addr))))
+        Self { task: client.start.as_ref().map(|start| tokio::spawn(start(addr))), listener: None }
+    }
+
+    /// Keeps the listener open until the end of the case.
+    pub(crate) fn keep(&mut self, listener: impl Send + Sync + 'static) {
+        self.listener = Some(Box::new(listener));
     }
 
     /// Returns `true` if the peer started the client, and it still runs.
     pub(crate) fn is_started(&self) -> bool {
-        self.0.is_some()
+        self.task.is_some()
     }
 
     /// Returns `true` if the client succeeded, `false` if it failed. `None` if it still runs after the deadline, or if the peer has not
     /// started it.
     pub(crate) async fn result(&mut self, deadline: Instant) -> Option<bool> {
-        let result = timeout_at(deadline, self.0.as_mut()?).await.ok()?;
-        self.0 = None;
+        let result = timeout_at(deadline, self.task.as_mut()?).await.ok()?;
+        self.task = None;
         result.ok()
     }
 }
@@ -37,7 +46,7 @@ impl RunningClient {
 impl Drop for RunningClient {
     /// Ends a client that still runs.
     fn drop(&mut self) {
-        if let Some(task) = &self.0 {
+        if let Some(task) = &self.task {
             task.abort();
         }
     }

@@ -62,7 +62,8 @@ impl FaultyQueuePair {
     fn receive(&mut self, message: MessageBuf) -> Option<MessageBuf> {
         self.count += 1;
         let mut seen = Seen::new(&message, self.count, &self.private_data);
-        seen.is_repeated = seen.xid().is_some_and(|xid| self.received.contains_key(&xid));
+        let before = seen.xid().and_then(|xid| self.received.get(&xid));
+        seen.is_repeated = before.is_some_and(|before| before.len == seen.len);
         // Cases change the upper bit of an XID to make one that is not known.
         let is_about = |xid: &u32| self.sent.contains_key(xid);
         let about = seen.xid().and_then(|xid| [xid, xid ^ 0x8000_0000].into_iter().find(is_about));

@@ -24,7 +24,7 @@ macro_rules! faulty_read {
         steps(
             $id,
             $rules,
-            concat!($sent, ". A later reply to this call is correct, with SYSTEM_ERR"),
+            concat!($sent, ", and then a correct reply with SYSTEM_ERR"),
             "the call fails",
             |client| async move {
                 let mut session = Session::accept(&client).await?;
@@ -109,8 +109,8 @@ fn reads() -> Vec<Case<ClientUnderTest>> {
         steps(
             "v1/client/read-chunk-of-another-call",
             &["RFC 8166 4.5#3", "RFC 8166 3.4.6#2"],
-            "two calls of READ in flight, whose data is placed. The reply to the first one names the Write chunk of the second one. \
-             A later reply to the first call is correct, with SYSTEM_ERR",
+            "two calls of READ in flight whose data is placed, a reply to the first one that names the Write chunk of the second one, and \
+             then a correct reply to the first one, with SYSTEM_ERR",
             "the first call fails",
             chunk_of_another_call,
         ),

@@ -57,11 +57,12 @@ impl Session {
     pub(super) async fn accept(client: &ClientUnderTest) -> Steps<(Self, Prefix, Bytes)> {
         let listening = Listening::bind(client.listen).await;
         let listening = listening.map_err(|error| Early::not_run(format!("cannot listen: {error}")))?;
-        let running = RunningClient::start(client, listening.local_addr());
+        let mut running = RunningClient::start(client, listening.local_addr());
         let patience = client.limits.patience;
         let accepted = timeout(patience, listening.accept(Bytes::new(), patience)).await;
         let link = accepted.map_err(|_| Early::not_run("no client connected"))?;
         let link = link.map_err(|error| Early::not_run(format!("cannot accept a connection: {error:#}")))?;
+        running.keep(listening);
         let mut session = Self { link, limits: client.limits, running };
         let first = match session.link.next(session.deadline()).await {
             Next::Message(arrived) => arrived.bytes,
