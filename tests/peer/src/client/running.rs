@@ -1,14 +1,19 @@
 //! A client that runs during a case.
 
-use std::{any::Any, net::SocketAddr};
+use std::{
+    any::Any,
+    future::{Future, pending},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use tokio::{
     task::JoinHandle,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 
 use super::ClientUnderTest;
-use crate::case::Finding;
+use crate::case::{Early, Finding, Steps};
 
 /// A client that a case has started.
 #[derive(Debug)]
@@ -22,6 +27,25 @@ impl RunningClient {
     /// Starts the client, if the peer does that.
     pub(crate) fn start(client: &ClientUnderTest, addr: SocketAddr) -> Self {
         Self { task: client.start.as_ref().map(|start| tokio::spawn(start(addr))), listener: None }
+    }
+
+    /// Waits for a connection of the client, while it runs.
+    pub(crate) async fn connects<T>(&mut self, patience: Duration, connection: impl Future<Output = T>) -> Steps<T> {
+        let task = &mut self.task;
+        let ended = async move {
+            match task {
+                Some(task) => drop(task.await),
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            connection = connection => return Ok(connection),
+            () = ended => {}
+            () = sleep(patience) => return Err(Early::not_run("no client connected")),
+        }
+        self.task = None;
+        Err(Early::not_run("the client ended without a connection"))
     }
 
     /// Keeps the listener open until the end of the case.
