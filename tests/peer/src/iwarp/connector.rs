@@ -2,10 +2,7 @@
 
 use std::future::Future;
 
-use tokio::{
-    net::TcpListener,
-    time::{Instant, timeout_at},
-};
+use tokio::{net::TcpListener, time::Instant};
 
 use super::{
     frames::UNTAGGED_LEN,
@@ -71,10 +68,8 @@ async fn requested(client: &ClientUnderTest) -> Steps<(Wire, SetupFrame, Running
     let listener = listener.map_err(|error| Early::not_run(format!("cannot listen: {error}")))?;
     let addr = listener.local_addr().map_err(|error| Early::not_run(error.to_string()))?;
     let mut running = RunningClient::start(client, addr);
-    let accepted = timeout_at(Instant::now() + client.limits.patience, listener.accept()).await;
-    let (stream, _) = accepted
-        .map_err(|_| Early::not_run("no client connected"))?
-        .map_err(|error| Early::not_run(format!("cannot accept: {error}")))?;
+    let accepted = running.connects(client.limits.patience, listener.accept()).await?;
+    let (stream, _) = accepted.map_err(|error| Early::not_run(format!("cannot accept: {error}")))?;
     running.keep(listener);
     let mut wire = Wire::new(stream, client.limits);
     match wire.setup_frame().await {

@@ -74,9 +74,8 @@ impl Session {
         let listening = listening.map_err(|error| Early::not_run(format!("cannot listen: {error}")))?;
         let addr = Target { addr: listening.local_addr(), ..client.listen }.addr;
         let mut running = RunningClient::start(client, addr);
-        let accepted =
-            tokio::time::timeout(client.limits.patience, listening.accept(private_data.into(), client.limits.patience));
-        let link = accepted.await.map_err(|_| Early::not_run("no client connected"))?;
+        let patience = client.limits.patience;
+        let link = running.connects(patience, listening.accept(private_data.into(), patience)).await?;
         let link = link.map_err(|error| Early::not_run(format!("cannot accept a connection: {error:#}")))?;
         running.keep(listening);
         Ok(Self { link, limits: client.limits, running })

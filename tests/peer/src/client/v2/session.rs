@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rpcrdma_xdr::{rpc::CallHeader, xdr::Decoder};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::super::{
     ClientUnderTest, nfs,
@@ -59,8 +59,7 @@ impl Session {
         let listening = listening.map_err(|error| Early::not_run(format!("cannot listen: {error}")))?;
         let mut running = RunningClient::start(client, listening.local_addr());
         let patience = client.limits.patience;
-        let accepted = timeout(patience, listening.accept(Bytes::new(), patience)).await;
-        let link = accepted.map_err(|_| Early::not_run("no client connected"))?;
+        let link = running.connects(patience, listening.accept(Bytes::new(), patience)).await?;
         let link = link.map_err(|error| Early::not_run(format!("cannot accept a connection: {error:#}")))?;
         running.keep(listening);
         let mut session = Self { link, limits: client.limits, running };
