@@ -83,7 +83,7 @@ async fn in_flight(client: ClientUnderTest, grant: Option<u32>) -> Steps {
     };
     let deadline = session.deadline();
     // Waits for the first call after the grant, and then a while for more.
-    while let Ok(_) = session.call(if calls == 0 { deadline } else { session.soon() }).await {
+    while session.call(if calls == 0 { deadline } else { session.soon() }).await.is_ok() {
         calls += 1;
     }
     Ok(match calls {
