@@ -8,7 +8,10 @@ use bytes::Bytes;
 use rpcrdma::{
     client::{Channel, ChannelBuilder, ConnectError, Reconnect},
     config::ConnectionConfig,
-    provider::Listener,
+    provider::{
+        Listener,
+        iwarp::{IwarpConfig, IwarpListener},
+    },
     server::{Server, ServerBuilder},
 };
 use rpcrdma_peer::{
@@ -39,7 +42,7 @@ pub(crate) fn limits() -> Limits {
 
 /// Starts a server of NFS 3.
 pub(crate) async fn server() -> ServerUnderTest {
-    serve(builder().listen("iwarp://127.0.0.1:0")).await
+    server_over(IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.unwrap()).await
 }
 
 /// Starts a server of NFS 3 over another provider.
