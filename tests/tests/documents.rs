@@ -55,6 +55,7 @@ fn documents() -> Vec<PathBuf> {
         "tests/counts",
         "tests/hostile",
         "tests/outages",
+        "tests/peer",
         "tests/simulation",
         "tests/soak",
         "tests/vm",

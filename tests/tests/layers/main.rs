@@ -27,13 +27,15 @@ const CRATES: &[(&str, &str)] = &[
     ("runtime/verbs/src/lib.rs", "Layers of the verbs provider, lowest first:"),
     ("runtime/src/lib.rs", "Layers of the runtime, lowest first:"),
     ("runtime/discover/src/lib.rs", "Layers of service discovery, lowest first:"),
+    ("tests/peer/src/lib.rs", "Layers of the conformance peer, lowest first:"),
+    ("tests/peer/src/cli/main.rs", "Layers of its command, lowest first:"),
 ];
 
 /// The modules whose child modules have layers too: the root file of the crate, the module, and the text before its list.
 const MODULES: &[(&str, &str, &str)] = &[("runtime/proto/src/lib.rs", "engine", "Layers of the engine, lowest first:")];
 
 /// The folders whose crates have layers.
-const FOLDERS: [&str; 3] = ["xdrgen", "macros", "runtime"];
+const FOLDERS: [&str; 4] = ["xdrgen", "macros", "runtime", "tests/peer"];
 
 #[test]
 fn imports_point_down() {

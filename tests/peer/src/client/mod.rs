@@ -1,0 +1,39 @@
+//! Cases for clients: the peer plays the server.
+
+mod nfs;
+mod running;
+mod v1;
+mod v2;
+
+pub(crate) use self::running::RunningClient;
+use std::{fmt, future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+
+use crate::{
+    case::{Case, Limits},
+    transport::Target,
+};
+
+/// Starts a client that connects to this address. Its result is `true` if the client succeeded.
+pub type Start = Arc<dyn Fn(SocketAddr) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
+
+/// A client under test.
+#[derive(Clone)]
+pub struct ClientUnderTest {
+    /// The address at which the peer waits for the client. Each case listens anew.
+    pub listen: Target,
+    /// Starts the client for a case. Without it, somebody else starts clients again and again.
+    pub start: Option<Start>,
+    /// Time limits.
+    pub limits: Limits,
+}
+
+impl fmt::Debug for ClientUnderTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientUnderTest").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
+/// Returns the cases.
+pub(crate) fn cases() -> Vec<Case<ClientUnderTest>> {
+    [v1::cases(), v2::cases()].into_iter().flatten().collect()
+}

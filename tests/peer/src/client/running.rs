@@ -1,0 +1,107 @@
+//! A client that runs during a case.
+
+use std::{
+    any::Any,
+    future::{Future, pending},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout_at},
+};
+
+use super::ClientUnderTest;
+use crate::case::{Early, Finding, Steps};
+
+/// A client that a case has started.
+#[derive(Debug)]
+pub(crate) struct RunningClient {
+    task: Option<JoinHandle<bool>>,
+    /// The listener of the case. Its port is not used again while the client runs, which might connect once more.
+    listener: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl RunningClient {
+    /// Starts the client, if the peer does that.
+    pub(crate) fn start(client: &ClientUnderTest, addr: SocketAddr) -> Self {
+        Self { task: client.start.as_ref().map(|start| tokio::spawn(start(addr))), listener: None }
+    }
+
+    /// Waits for a connection of the client, while it runs.
+    pub(crate) async fn connects<T>(&mut self, patience: Duration, connection: impl Future<Output = T>) -> Steps<T> {
+        let task = &mut self.task;
+        let ended = async move {
+            match task {
+                Some(task) => drop(task.await),
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            connection = connection => return Ok(connection),
+            () = ended => {}
+            () = sleep(patience) => return Err(Early::not_run("no client connected")),
+        }
+        self.task = None;
+        Err(Early::not_run("the client ended without a connection"))
+    }
+
+    /// Keeps the listener open until the end of the case.
+    pub(crate) fn keep(&mut self, listener: impl Send + Sync + 'static) {
+        self.listener = Some(Box::new(listener));
+    }
+
+    /// Returns `true` if the peer started the client, and it still runs.
+    pub(crate) fn is_started(&self) -> bool {
+        self.task.is_some()
+    }
+
+    /// Returns `true` if the client succeeded, `false` if it failed. `None` if it still runs after the deadline, or if the peer has not
+    /// started it.
+    pub(crate) async fn result(&mut self, deadline: Instant) -> Option<bool> {
+        let result = timeout_at(deadline, self.task.as_mut()?).await.ok()?;
+        self.task = None;
+        result.ok()
+    }
+}
+
+impl Drop for RunningClient {
+    /// Ends a client that still runs.
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// The end of a client's run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Succeeded,
+    Failed,
+    /// The client ended the connection, and its success is not known.
+    Ended(String),
+    Waits,
+}
+
+/// Judges a client that must succeed.
+pub(crate) fn must_succeed(end: End) -> Finding {
+    match end {
+        End::Succeeded => Finding::conforming("the client succeeded"),
+        End::Failed => Finding::wrong("the call failed"),
+        End::Ended(reason) => Finding::wrong(reason),
+        End::Waits => Finding::wrong("the client waits"),
+    }
+}
+
+/// Judges a client that must not succeed.
+pub(crate) fn must_fail(end: End) -> Finding {
+    match end {
+        End::Succeeded => Finding::wrong("the client succeeded"),
+        End::Failed => Finding::conforming("the call failed"),
+        End::Ended(reason) => Finding::conforming(reason),
+        End::Waits => Finding::wrong("the client waits"),
+    }
+}

@@ -1,0 +1,214 @@
+//! A connection of version 2 from a client under test.
+
+use bytes::Bytes;
+use rpcrdma_xdr::{rpc::CallHeader, xdr::Decoder};
+use tokio::time::Instant;
+
+use super::super::{
+    ClientUnderTest, nfs,
+    running::{End, RunningClient},
+};
+use crate::{
+    case::{Early, Finding, Limits, Steps},
+    link::{Link, Next, Segment},
+    rpc,
+    transport::Listening,
+    v1::Lists,
+    v2::{
+        Body, Message, Prefix, RDMA2_CONNPROP, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_PROPID_RBSIZ, RDMA2_PROPID_RCSIZ,
+        RDMA2_PROPID_SBSIZ, VERSION, connprop, message,
+    },
+};
+
+/// The program of NFS.
+const NFS: u32 = 100_003;
+
+/// A connection from a client.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) link: Link,
+    pub(super) limits: Limits,
+    running: RunningClient,
+}
+
+/// A call of the client.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) xid: u32,
+    pub(super) prefix: Prefix,
+    pub(super) lists: Lists,
+    pub(super) header: CallHeader,
+    args: Bytes,
+}
+
+/// Returns the prefix of a reply, which grants one credit.
+pub(super) fn reply_prefix(xid: u32) -> Prefix {
+    Prefix::new(xid, RDMA2_MSG, RDMA2_F_RESPONSE)
+}
+
+/// Returns the properties of the peer.
+pub(super) fn own_properties() -> Vec<(u32, Vec<u8>)> {
+    let number = |value: u32| value.to_be_bytes().to_vec();
+    vec![(RDMA2_PROPID_SBSIZ, number(4096)), (RDMA2_PROPID_RBSIZ, number(4096)), (RDMA2_PROPID_RCSIZ, number(64))]
+}
+
+impl Session {
+    /// Starts the client, accepts its connection, and waits for its first message. A client of version 1 ends the case.
+    pub(super) async fn accept(client: &ClientUnderTest) -> Steps<(Self, Prefix, Bytes)> {
+        let listening = Listening::bind(client.listen).await;
+        let listening = listening.map_err(|error| Early::not_run(format!("cannot listen: {error}")))?;
+        let mut running = RunningClient::start(client, listening.local_addr());
+        let patience = client.limits.patience;
+        let link = running.connects(patience, listening.accept(Bytes::new(), patience)).await?;
+        let link = link.map_err(|error| Early::not_run(format!("cannot accept a connection: {error:#}")))?;
+        running.keep(listening);
+        let mut session = Self { link, limits: client.limits, running };
+        let first = match session.link.next(session.deadline()).await {
+            Next::Message(arrived) => arrived.bytes,
+            other => return Err(Early::not_run(format!("no message: {other:?}"))),
+        };
+        let prefix = Prefix::decode(&first).filter(|prefix| prefix.vers == VERSION);
+        let prefix = prefix.ok_or_else(|| Finding::not_supported("the client does not begin with version 2"))?;
+        Ok((session, prefix, first))
+    }
+
+    /// Accepts a connection, and exchanges properties. The peer grants this many credits.
+    pub(super) async fn negotiated(client: &ClientUnderTest, grant: u32) -> Steps<Self> {
+        let (mut session, first, _) = Self::accept(client).await?;
+        session.send_properties(first.xid, grant, &own_properties());
+        Ok(session)
+    }
+
+    /// Sends the peer's properties in response to the first message.
+    pub(super) fn send_properties(&mut self, xid: u32, grant: u32, properties: &[(u32, Vec<u8>)]) {
+        let prefix = Prefix { credit: 64 << 16 | grant, ..Prefix::new(xid, RDMA2_CONNPROP, RDMA2_F_RESPONSE) };
+        self.link.send(&connprop(prefix, properties));
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.limits.patience
+    }
+
+    pub(super) fn soon(&self) -> Instant {
+        Instant::now() + self.limits.settle
+    }
+
+    /// Waits for the next call. Other messages are skipped.
+    pub(super) async fn call(&mut self, deadline: Instant) -> Result<Call, String> {
+        loop {
+            let bytes = match self.link.next(deadline).await {
+                Next::Message(arrived) => arrived.bytes,
+                Next::Ended(reason) => return Err(format!("the connection ended: {reason}")),
+                Next::TimedOut => return Err("no call came".into()),
+            };
+            if let Some(call) = Self::parse(&bytes) {
+                return Ok(call);
+            }
+        }
+    }
+
+    /// Returns the call in a message, if it has one.
+    pub(super) fn parse(bytes: &Bytes) -> Option<Call> {
+        let Message { prefix, body: Body::Msg(_, lists, payload) } = Message::decode(bytes).ok()? else { return None };
+        let mut decoder = Decoder::shared(&payload);
+        let header = CallHeader::decode(&mut decoder).ok()?;
+        let args = payload.slice(decoder.consumed()..);
+        Some(Call { xid: prefix.xid, prefix, lists, header, args })
+    }
+
+    /// Waits for the first call.
+    pub(super) async fn first(&mut self) -> Steps<Call> {
+        let deadline = self.deadline();
+        self.call(deadline).await.map_err(|why| Early::not_run(format!("no call: {why}")))
+    }
+
+    /// Replies to a call correctly.
+    pub(super) async fn serve(&mut self, call: &Call) {
+        let reply = self.correct_reply(call).await;
+        self.link.send(&reply);
+    }
+
+    /// Returns the correct reply to a call. Transfers data.
+    async fn correct_reply(&mut self, call: &Call) -> Vec<u8> {
+        let is_nfs = call.header.program == NFS;
+        let mut written = 0;
+        let results = match call.header.procedure {
+            nfs::READ if is_nfs && !call.lists.writes.is_empty() => {
+                let (results, data) = nfs::read(&call.args).unwrap_or_default();
+                written = data.len() as u32;
+                let mut left = &data[..];
+                for segment in &call.lists.writes[0] {
+                    let (part, rest) = left.split_at(left.len().min(segment.len as usize));
+                    if !part.is_empty() {
+                        self.link.write(*segment, part.to_vec());
+                    }
+                    left = rest;
+                }
+                results
+            }
+            nfs::WRITE if is_nfs => {
+                let deadline = self.deadline();
+                let mut len = 0;
+                for (_, segment) in &call.lists.reads {
+                    len += self.link.read(*segment, deadline).await.map_or(0, |data| data.len() as u32);
+                }
+                nfs::written(len)
+            }
+            procedure => nfs::results(procedure, &call.args).unwrap_or_default(),
+        };
+        let mut left = written;
+        let mut fill = |segment: &Segment| {
+            let used = left.min(segment.len);
+            left -= used;
+            segment.part(0, used)
+        };
+        let writes = call.lists.writes.iter().map(|chunk| chunk.iter().map(&mut fill).collect()).collect();
+        let reply = call.lists.reply.as_ref().map(|chunk| chunk.iter().map(|segment| segment.part(0, 0)).collect());
+        let lists = Lists { reads: Vec::new(), writes, reply };
+        message(reply_prefix(call.xid), &lists, 0, &rpc::reply(call.xid, &results))
+    }
+
+    /// Replies to a call with SYSTEM_ERR.
+    pub(super) fn fail(&mut self, call: &Call) {
+        let unused = |chunk: &Vec<Segment>| chunk.iter().map(|segment| segment.part(0, 0)).collect();
+        let lists = Lists::writes(call.lists.writes.iter().map(unused).collect());
+        let payload = rpc::words(&[call.xid, 1, 0, 0, 0, 5]);
+        self.link.send(&message(reply_prefix(call.xid), &lists, 0, &payload));
+    }
+
+    /// Serves the remaining calls until the client has finished. A call with the XID `failing` gets SYSTEM_ERR.
+    pub(super) async fn finish(&mut self, failing: Option<u32>) -> End {
+        let deadline = self.deadline();
+        loop {
+            if let Some(result) = self.running.result(Instant::now()).await {
+                return if result { End::Succeeded } else { End::Failed };
+            }
+            let soon = (Instant::now() + self.limits.settle).min(deadline);
+            match self.call(soon).await {
+                Ok(call) if failing == Some(call.xid) => self.fail(&call),
+                Ok(call) => {
+                    self.serve(&call).await;
+                    // Somebody else has started the client, whose next call shows that it accepted the reply.
+                    if !self.running.is_started() {
+                        return End::Succeeded;
+                    }
+                }
+                Err(why) if why.starts_with("the connection ended") => {
+                    return match self.running.result(deadline).await {
+                        Some(true) => End::Succeeded,
+                        Some(false) => End::Failed,
+                        None => End::Ended(why),
+                    };
+                }
+                Err(_) if Instant::now() >= deadline => return End::Waits,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Returns `true` if the client has succeeded by the deadline.
+    pub(super) async fn has_succeeded(&mut self) -> bool {
+        let deadline = self.deadline();
+        self.running.result(deadline).await == Some(true)
+    }
+}

@@ -1,0 +1,76 @@
+//! Messages of a case, followed by a call that shows whether the server still serves the connection.
+
+use tokio::time::Instant;
+
+use crate::{
+    came::Came,
+    case::Limits,
+    link::{Arrived, Link, Next},
+};
+
+/// Messages, and the call after them.
+#[derive(Debug)]
+pub(super) struct Exchange<'a> {
+    pub(super) messages: &'a [Vec<u8>],
+    /// The XID of the answer. `None` if every message except the reply to the call is an answer.
+    pub(super) xid: Option<u32>,
+    /// The call, with its XID.
+    pub(super) probe: (u32, Vec<u8>),
+    /// The credits suffice for the messages and the call.
+    pub(super) has_credits: bool,
+    /// The case expects an answer. Otherwise a short time after the reply to the call is enough.
+    pub(super) waits: bool,
+}
+
+impl Exchange<'_> {
+    /// Sends everything, and returns the answer, or a description of its absence. Messages that `is_ignored` recognizes are no answers.
+    pub(super) async fn run(
+        self,
+        link: &mut Link,
+        limits: Limits,
+        mut is_ignored: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Arrived, Came> {
+        for message in self.messages {
+            link.send(message);
+        }
+        let (probe_xid, probe) = &self.probe;
+        let mut is_probed = self.has_credits;
+        if is_probed {
+            link.send(probe);
+        }
+        let (mut answer, mut strange, mut is_served) = (None, None, false);
+        let mut deadline = Instant::now() + limits.patience;
+        while answer.is_none() || !is_served {
+            match link.next(deadline).await {
+                Next::Message(arrived) if is_ignored(&arrived.bytes) => {}
+                Next::Message(arrived) => {
+                    let xid = arrived.bytes.first_chunk().map(|xid| u32::from_be_bytes(*xid));
+                    match xid {
+                        Some(xid) if xid == *probe_xid => {
+                            is_served = true;
+                            if !self.waits {
+                                deadline = Instant::now() + limits.settle;
+                            }
+                        }
+                        _ if answer.is_none() && (self.xid.is_none() || xid == self.xid) => {
+                            answer = Some(arrived);
+                            if !is_probed {
+                                (is_probed, deadline) = (true, Instant::now() + limits.patience);
+                                link.send(probe);
+                            }
+                        }
+                        _ => strange = Some(format!("a message with the XID {xid:#x?}, which no call has")),
+                    }
+                }
+                Next::Ended(reason) => return answer.ok_or(Came::Ended(reason)),
+                Next::TimedOut if !is_probed => {
+                    (is_probed, deadline) = (true, Instant::now() + limits.patience);
+                    link.send(probe);
+                }
+                Next::TimedOut => break,
+            }
+        }
+        let absence = if is_served { Came::Nothing } else { Came::Hung };
+        answer.ok_or_else(|| strange.map_or(absence, Came::Other))
+    }
+}

@@ -1,0 +1,59 @@
+//! Cases for servers of version 1 (RFC 8166, RFC 8797, RFC 8167).
+
+mod chunks;
+mod credits;
+mod headers;
+mod nfs;
+mod session;
+mod setup;
+
+use std::future::Future;
+
+pub(super) use self::nfs::look_up;
+
+use self::session::{Sent, Session};
+use super::ServerUnderTest;
+use crate::{
+    came::{Accepted, Kind},
+    case::{Case, Part, Steps},
+};
+
+const ERR_CHUNK: Kind = Kind::Error("ERR_CHUNK");
+const ERR_VERS: Kind = Kind::Error("ERR_VERS");
+const GARBAGE_ARGS: Kind = Kind::Status("GARBAGE_ARGS");
+
+/// Returns all cases.
+pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
+    let all = [headers::cases(), credits::cases(), chunks::cases(), setup::cases(), nfs::cases()];
+    all.into_iter().flatten().collect()
+}
+
+/// Creates a case that sends messages after a first call, and compares the answer with the accepted ones.
+fn probe(
+    id: &'static str,
+    rules: &'static [&'static str],
+    sent: &'static str,
+    accepted: Accepted,
+    build: fn(&mut Session) -> Sent,
+) -> Case<ServerUnderTest> {
+    Case::new((Part::V1Server, id), rules, sent, accepted.to_string(), move |server: &ServerUnderTest| {
+        let server = server.clone();
+        async move {
+            let mut session = Session::open(&server).await?;
+            let sent = build(&mut session);
+            let came = session.observe(&sent, accepted.waits()).await;
+            Ok(accepted.judge(&came))
+        }
+    })
+}
+
+/// Creates a case with steps of its own.
+fn steps<F: Future<Output = Steps> + Send + 'static>(
+    id: &'static str,
+    rules: &'static [&'static str],
+    sent: &'static str,
+    expected: impl Into<String>,
+    steps: fn(ServerUnderTest) -> F,
+) -> Case<ServerUnderTest> {
+    Case::new((Part::V1Server, id), rules, sent, expected, move |server: &ServerUnderTest| steps(server.clone()))
+}

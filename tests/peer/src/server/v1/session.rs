@@ -1,0 +1,206 @@
+//! A connection of version 1 to a server under test.
+
+use bytes::Bytes;
+use rpcrdma_xdr::rpc::Credential;
+use tokio::time::Instant;
+
+use super::super::{ServerUnderTest, exchange::Exchange};
+use crate::{
+    came::Came,
+    case::{Early, Limits, Steps},
+    link::{Arrived, Link, Next, Segment},
+    rpc::{self, Procedure, Reply},
+    transport,
+    v1::{Body, CREDITS, Lists, Message, VERSION, message, private_data},
+};
+
+/// Size in bytes of the messages that the peer announces.
+pub(super) const INLINE: u32 = 4096;
+
+/// A connection of version 1.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) link: Link,
+    limits: Limits,
+    null: Procedure,
+    /// Credits that the server granted last.
+    pub(super) granted: u32,
+    /// The status of replies to NULL calls: SUCCESS if the server has the program.
+    usual: &'static str,
+}
+
+/// The messages that a case sends after the first call, and how to recognize the answer.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// The XID of the answer. `None` if every message except the reply to the next call is an answer.
+    pub(super) xid: Option<u32>,
+    /// The version that an error repeats.
+    pub(super) vers: u32,
+    pub(super) messages: Vec<Vec<u8>>,
+    pub(super) lists: Lists,
+}
+
+impl Sent {
+    pub(super) fn call((xid, message): (u32, Vec<u8>)) -> Self {
+        Self { xid: Some(xid), vers: VERSION, messages: vec![message], lists: Lists::default() }
+    }
+
+    pub(super) fn with_lists(call: (u32, Vec<u8>), lists: Lists) -> Self {
+        Self { lists, ..Self::call(call) }
+    }
+
+    /// Describes a message whose XID the server cannot know.
+    pub(super) fn anonymous(message: Vec<u8>) -> Self {
+        Self { xid: None, vers: VERSION, messages: vec![message], lists: Lists::default() }
+    }
+}
+
+impl Session {
+    /// Connects with this private data, and sends nothing.
+    pub(super) async fn connect(server: &ServerUnderTest, private_data: Vec<u8>) -> Steps<Self> {
+        let link = transport::connect(server.target, private_data.into(), server.connect_timeout()).await;
+        let link = link.map_err(|error| Early::not_run(format!("cannot connect: {error}")))?;
+        let null = (server.program.0, server.program.1, 0);
+        Ok(Self { link, limits: server.limits, null, granted: 1, usual: "SUCCESS" })
+    }
+
+    /// Connects, and makes a first NULL call, which must succeed.
+    pub(super) async fn open(server: &ServerUnderTest) -> Steps<Self> {
+        let mut session = Self::connect(server, private_data(false, INLINE, INLINE)).await?;
+        session.hello().await?;
+        Ok(session)
+    }
+
+    /// Makes a NULL call without anything unusual.
+    pub(super) async fn hello(&mut self) -> Steps<Message> {
+        let (xid, call) = self.null();
+        self.link.send(&call);
+        let deadline = self.deadline();
+        let arrived = match self.link.next(deadline).await {
+            Next::Message(arrived) => arrived,
+            Next::Ended(reason) => {
+                return Err(Early::not_run(format!("a plain NULL call ended the connection: {reason}")));
+            }
+            Next::TimedOut => return Err(Early::not_run("a plain NULL call got no reply")),
+        };
+        let reply = Message::decode(&arrived.bytes).ok().filter(|reply| reply.xid == xid);
+        let reply = reply.ok_or_else(|| Early::not_run("a plain NULL call got an invalid reply"))?;
+        match &reply.body {
+            Body::Msg(_, payload) => {
+                let status = Reply::decode(payload).map(|reply| reply.status).map_err(Early::not_run)?;
+                (self.granted, self.usual) = (reply.credit.max(1), status);
+                Ok(reply)
+            }
+            other => Err(Early::not_run(format!("a plain NULL call got {other:?}"))),
+        }
+    }
+
+    /// Makes another NULL call, and returns `true` if it gets a reply. Other messages are ignored.
+    pub(super) async fn hello_again(&mut self) -> bool {
+        let (xid, call) = self.null();
+        self.link.send(&call);
+        let deadline = self.deadline();
+        while let Next::Message(arrived) = self.link.next(deadline).await {
+            if arrived.bytes.starts_with(&xid.to_be_bytes()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns `true` if the server has the program.
+    pub(super) fn has_program(&self) -> bool {
+        self.usual == "SUCCESS"
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.limits.patience
+    }
+
+    /// Returns the body of a NULL call, and its XID.
+    pub(super) fn null_call(&self) -> (u32, Vec<u8>) {
+        let xid = rpc::next_xid();
+        (xid, rpc::call(xid, self.null, &Credential::None, &[]))
+    }
+
+    /// Returns a message with a NULL call, and its XID.
+    pub(super) fn null(&self) -> (u32, Vec<u8>) {
+        self.null_with(&Lists::default())
+    }
+
+    /// Returns a message with a NULL call and these chunks.
+    pub(super) fn null_with(&self, lists: &Lists) -> (u32, Vec<u8>) {
+        let (xid, call) = self.null_call();
+        (xid, message(xid, CREDITS, lists, Some(&call)))
+    }
+
+    /// Returns a message whose call is in these segments, at position zero.
+    pub(super) fn long(&self, xid: u32, segments: &[Segment]) -> (u32, Vec<u8>) {
+        (xid, message(xid, CREDITS, &Lists::reads(0, segments), None))
+    }
+
+    /// Sends messages, then a NULL call, and returns what came in response to the messages.
+    ///
+    /// If the case expects an answer, `waits`, the time limit is that for answers. Otherwise a short time after the reply to the NULL
+    /// call is enough.
+    pub(super) async fn observe(&mut self, sent: &Sent, waits: bool) -> Came {
+        self.exchange(sent, waits).await.0
+    }
+
+    /// Does the same as [`observe`](Self::observe), and also returns the message that came.
+    pub(super) async fn exchange(&mut self, sent: &Sent, waits: bool) -> (Came, Option<Arrived>) {
+        let has_credits = self.granted as usize > sent.messages.len();
+        let exchange = Exchange { messages: &sent.messages, xid: sent.xid, probe: self.null(), has_credits, waits };
+        match exchange.run(&mut self.link, self.limits, |_| false).await {
+            Ok(arrived) => (self.classify(&arrived.bytes, sent).await, Some(arrived)),
+            Err(came) => (came, None),
+        }
+    }
+
+    async fn classify(&mut self, bytes: &Bytes, sent: &Sent) -> Came {
+        let message = match Message::decode(bytes) {
+            Ok(message) => message,
+            Err(error) => return Came::Other(error),
+        };
+        match &message.body {
+            Body::ErrVers(..) | Body::ErrChunk if message.vers != sent.vers => {
+                Came::Other(format!("RDMA_ERROR with the version {} for one of {}", message.vers, sent.vers))
+            }
+            Body::ErrVers(low, high) if low > high || (*low..=*high).contains(&sent.vers) => {
+                Came::Other(format!("ERR_VERS with the range {low} to {high}"))
+            }
+            Body::ErrVers(..) => Came::Error("ERR_VERS"),
+            Body::ErrChunk => Came::Error("ERR_CHUNK"),
+            Body::Obsolete(name) => Came::Other((*name).into()),
+            Body::Msg(_, payload) => self.status(payload, message.xid),
+            Body::Nomsg(lists) => match self.long_reply(lists, &sent.lists).await {
+                Ok(payload) => self.status(&payload, message.xid),
+                Err(why) => Came::Other(why),
+            },
+        }
+    }
+
+    fn status(&self, payload: &Bytes, xid: u32) -> Came {
+        match Reply::decode(payload) {
+            Ok(reply) if reply.xid != xid => {
+                Came::Other(format!("a reply with the XID {:#x} in one of {xid:#x}", reply.xid))
+            }
+            Ok(reply) if reply.status == self.usual => Came::Reply("SUCCESS"),
+            Ok(reply) => Came::Reply(reply.status),
+            Err(error) => Came::Other(error),
+        }
+    }
+
+    /// Returns the message in the Reply chunk of a call.
+    async fn long_reply(&mut self, lists: &Lists, sent: &Lists) -> Result<Bytes, String> {
+        let (Some(returned), Some(provided)) = (&lists.reply, &sent.reply) else {
+            return Err("RDMA_NOMSG without the Reply chunk of the call".into());
+        };
+        let len: u64 = returned.iter().map(|segment| u64::from(segment.len)).sum();
+        let Some(first) = provided.first() else { return Err("RDMA_NOMSG with an empty Reply chunk".into()) };
+        let deadline = self.deadline();
+        let data = self.link.take(*first, deadline).await.ok_or("the memory of the Reply chunk did not return")?;
+        let len = usize::try_from(len).ok().filter(|len| *len <= data.len());
+        Ok(data.slice(..len.ok_or("a Reply chunk that is longer than the one of the call")?))
+    }
+}

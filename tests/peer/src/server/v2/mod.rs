@@ -1,0 +1,58 @@
+//! Cases for servers of version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01).
+
+mod chunks;
+mod headers;
+mod properties;
+mod sequences;
+mod session;
+
+use std::future::Future;
+
+use self::session::{Sent, Session};
+use super::ServerUnderTest;
+use crate::{
+    came::{Accepted, Kind},
+    case::{Case, Part, Steps},
+};
+
+const BAD_XDR: Kind = Kind::Error("ERR_BAD_XDR");
+const INVAL_HTYPE: Kind = Kind::Error("ERR_INVAL_HTYPE");
+const INVAL_CONT: Kind = Kind::Error("ERR_INVAL_CONT");
+const GARBAGE_ARGS: Kind = Kind::Status("GARBAGE_ARGS");
+const MUST_DISCARD: Accepted = Accepted::only(&[Kind::Nothing]);
+
+/// Returns all cases.
+pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
+    let all = [properties::cases(), headers::cases(), sequences::cases(), chunks::cases()];
+    all.into_iter().flatten().collect()
+}
+
+/// Creates a case that sends messages after a first call, and compares the answer with the accepted ones.
+fn probe(
+    id: &'static str,
+    rules: &'static [&'static str],
+    sent: &'static str,
+    accepted: Accepted,
+    build: fn(&mut Session) -> Sent,
+) -> Case<ServerUnderTest> {
+    Case::new((Part::V2Server, id), rules, sent, accepted.to_string(), move |server: &ServerUnderTest| {
+        let server = server.clone();
+        async move {
+            let mut session = Session::open(&server).await?;
+            let sent = build(&mut session);
+            let came = session.observe(&sent, accepted.waits()).await;
+            Ok(accepted.judge(&came))
+        }
+    })
+}
+
+/// Creates a case with steps of its own.
+fn steps<F: Future<Output = Steps> + Send + 'static>(
+    id: &'static str,
+    rules: &'static [&'static str],
+    sent: &'static str,
+    expected: impl Into<String>,
+    steps: fn(ServerUnderTest) -> F,
+) -> Case<ServerUnderTest> {
+    Case::new((Part::V2Server, id), rules, sent, expected, move |server: &ServerUnderTest| steps(server.clone()))
+}

@@ -1,0 +1,83 @@
+//! Planted faults.
+
+use bytes::Bytes;
+
+use super::message::Seen;
+
+/// The effect of a fault on a message to which it applies.
+#[derive(Clone, Copy)]
+pub(crate) enum Effect {
+    /// A received message is lost.
+    Ignore,
+    /// A received message is handled as if it was another one.
+    Accept(fn(&mut Vec<u8>)),
+    /// The same as `Accept`, for changes that depend on the local message with this XID.
+    AcceptFor(fn(&Seen, &mut Vec<u8>)),
+    /// After a received message, nothing that is sent arrives.
+    Mute,
+    /// A message that is sent is sent twice.
+    Double,
+    /// A received message is answered with this, and not handled.
+    Answer(fn(&Seen) -> Vec<u8>),
+    /// A received message ends the connection.
+    Disconnect,
+    /// The answer to a received message is changed. It is lost if nothing remains.
+    Reply(fn(&Seen, &mut Vec<u8>)),
+    /// A message that is sent is changed. It is lost if nothing remains.
+    Send(fn(&mut Vec<u8>)),
+    /// The answer to a received message invalidates a handle.
+    Invalidate(fn(&Seen) -> u32),
+    /// The data of RDMA Writes is changed.
+    Write(fn(Bytes) -> Bytes),
+    /// Connections with such private data are refused.
+    Refuse(fn(&[u8]) -> bool),
+    /// The implementation sends other private data.
+    PrivateData(fn(&mut Vec<u8>)),
+}
+
+/// A fault of an implementation.
+pub(crate) struct Fault {
+    /// A description of the fault.
+    pub(crate) what: &'static str,
+    /// The cases that find it.
+    pub(crate) found_by: &'static [&'static str],
+    /// Returns `true` if the fault applies to a message.
+    pub(crate) when: fn(&Seen) -> bool,
+    pub(crate) effect: Effect,
+    /// Other cases may find consequences of the fault.
+    pub(crate) is_broad: bool,
+    /// Another size of Receives, in bytes.
+    pub(crate) receive_size: Option<usize>,
+}
+
+/// Creates a fault that one case finds.
+pub(crate) const fn fault(
+    what: &'static str,
+    found_by: &'static [&'static str],
+    when: fn(&Seen) -> bool,
+    effect: Effect,
+) -> Fault {
+    Fault { what, found_by, when, effect, is_broad: false, receive_size: None }
+}
+
+/// Replaces a word of a message.
+pub(crate) fn set(message: &mut [u8], index: usize, word: u32) {
+    message[index * 4..index * 4 + 4].copy_from_slice(&word.to_be_bytes());
+}
+
+/// Encodes words.
+pub(crate) fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+impl Fault {
+    /// Other cases may find consequences of the fault.
+    pub(crate) const fn broad(self) -> Self {
+        Self { is_broad: true, ..self }
+    }
+
+    /// The implementation posts Receives of another size.
+    pub(crate) const fn with_receives(self, size: usize) -> Self {
+        Self { receive_size: Some(size), ..self }
+    }
+}
