@@ -12,8 +12,11 @@ use super::{
 };
 use crate::{
     DEFAULT_REPLY_MAX, did_you_mean,
-    ir::{ArgPath, Expr, Field, Procedure, Program, Spec, Version},
+    ir::{ArgPath, ChunkRun, Expr, Field, Procedure, Program, Spec, Version},
 };
+
+/// Maximum number of times that eligible items of an array are counted in the room for a reply.
+const MAX_REPEATED: u64 = 1 << 16;
 
 /// A procedure of a specification, whose arguments are encoded from JSON, and whose results are decoded to JSON.
 ///
@@ -52,6 +55,8 @@ pub struct JsonCall {
     pub max_inline: u64,
     /// Maximum length of each eligible item of the result, in bytes and in the order of the encoding.
     pub max_items: Vec<u64>,
+    /// Maximum length of all eligible items together, in bytes with padding. `None` if it is the sum of `max_items`.
+    pub max_total: Option<u64>,
     /// `true` if the specification computes the lengths in Rust, so that these are defaults.
     pub is_estimate: bool,
 }
@@ -161,13 +166,19 @@ impl<'s> JsonProcedure<'s> {
         let bounds = &self.procedure.bounds;
         if bounds.computed {
             // The number of eligible items is unknown as well. Those without a chunk stay in the payload stream.
-            return Ok(JsonCall { parts, max_inline: DEFAULT_REPLY_MAX, max_items: Vec::new(), is_estimate: true });
+            return Ok(JsonCall { parts, max_inline: DEFAULT_REPLY_MAX, max_items: Vec::new(), max_total: None, is_estimate: true });
         }
         let arguments = self.decoded(&parts);
         let compute = |expr: &Expr| compute(expr, &arguments);
+        let lens = |run: &ChunkRun| {
+            let lens: Vec<u64> = run.items.iter().map(|(_, max)| compute(max)).collect();
+            let count = run.count.as_ref().map_or(1, compute).min(MAX_REPEATED);
+            (0..count).flat_map(move |_| lens.clone())
+        };
         Ok(JsonCall {
             max_inline: compute(&bounds.inline),
-            max_items: bounds.chunks.iter().map(|(_, max)| compute(max)).collect(),
+            max_items: bounds.chunks.iter().flat_map(lens).collect(),
+            max_total: bounds.total.as_ref().map(compute),
             is_estimate: false,
             parts,
         })

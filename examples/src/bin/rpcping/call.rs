@@ -64,7 +64,8 @@ async fn call(cli: &mut Cli) -> Result<Value, Failure> {
     (cli.program, cli.version) = (procedure.program(), procedure.version());
     cli.url = lookup::find(cli).await?;
     let channel = connect::connect(cli, connect::builder(cli)?).await?;
-    let bounds = ReplyBounds::new(call.max_inline, &call.max_items);
+    let mut bounds = ReplyBounds::new(call.max_inline, &call.max_items);
+    bounds.total = call.max_total;
     let bounds = if call.is_estimate { bounds.estimated() } else { bounds };
     let mut options = CallOptions::new().timeout(cli.timeout).reply_bounds(bounds);
     if procedure.is_idempotent() {

@@ -101,6 +101,21 @@ fn the_room_for_the_reply() {
     assert_eq!((any.max_inline, any.max_items, any.is_estimate), (DEFAULT_REPLY_MAX, vec![], true));
 }
 
+/// Items of an array repeat as often as the arguments ask for.
+#[test]
+fn repeated_items_have_room() {
+    let text = "struct keys { unsigned int numbers<16>; }; struct piece { @ddp opaque data<100>; };
+        struct pieces { @max(len(numbers)) piece all<16>; };
+        program P { version V { pieces GET(keys) = 1; } = 1; } = 7;";
+    let spec = crate::Compiler::new().source("p.x", text).compile().unwrap().spec;
+    let get = JsonProcedure::find(&spec, "P.GET", None).unwrap();
+    for count in 0..3 {
+        let arguments = json!({ "numbers": vec![7; count] }).to_string();
+        let call = get.encode(&arguments, &mut no_files).unwrap();
+        assert_eq!(call.max_items, vec![100; count]);
+    }
+}
+
 #[test]
 fn results() {
     let spec = spec();
