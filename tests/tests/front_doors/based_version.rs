@@ -91,7 +91,7 @@ fn procedures_keep_their_numbers_bounds_and_properties() {
     let args = GetArgs { name: "n".into(), count: 9 };
     assert_eq!(store_v1::Get::reply_bounds(&args), ReplyBounds::new(4, &[9]));
     assert_eq!(store_v3::Get::reply_bounds(&args), ReplyBounds::new(4, &[9]));
-    assert!(store_v2::Get::IDEMPOTENT && store_v3::Get::IDEMPOTENT && !store_v3::Stat::IDEMPOTENT);
+    const { assert!(store_v2::Get::IDEMPOTENT && store_v3::Get::IDEMPOTENT && !store_v3::Stat::IDEMPOTENT) };
     assert_eq!(ProcedureId::of::<store_v3::Get>(), ProcedureId::new(0x2000_0ac2, 3, 1));
     assert_eq!(store_v3::Get::NAME, "STORE_V3.GET");
     // The binding file states a bound for the first version, and another for the third.

@@ -166,7 +166,13 @@ impl<'s> JsonProcedure<'s> {
         let bounds = &self.procedure.bounds;
         if bounds.computed {
             // The number of eligible items is unknown as well. Those without a chunk stay in the payload stream.
-            return Ok(JsonCall { parts, max_inline: DEFAULT_REPLY_MAX, max_items: Vec::new(), max_total: None, is_estimate: true });
+            return Ok(JsonCall {
+                parts,
+                max_inline: DEFAULT_REPLY_MAX,
+                max_items: Vec::new(),
+                max_total: None,
+                is_estimate: true,
+            });
         }
         let arguments = self.decoded(&parts);
         let compute = |expr: &Expr| compute(expr, &arguments);

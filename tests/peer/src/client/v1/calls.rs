@@ -96,22 +96,15 @@ async fn in_flight(client: ClientUnderTest, grant: Option<u32>) -> Steps {
 async fn message_sizes(client: ClientUnderTest) -> Steps {
     let mut session = Session::accept_with(&client, crate::v1::private_data(false, 1024, 1024)).await?;
     let (mut longest, deadline) = (0, session.deadline());
-    loop {
-        match session.link.next(if longest == 0 { deadline } else { session.soon() }).await {
-            Next::Message(arrived) => {
-                longest = longest.max(arrived.bytes.len());
-                let words = rpc::to_words(&arrived.bytes);
-                if let [xid, vers, ..] = words[..]
-                    && vers != VERSION
-                {
-                    session.link.send(&err_vers(xid, vers, GRANT, (VERSION, VERSION)));
-                } else if let Ok(Message { xid, body: Body::Msg(..) | Body::Nomsg(_), .. }) =
-                    Message::decode(&arrived.bytes)
-                {
-                    session.link.send(&message(xid, GRANT, &Lists::default(), Some(&rpc::reply(xid, &[]))));
-                }
-            }
-            Next::Ended(_) | Next::TimedOut => break,
+    while let Next::Message(arrived) = session.link.next(if longest == 0 { deadline } else { session.soon() }).await {
+        longest = longest.max(arrived.bytes.len());
+        let words = rpc::to_words(&arrived.bytes);
+        if let [xid, vers, ..] = words[..]
+            && vers != VERSION
+        {
+            session.link.send(&err_vers(xid, vers, GRANT, (VERSION, VERSION)));
+        } else if let Ok(Message { xid, body: Body::Msg(..) | Body::Nomsg(_), .. }) = Message::decode(&arrived.bytes) {
+            session.link.send(&message(xid, GRANT, &Lists::default(), Some(&rpc::reply(xid, &[]))));
         }
     }
     Ok(match longest {

@@ -1,7 +1,5 @@
 //! Replies with mistakes to a first call, errors, credits, and messages between calls and replies.
 
-use std::future::Future;
-
 use super::{Call, GRANT, Session, must_fail, must_succeed, steps};
 use crate::{
     case::{Case, Finding, Steps},
@@ -174,13 +172,11 @@ fn discarded() -> Vec<Case<ClientUnderTest>> {
 }
 
 fn errors() -> Vec<Case<ClientUnderTest>> {
-    fn error(client: ClientUnderTest, build: fn(&Call) -> Vec<u8>) -> impl Future<Output = Steps> + Send {
-        async move {
-            let mut session = Session::accept(&client).await?;
-            let call = session.first().await?;
-            session.link.send(&build(&call));
-            Ok(must_fail(session.finish_failing(call.xid).await))
-        }
+    async fn error(client: ClientUnderTest, build: fn(&Call) -> Vec<u8>) -> Steps {
+        let mut session = Session::accept(&client).await?;
+        let call = session.first().await?;
+        session.link.send(&build(&call));
+        Ok(must_fail(session.finish_failing(call.xid).await))
     }
     vec![
         steps(
@@ -201,15 +197,13 @@ fn errors() -> Vec<Case<ClientUnderTest>> {
 }
 
 fn credits() -> Vec<Case<ClientUnderTest>> {
-    fn granted(client: ClientUnderTest, grant: u32) -> impl Future<Output = Steps<super::End>> + Send {
-        async move {
-            let mut session = Session::accept(&client).await?;
-            let call = session.first().await?;
-            let mut reply = session.correct_reply(&call).await;
-            set_word(&mut reply, word::CREDIT, grant);
-            session.link.send(&reply);
-            Ok(session.finish().await)
-        }
+    async fn granted(client: ClientUnderTest, grant: u32) -> Steps<super::End> {
+        let mut session = Session::accept(&client).await?;
+        let call = session.first().await?;
+        let mut reply = session.correct_reply(&call).await;
+        set_word(&mut reply, word::CREDIT, grant);
+        session.link.send(&reply);
+        Ok(session.finish().await)
     }
     vec![
         steps(
