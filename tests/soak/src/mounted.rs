@@ -100,7 +100,12 @@ fn write(folder: &Path, ledger: &Ledger, content: Content, range: usize) -> io::
         file.write_all(&content.bytes(offset, range))?;
     }
     file.sync_all()?;
-    fs::rename(unfinished, folder.join(name(content)))
+    let renamed = folder.join(name(content));
+    match fs::rename(unfinished, &renamed) {
+        // The kernel has sent the call twice, because the server was killed before its reply (RFC 1813 §4.5).
+        Err(error) if error.kind() == io::ErrorKind::NotFound && renamed.try_exists()? => Ok(()),
+        result => result,
+    }
 }
 
 /// Reads a file from the server, and compares all of it.
