@@ -43,7 +43,8 @@ pub fn tcp_stream(bytes: &[u8]) {
     config.reverse_credits = u32::from(mode >> 1 & 3);
     config.max_fetched = 15_000;
     config.budget = Some(budget.account(1));
-    let most_arrived = if role == Role::Server { config.credits } else { config.reverse_credits } as usize;
+    // One more may be a NULL call.
+    let most_arrived = 1 + if role == Role::Server { config.credits } else { config.reverse_credits } as usize;
     let mut stream = StreamConfig::default();
     stream.max_record = if mode & 8 == 0 { budget.max_of_call() } else { 100 };
     stream.max_fragments = 5;
