@@ -2,6 +2,7 @@
 
 use std::{io, sync::LazyLock};
 
+use bytes::Bytes;
 use rpcrdma::{
     client::{
         Invoke as _, RetryPolicy, ServiceCaller,
