@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn growth_fails_long_runs_only() {
-        let samples = (0..600).map(|second| (f64::from(second), f64::from(second) / 10.0)).collect();
+        let samples = (0..1800).map(|second| (f64::from(second), f64::from(second) / 10.0)).collect();
         let series = Series::from([(("nfs3d 1".to_owned(), Resource::Descriptors), samples)]);
         assert_eq!(print_slopes(&series, Duration::from_secs(60)), Vec::<String>::new());
         let faults = print_slopes(&series, Duration::from_secs(600));

@@ -64,6 +64,9 @@ fn every_crate_has_layers() {
     assert_eq!(roots, listed, "the crates in {FOLDERS:?} are not those in CRATES");
 }
 
+/// Ends of the names of folders without crates of the project: build results, and the template of a user's package.
+const NO_CRATES: [&str; 2] = ["/target", "xdrgen/template"];
+
 /// Finds the root files of crates in the folders named `src` below a folder.
 fn find_roots(repository: &Path, folder: &str, roots: &mut Vec<String>) {
     for entry in fs::read_dir(repository.join(folder)).unwrap().map(Result::unwrap) {
@@ -71,7 +74,7 @@ fn find_roots(repository: &Path, folder: &str, roots: &mut Vec<String>) {
         let is_root = ["/lib.rs", "/main.rs"].iter().any(|name| path.ends_with(name)) && path.contains("/src/");
         if is_root {
             roots.push(path);
-        } else if entry.file_type().unwrap().is_dir() && !path.ends_with("/target") {
+        } else if entry.file_type().unwrap().is_dir() && !NO_CRATES.iter().any(|end| path.ends_with(end)) {
             find_roots(repository, &path, roots);
         }
     }

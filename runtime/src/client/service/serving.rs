@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::{
-    sync::{Notify, watch},
-    task::AbortHandle,
-};
+use tokio::{sync::Notify, task::AbortHandle};
 
 use super::health::{EndpointFailure, EndpointHealth};
 use crate::{
@@ -13,6 +10,7 @@ use crate::{
     client::{channel::Channel, error::CallError, health::HealthWatch},
     health::HealthStatus,
     rpc::RpcError,
+    sync::{Changes, Mutex, PoisonError},
 };
 
 /// The health of a server as far as it is known.
@@ -27,7 +25,8 @@ enum ServingState {
 /// The state that the endpoint and the task that asks the server share.
 #[derive(Debug)]
 struct SharedState {
-    state: watch::Sender<ServingState>,
+    state: Mutex<ServingState>,
+    changes: Changes,
     /// Notified when the endpoint is connected and waits for the first answer.
     wanted: Notify,
 }
@@ -48,41 +47,41 @@ impl Drop for ServingCheck {
 impl ServingCheck {
     /// Starts the task that watches the server of `channel`. Needs a tokio runtime.
     pub(in crate::client) fn start(channel: Channel, watch: HealthWatch, health: Arc<EndpointHealth>) -> Self {
-        let shared = Arc::new(SharedState { state: watch::Sender::new(ServingState::Unknown), wanted: Notify::new() });
+        let (state, changes) = (Mutex::new(ServingState::Unknown), Changes::default());
+        let shared = Arc::new(SharedState { state, changes, wanted: Notify::new() });
         let task = tokio::spawn(Arc::clone(&shared).run(channel, watch, health)).abort_handle();
         Self { shared, task }
     }
 
     /// Returns `true` if the server is known to be serving.
     pub(in crate::client) fn is_serving(&self) -> bool {
-        *self.shared.state.borrow() == ServingState::Serving
+        self.shared.get() == ServingState::Serving
     }
 
     /// Waits until the server is serving. The channel must be connected.
     pub(in crate::client) async fn serving(&self) {
-        let mut state = self.shared.state.subscribe();
         self.shared.wanted.notify_one();
-        // The sender is in `self`.
-        let _ = state.wait_for(|state| *state == ServingState::Serving).await;
+        self.shared.changes.find(|| self.is_serving().then_some(())).await;
     }
 }
 
 impl SharedState {
+    fn get(&self) -> ServingState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn set(&self, state: ServingState) {
-        self.state.send_if_modified(|current| std::mem::replace(current, state) != state);
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        self.changes.notify();
     }
 
     /// Records that the server did not say if it is serving.
     fn unanswered(&self, health: &EndpointHealth, error: &CallError) {
         tracing::debug!(target: "rpcrdma", server = %health.url(), error = %ErrorChain(error), "health unknown");
         // A server that was not serving is not serving until it says otherwise.
-        self.state.send_if_modified(|state| {
-            let is_first = *state == ServingState::Unknown;
-            if is_first {
-                *state = ServingState::Serving;
-            }
-            is_first
-        });
+        if self.get() == ServingState::Unknown {
+            self.set(ServingState::Serving);
+        }
     }
 
     /// Watches the server for as long as the endpoint exists, on one connection after the other.
