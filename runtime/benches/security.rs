@@ -43,7 +43,7 @@ impl Service for Fast {
         "FAST"
     }
 
-    fn dispatch(&self, call: InboundCall) -> ReplyFuture {
+    fn dispatch(&self, mut call: InboundCall) -> ReplyFuture {
         let data = self.0.clone();
         Box::pin(async move {
             match call.procedure() {
