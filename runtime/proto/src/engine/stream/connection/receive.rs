@@ -200,8 +200,8 @@ impl StreamConnection {
     fn handle_call(&mut self, record: Bytes, charge: BudgetCharge) {
         self.shared.counters.calls_received += 1;
         self.held_bytes += record.len() as u64;
-        let is_null = matches!(peek_words(&record), Some([_, _, _, _, _, 0]));
-        if self.held.len() < self.max_held || (is_null && self.held.len() == self.max_held) {
+        let is_null = || matches!(peek_words(&record), Some([_, _, _, _, _, 0]));
+        if self.held.len() < self.max_held || (self.held.len() == self.max_held && is_null()) {
             self.hand_over(record, charge);
         } else {
             self.parked.push_back((record, charge));
