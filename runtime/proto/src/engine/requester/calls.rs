@@ -259,6 +259,11 @@ impl LocalCalls {
         self.xids.get(xid)
     }
 
+    /// Returns the length of the longest reply that the call in flight with this XID has provided for, in bytes.
+    pub(in crate::engine) fn longest_reply(&self, xid: u32) -> Option<u64> {
+        self.by_xid(xid).and_then(|slot| self.get(slot)).map(LocalCall::longest_reply)
+    }
+
     /// Returns `true` if a call with this XID is in flight and all of its memory is still exposed.
     pub(in crate::engine) fn is_exposed(&self, xid: u32) -> bool {
         let call = self.by_xid(xid).and_then(|slot| self.get(slot));

@@ -137,29 +137,17 @@ impl RecordAssembler {
         self.dropped = None;
     }
 
-    /// Returns the first eight bytes of a record that is too long, once they have arrived: XID and message type (RFC 5531
-    /// §9).
-    ///
-    /// Valid only after [`StreamError::RecordTooLong`] with at least that length, because the marker is then still in
-    /// `input`.
+    /// Returns the first eight bytes of the record in progress, once they have arrived: XID and message type (RFC 5531 §9). The
+    /// record must have at least that length. Valid after [`expected`](Self::expected), which leaves only the marker of a record that
+    /// is too long in `input`.
     pub(super) fn head(&self) -> Option<[u8; 8]> {
-        let mut bytes = self.record.iter().chain(self.input.iter().skip(4)).copied();
+        let marker = if self.fragment.is_some() { 0 } else { 4 };
+        let mut bytes = self.record.iter().chain(self.input.iter().skip(marker)).copied();
         let mut head = [0; 8];
         for byte in &mut head {
             *byte = bytes.next()?;
         }
         Some(head)
-    }
-
-    /// Returns the first eight bytes of the record in progress, once they have arrived, if its marker has been consumed.
-    pub(super) fn begin(&self) -> Option<[u8; 8]> {
-        let _marked = self.fragment?;
-        let mut bytes = self.record.iter().chain(&self.input).copied();
-        let mut begin = [0; 8];
-        for byte in &mut begin {
-            *byte = bytes.next()?;
-        }
-        Some(begin)
     }
 
     /// Skips the record in progress: drops what has arrived and what follows. No limit applies to a skipped record, because

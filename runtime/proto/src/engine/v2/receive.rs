@@ -21,7 +21,6 @@ use crate::{
             message::{CALL, message_type},
         },
         core::connection_core::ConnectionCore,
-        requester::call::LocalCall,
         responder::{
             arrivals::{CallRejection, always_accepted},
             served::ArrivingCall,
@@ -216,8 +215,7 @@ impl WireV2 {
                 // The memory that calls hold is bounded, whatever their format.
                 let room = config.max_fetched.saturating_sub(core.served.fetched()).max(always_accepted(config));
                 let max = if prefix.is_response() {
-                    let call = core.calls.by_xid(prefix.xid).and_then(|slot| core.calls.get(slot));
-                    (config.max_call_len, call.map_or(0, LocalCall::longest_reply))
+                    (config.max_call_len, core.calls.longest_reply(prefix.xid).unwrap_or_default())
                 } else {
                     (config.max_call_len.min(room), 0)
                 };

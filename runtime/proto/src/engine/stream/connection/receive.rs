@@ -173,9 +173,8 @@ impl StreamConnection {
         if self.calls.in_flight() == 0 {
             return false;
         }
-        let Some([xid, REPLY]) = self.input.begin().and_then(|begin| peek_words(&begin)) else { return false };
-        let call = self.calls.by_xid(xid).and_then(|slot| self.calls.get(slot));
-        call.is_some_and(|call| bytes <= call.longest_reply())
+        let Some([xid, REPLY]) = self.input.head().and_then(|head| peek_words(&head)) else { return false };
+        self.calls.longest_reply(xid).is_some_and(|longest| bytes <= longest)
     }
 
     /// Stops waiting for memory and releases the charge of the record in progress.
