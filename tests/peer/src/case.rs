@@ -64,6 +64,18 @@ impl Part {
         Self::IwarpClient,
     ];
 
+    /// Creates a case of this part with steps of its own.
+    pub(crate) fn steps<S: Clone + 'static, F: Future<Output = Steps> + Send + 'static>(
+        self,
+        id: &'static str,
+        rules: &'static [&'static str],
+        sent: &'static str,
+        expected: impl Into<String>,
+        steps: fn(S) -> F,
+    ) -> Case<S> {
+        Case::new((self, id), rules, sent, expected, move |subject: &S| steps(subject.clone()))
+    }
+
     /// Returns the name of the part on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -153,6 +153,18 @@ impl Link {
         self.queue_pair.post(WorkRequest::Write { id, source: data.into(), remote });
     }
 
+    /// Writes as much of the data as there is room for to the segments of a chunk, in order.
+    pub(crate) fn write_to(&mut self, chunk: &[Segment], data: &[u8]) {
+        let mut left = data;
+        for segment in chunk {
+            let (part, rest) = left.split_at(left.len().min(segment.len as usize));
+            if !part.is_empty() {
+                self.write(*segment, part.to_vec());
+            }
+            left = rest;
+        }
+    }
+
     async fn finish(&mut self, id: WrId, deadline: Instant) -> Result<(), String> {
         loop {
             if let Some(result) = self.done.remove(&id.0) {
@@ -174,6 +186,15 @@ impl Link {
             if self.poll(deadline).await.is_none() {
                 return Next::TimedOut;
             }
+        }
+    }
+
+    /// Waits for the next message, which may have a call. Describes its absence.
+    pub(crate) async fn next_call(&mut self, deadline: Instant) -> Result<Bytes, String> {
+        match self.next(deadline).await {
+            Next::Message(arrived) => Ok(arrived.bytes),
+            Next::Ended(reason) => Err(format!("the connection ended: {reason}")),
+            Next::TimedOut => Err("no call came".into()),
         }
     }
 

@@ -63,6 +63,11 @@ pub(crate) fn call(xid: u32, procedure: Procedure, credential: &Credential, args
     bytes
 }
 
+/// Encodes a reply with SYSTEM_ERR.
+pub(crate) fn system_err(xid: u32) -> Vec<u8> {
+    words(&[xid, 1, 0, 0, 0, 5])
+}
+
 /// Encodes a successful reply.
 pub(crate) fn reply(xid: u32, results: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -63,6 +63,20 @@ impl Lists {
         Self { reply: Some(segments.to_vec()), ..Self::default() }
     }
 
+    /// Returns the chunks that a reply returns after `len` bytes were written to the first Write chunk.
+    pub(crate) fn returned(&self, len: u32) -> Self {
+        let unused = |chunk: &Vec<Segment>| chunk.iter().map(|segment| segment.part(0, 0)).collect();
+        let mut left = len;
+        let fill = |segment: &Segment| {
+            let used = left.min(segment.len);
+            left -= used;
+            segment.part(0, used)
+        };
+        let first = self.writes.first().map(|chunk| chunk.iter().map(fill).collect());
+        let writes = first.into_iter().chain(self.writes.iter().skip(1).map(unused)).collect();
+        Self { reads: Vec::new(), writes, reply: self.reply.as_ref().map(unused) }
+    }
+
     /// Returns all handles.
     pub(crate) fn handles(&self) -> Vec<u32> {
         let writes = self.writes.iter().chain(&self.reply).flatten();

@@ -13,7 +13,11 @@ use tokio::{
 };
 
 use super::ClientUnderTest;
-use crate::case::{Early, Finding, Steps};
+use crate::{
+    case::{Early, Finding, Limits, Steps},
+    link::Link,
+    transport::Listening,
+};
 
 /// A client that a case has started.
 #[derive(Debug)]
@@ -27,6 +31,18 @@ impl RunningClient {
     /// Starts the client, if the peer does that.
     pub(crate) fn start(client: &ClientUnderTest, addr: SocketAddr) -> Self {
         Self { task: client.start.as_ref().map(|start| tokio::spawn(start(addr))), listener: None }
+    }
+
+    /// Starts the client, and accepts its connection with this private data.
+    pub(super) async fn accept(client: &ClientUnderTest, private_data: Vec<u8>) -> Steps<(Link, Self)> {
+        let listening = Listening::bind(client.listen).await;
+        let listening = listening.map_err(|error| Early::not_run(format!("cannot listen: {error}")))?;
+        let mut running = Self::start(client, listening.local_addr());
+        let patience = client.limits.patience;
+        let link = running.connects(patience, listening.accept(private_data.into(), patience)).await?;
+        let link = link.map_err(|error| Early::not_run(format!("cannot accept a connection: {error:#}")))?;
+        running.keep(listening);
+        Ok((link, running))
     }
 
     /// Waits for a connection of the client, while it runs.
@@ -84,6 +100,58 @@ pub(crate) enum End {
     /// The client ended the connection, and its success is not known.
     Ended(String),
     Waits,
+}
+
+/// A connection on which calls of a client are served.
+pub(super) trait ServedSession: Send {
+    type Call: Send + Sync;
+
+    fn limits(&self) -> Limits;
+
+    fn running(&mut self) -> &mut RunningClient;
+
+    /// Waits for the next call.
+    fn call(&mut self, deadline: Instant) -> impl Future<Output = Result<Self::Call, String>> + Send;
+
+    /// Replies to a call correctly.
+    fn serve(&mut self, call: &Self::Call) -> impl Future<Output = ()> + Send;
+
+    /// Replies to a call with SYSTEM_ERR.
+    fn fail(&mut self, call: &Self::Call);
+
+    fn xid(call: &Self::Call) -> u32;
+}
+
+/// Serves the remaining calls until the client has finished. A call with the XID `failing` that is sent again gets SYSTEM_ERR.
+pub(super) async fn finish<S: ServedSession>(session: &mut S, failing: Option<u32>) -> End {
+    let limits = session.limits();
+    let deadline = Instant::now() + limits.patience;
+    loop {
+        // The client's result counts more than the end of its connection.
+        if let Some(result) = session.running().result(Instant::now()).await {
+            return if result { End::Succeeded } else { End::Failed };
+        }
+        let soon = (Instant::now() + limits.settle).min(deadline);
+        match session.call(soon).await {
+            Ok(call) if failing == Some(S::xid(&call)) => session.fail(&call),
+            Ok(call) => {
+                session.serve(&call).await;
+                // Somebody else has started the client, whose next call shows that it accepted the reply.
+                if !session.running().is_started() {
+                    return End::Succeeded;
+                }
+            }
+            Err(why) if why.starts_with("the connection ended") => {
+                return match session.running().result(deadline).await {
+                    Some(true) => End::Succeeded,
+                    Some(false) => End::Failed,
+                    None => End::Ended(why),
+                };
+            }
+            Err(_) if Instant::now() >= deadline => return End::Waits,
+            Err(_) => {}
+        }
+    }
 }
 
 /// Judges a client that must succeed.

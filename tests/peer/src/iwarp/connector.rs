@@ -1,7 +1,5 @@
 //! Cases for connectors: the peer accepts a TCP connection, and the client makes a NULL call.
 
-use std::future::Future;
-
 use tokio::{net::TcpListener, time::Instant};
 
 use super::{
@@ -18,11 +16,14 @@ use crate::{
     v1::{self, Lists, VERSION},
 };
 
+/// The part of the cases.
+const PART: Part = Part::IwarpClient;
+
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
     let mut cases = setup_cases();
     cases.extend(segments::invalid().into_iter().map(|invalid| {
         let expected = "a Terminate with the code of the error (unusual: the connection is closed without one)";
-        Case::new((Part::IwarpClient, invalid.names.connector), invalid.rules, invalid.sent, expected, move |client| {
+        Case::new((PART, invalid.names.connector), invalid.rules, invalid.sent, expected, move |client| {
             let client = ClientUnderTest::clone(client);
             async move {
                 let (mut called, _running) = called(&client).await?;
@@ -33,7 +34,7 @@ pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
     }));
     cases.extend(segments::valid().into_iter().map(|valid| {
         let expected = "the client accepts the reply";
-        Case::new((Part::IwarpClient, valid.names.connector), valid.rules, valid.sent, expected, move |client| {
+        Case::new((PART, valid.names.connector), valid.rules, valid.sent, expected, move |client| {
             let client = ClientUnderTest::clone(client);
             async move {
                 let (mut called, mut running) = called(&client).await?;
@@ -47,16 +48,6 @@ pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
         })
     }));
     cases
-}
-
-fn steps<F: Future<Output = Steps> + Send + 'static>(
-    id: &'static str,
-    rules: &'static [&'static str],
-    sent: &'static str,
-    expected: &'static str,
-    steps: fn(ClientUnderTest) -> F,
-) -> Case<ClientUnderTest> {
-    Case::new((Part::IwarpClient, id), rules, sent, expected, move |client: &ClientUnderTest| steps(client.clone()))
 }
 
 /// Accepts a TCP connection of the client, and reads its request.
@@ -146,14 +137,14 @@ async fn accepted(called: &mut Called, running: &mut RunningClient, client: &Cli
 fn setup_cases() -> Vec<Case<ClientUnderTest>> {
     let closed = "the end of the connection, without a segment";
     vec![
-        steps(
+        PART.steps(
             "iwarp/connector/request",
             &["RFC 5044 7.1.1#1", "RFC 5044 7.1.1#14", "RFC 5044 7.1.1#13", "RFC 6581 9#1"],
             "nothing",
             "a request with the key, without reserved flags, of revision 1, or of revision 2 with IRD and ORD",
             request,
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/crc-flag",
             &["RFC 5044 4.4#4"],
             "nothing",
@@ -166,49 +157,49 @@ fn setup_cases() -> Vec<Case<ClientUnderTest>> {
                 })
             },
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/first-segment",
             &["RFC 5041 4.3#10", "RFC 5041 4.1#8", "RFC 5040 4.1#10"],
             "a reply to the request",
             "a Send with the message number 1, whose reserved bits and whose field for an STag are zero",
             first_segment,
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/reply-key",
             &["RFC 5044 7.1.1#4", "RFC 5044 7.1.2#8"],
             "a reply with a wrong key",
             closed,
             |client| async move { refused(client, |reply| reply.key = *b"MPA ID Xep Frame").await },
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/request-key",
             &["RFC 5044 7.1.2#15"],
             "a request in place of the reply",
             closed,
             |client| async move { refused(client, |reply| reply.key = REQUEST).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/revision-255",
             &["RFC 5044 7.1.1#15"],
             "a reply of revision 255",
             closed,
             |client| async move { refused(client, |reply| reply.revision = 255).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/private-data-too-long",
             &["RFC 5044 7.1.1#18"],
             "a reply with 513 bytes of private data",
             closed,
             |client| async move { refused(client, |reply| reply.private_data.resize(513, 0)).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/rejection",
             &["RFC 5044 7.1.2#10"],
             "a reply that rejects the connection",
             closed,
             |client| async move { refused(client, |reply| reply.flags |= R).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/reserved-flags",
             &["RFC 5044 7.1.1#13"],
             "a reply whose reserved flags are set",
@@ -221,7 +212,7 @@ fn setup_cases() -> Vec<Case<ClientUnderTest>> {
                 Ok(first_call(wire).await.map_or_else(Finding::wrong, |_| Finding::conforming("a call")))
             },
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/bytewise-reply",
             &["RFC 5044 7.1.2#8"],
             "a reply that arrives byte by byte",
@@ -232,14 +223,14 @@ fn setup_cases() -> Vec<Case<ClientUnderTest>> {
                 Ok(first_call(wire).await.map_or_else(Finding::wrong, |_| Finding::conforming("a call")))
             },
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/early-reply",
             &["RFC 8166 3.3.1#4", "RFC 5040 5.5#5"],
             "a reply to a call of which the peer has read no more than its XID, before the client's Send can have completed",
             "the client accepts the reply",
             early_reply,
         ),
-        steps(
+        PART.steps(
             "iwarp/connector/terminate",
             &["RFC 5040 5.4#6", "RFC 5040 5.4#8"],
             "a Terminate",

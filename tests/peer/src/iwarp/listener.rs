@@ -1,7 +1,5 @@
 //! Cases for listeners.
 
-use std::future::Future;
-
 use rpcrdma_xdr::rpc::Credential;
 
 use super::{
@@ -18,11 +16,14 @@ use crate::{
     v1::{CREDITS, Lists, message, private_data},
 };
 
+/// The part of the cases.
+const PART: Part = Part::IwarpServer;
+
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     let mut cases = setup_cases();
     cases.extend(segments::invalid().into_iter().map(|invalid| {
         let expected = "a Terminate with the code of the error (unusual: the connection is closed without one)";
-        Case::new((Part::IwarpServer, invalid.names.listener), invalid.rules, invalid.sent, expected, move |server| {
+        Case::new((PART, invalid.names.listener), invalid.rules, invalid.sent, expected, move |server| {
             let server = ServerUnderTest::clone(server);
             async move {
                 let mut wire = established(&server).await?;
@@ -33,7 +34,7 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     }));
     cases.extend(segments::valid().into_iter().map(|valid| {
         let expected = "the reply to the call in the message";
-        Case::new((Part::IwarpServer, valid.names.listener), valid.rules, valid.sent, expected, move |server| {
+        Case::new((PART, valid.names.listener), valid.rules, valid.sent, expected, move |server| {
             let server = ServerUnderTest::clone(server);
             async move {
                 let mut wire = established(&server).await?;
@@ -49,16 +50,6 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
         })
     }));
     cases
-}
-
-fn steps<F: Future<Output = Steps> + Send + 'static>(
-    id: &'static str,
-    rules: &'static [&'static str],
-    sent: &'static str,
-    expected: &'static str,
-    steps: fn(ServerUnderTest) -> F,
-) -> Case<ServerUnderTest> {
-    Case::new((Part::IwarpServer, id), rules, sent, expected, move |server: &ServerUnderTest| steps(server.clone()))
 }
 
 /// Returns a message with a NULL call.
@@ -115,49 +106,49 @@ async fn expect_reply(wire: &mut Wire, call: &[u8]) -> Finding {
 fn setup_cases() -> Vec<Case<ServerUnderTest>> {
     let closed = "the end of the connection";
     vec![
-        steps(
+        PART.steps(
             "iwarp/listener/enhanced",
             &["RFC 6581 10#1", "RFC 6581 9.1#2", "RFC 5044 7.1.1#3"],
             "a request of revision 2 with IRD and ORD 16",
             "a reply of revision 2 with IRD and ORD, whose ORD is at most 16",
             enhanced,
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/revision-1",
             &["RFC 6581 6#4", "RFC 6581 10#2"],
             "a request of revision 1",
             "a reply of revision 1, and a call is served",
             revision_1,
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/request-key",
             &["RFC 5044 7.1.1#2", "RFC 5044 7.1.2#3"],
             "a request with a wrong key",
             closed,
             |server| async move { refused(server, SetupFrame { key: *b"MPA ID Xeq Frame", ..request() }).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/reply-key",
             &["RFC 5044 7.1.2#15"],
             "a reply in place of the request",
             closed,
             |server| async move { refused(server, SetupFrame { key: REPLY, ..request() }).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/revision-0",
             &["RFC 5044 7.1.1#15"],
             "a request of revision 0",
             "the end of the connection, or a rejection",
             |server| async move { refused(server, SetupFrame { revision: 0, ..request() }).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/revision-255",
             &["RFC 5044 7.1.1#15"],
             "a request of revision 255",
             "the end of the connection, or a rejection",
             |server| async move { refused(server, SetupFrame { revision: 255, ..request() }).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/private-data-too-long",
             &["RFC 5044 7.1.1#18"],
             "a request with 513 bytes of private data",
@@ -166,14 +157,14 @@ fn setup_cases() -> Vec<Case<ServerUnderTest>> {
                 refused(server, SetupFrame { private_data: vec![0; 513], ..SetupFrame::plain(REQUEST, &[]) }).await
             },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/enhanced-too-short",
             &["RFC 6581 6#5"],
             "a request with the flag S, but with 2 bytes of private data",
             closed,
             |server| async move { refused(server, SetupFrame { private_data: vec![0; 2], ..request() }).await },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/reserved-flags",
             &["RFC 5044 7.1.1#13", "RFC 6581 6#1"],
             "a request whose reserved flags are set",
@@ -184,14 +175,14 @@ fn setup_cases() -> Vec<Case<ServerUnderTest>> {
                 served(server, request).await
             },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/bytewise-request",
             &["RFC 5044 7.1.2#2"],
             "a request that arrives byte by byte",
             "a reply",
             bytewise_request,
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/no-crc",
             &["RFC 5044 7.1.1#10", "RFC 5044 4.4#9"],
             "a request without the flag C",
@@ -202,35 +193,35 @@ fn setup_cases() -> Vec<Case<ServerUnderTest>> {
                 served(server, request).await
             },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/markers",
             &["RFC 5044 4.3#1", "RFC 5044 7.1.1#9", "RFC 5044 4.3#7"],
             "a request with the flag M, which requires markers",
             "a reply, and a call whose reply begins with a marker (not supported: the connection is closed or rejected)",
             markers,
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/peer-to-peer",
             &["RFC 6581 9.2#4", "RFC 6581 9.2#5"],
             "a request for the peer-to-peer model, with all indications",
             "a reply with the flag A and at least one indication",
             peer_to_peer,
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/silent-before-first-segment",
             &["RFC 5044 7.1.2#12"],
             "a request, and no segment",
             "a reply, and nothing else",
             silent_before_first_segment,
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/read-empty",
             &["RFC 5040 5.2.1#14", "RFC 5040 5.2.1#15"],
             "an RDMA Read of no bytes of memory of no STag",
             "an RDMA Read Response without data",
             read_empty,
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/terminate",
             &["RFC 5040 5.4#6", "RFC 5040 5.4#8"],
             "a Terminate",
@@ -241,7 +232,7 @@ fn setup_cases() -> Vec<Case<ServerUnderTest>> {
                 Ok(wire.expect_close().await)
             },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/half-close",
             &["RFC 5041 6.2.1#4"],
             "the end of the peer's half of the connection",
@@ -252,7 +243,7 @@ fn setup_cases() -> Vec<Case<ServerUnderTest>> {
                 Ok(wire.expect_close().await)
             },
         ),
-        steps(
+        PART.steps(
             "iwarp/listener/length-zero",
             &["RFC 5044 8#3", "RFC 5041 4.4#1"],
             "an FPDU of a segment without any byte",

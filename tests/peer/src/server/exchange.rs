@@ -6,7 +6,35 @@ use crate::{
     came::Came,
     case::Limits,
     link::{Arrived, Link, Next},
+    v1::Lists,
 };
+
+/// The messages that a case sends after the first call, and how to recognize the answer. They are of a version, unless the case
+/// states another one.
+#[derive(Debug)]
+pub(super) struct Sent<const VERSION: u32> {
+    /// The XID of the answer. `None` if every message except the reply to the next call is an answer.
+    pub(super) xid: Option<u32>,
+    /// The version that an error repeats.
+    pub(super) vers: u32,
+    pub(super) messages: Vec<Vec<u8>>,
+    pub(super) lists: Lists,
+}
+
+impl<const VERSION: u32> Sent<VERSION> {
+    pub(super) fn call((xid, message): (u32, Vec<u8>)) -> Self {
+        Self { xid: Some(xid), ..Self::anonymous(vec![message]) }
+    }
+
+    pub(super) fn with_lists(call: (u32, Vec<u8>), lists: Lists) -> Self {
+        Self { lists, ..Self::call(call) }
+    }
+
+    /// Describes messages whose answer may have any XID.
+    pub(super) fn anonymous(messages: Vec<Vec<u8>>) -> Self {
+        Self { xid: None, vers: VERSION, messages, lists: Lists::default() }
+    }
+}
 
 /// Messages, and the call after them.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Messages of clients: headers, private data, and the number of its calls in flight.
 
-use super::{Call, GRANT, Session, steps};
+use super::{Call, GRANT, PART, ServedSession as _, Session};
 use crate::{
     case::{Case, Finding, Steps},
     client::ClientUnderTest,
@@ -11,14 +11,14 @@ use crate::{
 
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v1/client/call-header",
             &["RFC 8166 4.2.1#1", "RFC 8166 4.2.2#1", "RFC 8166 4.2.3#a"],
             "nothing",
             "a call of version 1 whose XID is that of the header, which requests credits",
             call_header,
         ),
-        steps(
+        PART.steps(
             "v1/client/private-data",
             &["RFC 8797 4#a", "RFC 8797 4#2"],
             "nothing",
@@ -36,21 +36,21 @@ pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
                 })
             },
         ),
-        steps(
+        PART.steps(
             "v1/client/first-call-alone",
             &["RFC 8166 3.3.3#1"],
             "no reply to the first call for a while",
             "no other message",
             |client| async move { in_flight(client, None).await },
         ),
-        steps(
+        PART.steps(
             "v1/client/calls-within-grant",
             &["RFC 8166 3.3.1#1"],
             "a reply that grants two credits, and no other reply for a while",
             "at most two calls",
             |client| async move { in_flight(client, Some(2)).await },
         ),
-        steps(
+        PART.steps(
             "v1/client/calls-within-message-size",
             &["RFC 8166 3.3.3#4", "RFC 8166 4.2.4#a"],
             "private data with sizes of 1024 bytes, and correct replies",

@@ -1,6 +1,6 @@
 //! Calls with chunks: READ and WRITE of NFS 3.
 
-use super::{Call, End, GRANT, Session, must_fail, must_succeed, nfs, steps};
+use super::{Call, End, GRANT, PART, ServedSession as _, Session, must_fail, must_succeed, nfs};
 use crate::{
     case::{Case, Finding, Steps},
     client::ClientUnderTest,
@@ -21,7 +21,7 @@ fn is_read(call: &Call) -> bool {
 /// Creates a case that replies to a READ with a mistake in the Write list, with the data in place, and then fails all calls.
 macro_rules! faulty_read {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
-        steps(
+        PART.steps(
             $id,
             $rules,
             concat!($sent, ", and then a correct reply with SYSTEM_ERR"),
@@ -47,7 +47,7 @@ macro_rules! faulty_read {
 
 fn reads() -> Vec<Case<ClientUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v1/client/read",
             &["RFC 8166 3.4.6#1", "RFC 8166 3.4.6.1#a"],
             "correct replies, with the data of READ in the Write chunk",
@@ -106,7 +106,7 @@ fn reads() -> Vec<Case<ClientUnderTest>> {
                 (writes, inline)
             }
         ),
-        steps(
+        PART.steps(
             "v1/client/read-chunk-of-another-call",
             &["RFC 8166 4.5#3", "RFC 8166 3.4.6#2"],
             "two calls of READ in flight whose data is placed, a reply to the first one that names the Write chunk of the second one, and \
@@ -114,7 +114,7 @@ fn reads() -> Vec<Case<ClientUnderTest>> {
             "the first call fails",
             chunk_of_another_call,
         ),
-        steps(
+        PART.steps(
             "v1/client/memory-after-reply",
             &["RFC 8166 4.4.1#a"],
             "an RDMA Write to the Write chunk of a READ that has been answered, after the client's next call",
@@ -191,7 +191,7 @@ async fn memory_after_reply(client: ClientUnderTest) -> Steps {
 }
 
 fn writes() -> Vec<Case<ClientUnderTest>> {
-    vec![steps(
+    vec![PART.steps(
         "v1/client/write",
         &["RFC 8166 3.4.5#1", "RFC 8166 3.4.5#2", "RFC 8166 3.4.5.2#1"],
         "correct replies",

@@ -1,6 +1,6 @@
 //! Replies with mistakes to a first call, errors, credits, and messages between calls and replies.
 
-use super::{Call, GRANT, Session, must_fail, must_succeed, steps};
+use super::{Call, GRANT, PART, ServedSession as _, Session, must_fail, must_succeed};
 use crate::{
     case::{Case, Finding, Steps},
     client::ClientUnderTest,
@@ -24,7 +24,7 @@ fn reply(call: &Call) -> Vec<u8> {
 /// Creates a case that sends a faulty reply, which would be successful without its fault, and then SYSTEM_ERR in a correct one.
 macro_rules! faulty {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
-        steps(
+        PART.steps(
             $id,
             $rules,
             concat!($sent, ", and then a correct reply with SYSTEM_ERR"),
@@ -95,7 +95,7 @@ fn faulty() -> Vec<Case<ClientUnderTest>> {
         faulty!("v1/client/reply-empty", &["RFC 8166 4.5#3"], "RDMA_MSG without a payload", |call| {
             message(call.xid, GRANT, &Lists::default(), Some(&[]))
         }),
-        steps(
+        PART.steps(
             "v1/client/reply-invalidation",
             &["RFC 8797 4.1#1", "RFC 5040 7.2#4"],
             "a reply by Send with Invalidate that names no handle of the call",
@@ -113,14 +113,20 @@ fn faulty() -> Vec<Case<ClientUnderTest>> {
 /// Creates a case that sends messages which the client must discard, and then correct replies.
 macro_rules! discarded {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
-        steps($id, $rules, concat!($sent, ", and then correct replies"), "the client succeeds", |client| async move {
-            let mut session = Session::accept(&client).await?;
-            let call = session.first().await?;
-            let build: fn(&Call) -> Vec<u8> = $build;
-            session.link.send(&build(&call));
-            session.serve(&call).await;
-            Ok(must_succeed(session.finish().await))
-        })
+        PART.steps(
+            $id,
+            $rules,
+            concat!($sent, ", and then correct replies"),
+            "the client succeeds",
+            |client| async move {
+                let mut session = Session::accept(&client).await?;
+                let call = session.first().await?;
+                let build: fn(&Call) -> Vec<u8> = $build;
+                session.link.send(&build(&call));
+                session.serve(&call).await;
+                Ok(must_succeed(session.finish().await))
+            },
+        )
     };
 }
 
@@ -154,7 +160,7 @@ fn discarded() -> Vec<Case<ClientUnderTest>> {
             "RDMA_ERROR with the unknown code 7 for its call",
             |call| rpc::words(&[call.xid, VERSION, GRANT, 4, 7, 0, 0])
         ),
-        steps(
+        PART.steps(
             "v1/client/duplicate-reply",
             &["RFC 8167 2.4#a", "RFC 8166 4.5#3"],
             "each reply twice",
@@ -179,14 +185,14 @@ fn errors() -> Vec<Case<ClientUnderTest>> {
         Ok(must_fail(session.finish_failing(call.xid).await))
     }
     vec![
-        steps(
+        PART.steps(
             "v1/client/err-chunk",
             &["RFC 8166 4.5#a", "RFC 8166 4.5.2#1"],
             "ERR_CHUNK for the call",
             "the call fails",
             |client| error(client, |call| err_chunk(call.xid, GRANT)),
         ),
-        steps(
+        PART.steps(
             "v1/client/err-vers",
             &["RFC 8166 4.5#a", "RFC 8166 4.5.1#1"],
             "ERR_VERS with the range 7 to 8 for the call",
@@ -206,7 +212,7 @@ fn credits() -> Vec<Case<ClientUnderTest>> {
         Ok(session.finish().await)
     }
     vec![
-        steps(
+        PART.steps(
             "v1/client/grant-of-zero",
             &["RFC 8166 3.3.1#2"],
             "a reply that grants no credits",
@@ -220,7 +226,7 @@ fn credits() -> Vec<Case<ClientUnderTest>> {
                 })
             },
         ),
-        steps(
+        PART.steps(
             "v1/client/grant-of-max",
             &["RFC 8166 3.3.1#a"],
             "a reply that grants 4294967295 credits",
@@ -232,14 +238,14 @@ fn credits() -> Vec<Case<ClientUnderTest>> {
 
 fn reverse() -> Vec<Case<ClientUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v1/client/reverse-call",
             &["RFC 8167 6#a", "RFC 8167 5.2#2"],
             "a NULL call of the program 1073741824 to the client",
             "no answer or an RPC reply, and the client succeeds",
             |client| reverse_call(client, Lists::default()),
         ),
-        steps(
+        PART.steps(
             "v1/client/reverse-call-same-xid",
             &["RFC 8167 2.4.1#a"],
             "such a call with the XID of the client's call in flight",
@@ -253,7 +259,7 @@ fn reverse() -> Vec<Case<ClientUnderTest>> {
                 Ok(must_succeed(session.finish().await))
             },
         ),
-        steps(
+        PART.steps(
             "v1/client/reverse-call-chunks",
             &["RFC 8167 5.3#1"],
             "a NULL call with a Write chunk to the client",

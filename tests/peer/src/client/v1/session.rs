@@ -6,13 +6,12 @@ use tokio::time::Instant;
 
 use super::super::{
     ClientUnderTest, nfs,
-    running::{End, RunningClient},
+    running::{End, RunningClient, ServedSession, finish},
 };
 use crate::{
     case::{Early, Finding, Limits, Steps},
-    link::{Link, Next, Segment},
+    link::{Link, Segment},
     rpc,
-    transport::{Listening, Target},
     v1::{Body, Lists, Message, VERSION, err_vers, message, private_data},
 };
 
@@ -50,16 +49,7 @@ impl Call {
 
     /// Returns the Write list of a reply that writes `len` bytes to the first chunk.
     pub(super) fn filled(&self, len: u32) -> Vec<Vec<Segment>> {
-        let mut left = len;
-        let fill = |segment: &Segment| {
-            let used = left.min(segment.len);
-            left -= used;
-            segment.part(0, used)
-        };
-        let first = self.lists.writes.first().map(|chunk| chunk.iter().map(fill).collect());
-        let rest =
-            self.lists.writes.iter().skip(1).map(|chunk| chunk.iter().map(|segment| segment.part(0, 0)).collect());
-        first.into_iter().chain(rest).collect()
+        self.lists.returned(len).writes
     }
 }
 
@@ -70,14 +60,7 @@ impl Session {
     }
 
     pub(super) async fn accept_with(client: &ClientUnderTest, private_data: Vec<u8>) -> Steps<Self> {
-        let listening = Listening::bind(client.listen).await;
-        let listening = listening.map_err(|error| Early::not_run(format!("cannot listen: {error}")))?;
-        let addr = Target { addr: listening.local_addr(), ..client.listen }.addr;
-        let mut running = RunningClient::start(client, addr);
-        let patience = client.limits.patience;
-        let link = running.connects(patience, listening.accept(private_data.into(), patience)).await?;
-        let link = link.map_err(|error| Early::not_run(format!("cannot accept a connection: {error:#}")))?;
-        running.keep(listening);
+        let (link, running) = RunningClient::accept(client, private_data).await?;
         Ok(Self { link, limits: client.limits, running })
     }
 
@@ -88,37 +71,6 @@ impl Session {
     /// Returns the time until which the peer waits for messages that should not come.
     pub(super) fn soon(&self) -> Instant {
         Instant::now() + self.limits.settle
-    }
-
-    /// Waits for the next call. A client that begins with version 2 is told to use version 1. Replies of the client are skipped.
-    pub(super) async fn call(&mut self, deadline: Instant) -> Result<Call, String> {
-        loop {
-            let bytes = match self.link.next(deadline).await {
-                Next::Message(arrived) => arrived.bytes,
-                Next::Ended(reason) => return Err(format!("the connection ended: {reason}")),
-                Next::TimedOut => return Err("no call came".into()),
-            };
-            if let [xid, vers, ..] = rpc::to_words(&bytes)[..]
-                && vers != VERSION
-            {
-                self.link.send(&err_vers(xid, vers, GRANT, (VERSION, VERSION)));
-                continue;
-            }
-            let decoded = Message::decode(&bytes)?;
-            let (lists, payload) = match decoded.body {
-                Body::Msg(lists, payload) => (lists, payload),
-                Body::Nomsg(lists) => {
-                    let payload = self.fetch(&lists, 0, deadline).await?;
-                    (lists, payload)
-                }
-                _ => continue,
-            };
-            let mut decoder = Decoder::shared(&payload);
-            let Ok(header) = CallHeader::decode(&mut decoder) else { continue };
-            let args_at = decoder.consumed() as u32;
-            let args = payload.slice(args_at as usize..);
-            return Ok(Call { xid: decoded.xid, credit: decoded.credit, lists, header, args, args_at });
-        }
     }
 
     /// Reads the Read chunk at a position.
@@ -152,14 +104,7 @@ impl Session {
 
     /// Writes data to the first Write chunk of a call.
     pub(super) fn place(&mut self, call: &Call, data: &[u8]) {
-        let mut left = data;
-        for segment in call.lists.writes.first().into_iter().flatten() {
-            let (part, rest) = left.split_at(left.len().min(segment.len as usize));
-            if !part.is_empty() {
-                self.link.write(*segment, part.to_vec());
-            }
-            left = rest;
-        }
+        self.link.write_to(call.lists.writes.first().map_or(&[], Vec::as_slice), data);
     }
 
     /// Returns the correct reply to a call, with its chunks. Transfers data.
@@ -188,61 +133,70 @@ impl Session {
             }
             procedure => (nfs::results(procedure, &call.args).unwrap_or_default(), call.filled(0)),
         };
-        let unused = call.lists.reply.as_ref().map(|chunk| chunk.iter().map(|segment| segment.part(0, 0)).collect());
-        let lists = Lists { reads: Vec::new(), writes, reply: unused };
+        let lists = Lists { writes, ..call.lists.returned(0) };
         message(xid, GRANT, &lists, Some(&rpc::reply(xid, &results)))
-    }
-
-    /// Replies to a call correctly.
-    pub(super) async fn serve(&mut self, call: &Call) {
-        let reply = self.correct_reply(call).await;
-        self.link.send(&reply);
     }
 
     /// Serves the remaining calls until the client has finished.
     pub(super) async fn finish(&mut self) -> End {
-        self.finish_with(None).await
+        finish(self, None).await
     }
 
     /// Serves the remaining calls until the client has finished. A call with this XID that is sent again gets SYSTEM_ERR.
     pub(super) async fn finish_failing(&mut self, xid: u32) -> End {
-        self.finish_with(Some(xid)).await
+        finish(self, Some(xid)).await
+    }
+}
+
+impl ServedSession for Session {
+    type Call = Call;
+
+    fn limits(&self) -> Limits {
+        self.limits
     }
 
-    async fn finish_with(&mut self, failing: Option<u32>) -> End {
-        let deadline = self.deadline();
+    fn running(&mut self) -> &mut RunningClient {
+        &mut self.running
+    }
+
+    /// Waits for the next call. A client that begins with version 2 is told to use version 1. Replies of the client are skipped.
+    async fn call(&mut self, deadline: Instant) -> Result<Call, String> {
         loop {
-            // The client's result counts more than the end of its connection.
-            if let Some(result) = self.running.result(Instant::now()).await {
-                return if result { End::Succeeded } else { End::Failed };
+            let bytes = self.link.next_call(deadline).await?;
+            if let [xid, vers, ..] = rpc::to_words(&bytes)[..]
+                && vers != VERSION
+            {
+                self.link.send(&err_vers(xid, vers, GRANT, (VERSION, VERSION)));
+                continue;
             }
-            let soon = (Instant::now() + self.limits.settle).min(deadline);
-            match self.call(soon).await {
-                Ok(call) if failing == Some(call.xid) => self.fail(&call),
-                Ok(call) => {
-                    self.serve(&call).await;
-                    // Somebody else has started the client, whose next call shows that it accepted the reply.
-                    if !self.running.is_started() {
-                        return End::Succeeded;
-                    }
+            let decoded = Message::decode(&bytes)?;
+            let (lists, payload) = match decoded.body {
+                Body::Msg(lists, payload) => (lists, payload),
+                Body::Nomsg(lists) => {
+                    let payload = self.fetch(&lists, 0, deadline).await?;
+                    (lists, payload)
                 }
-                Err(why) if why.starts_with("the connection ended") => {
-                    return match self.running.result(deadline).await {
-                        Some(true) => End::Succeeded,
-                        Some(false) => End::Failed,
-                        None => End::Ended(why),
-                    };
-                }
-                Err(_) if Instant::now() >= deadline => return End::Waits,
-                Err(_) => {}
-            }
+                _ => continue,
+            };
+            let mut decoder = Decoder::shared(&payload);
+            let Ok(header) = CallHeader::decode(&mut decoder) else { continue };
+            let args_at = decoder.consumed() as u32;
+            let args = payload.slice(args_at as usize..);
+            return Ok(Call { xid: decoded.xid, credit: decoded.credit, lists, header, args, args_at });
         }
     }
 
-    /// Replies to a call with SYSTEM_ERR.
-    pub(super) fn fail(&mut self, call: &Call) {
-        let payload = rpc::words(&[call.xid, 1, 0, 0, 0, 5]);
-        let lists = Lists { writes: call.filled(0), ..Lists::default() };
-        self.link.send(&message(call.xid, GRANT, &lists, Some(&payload)));
+    async fn serve(&mut self, call: &Call) {
+        let reply = self.correct_reply(call).await;
+        self.link.send(&reply);
+    }
+
+    fn fail(&mut self, call: &Call) {
+        let lists = Lists { reply: None, ..call.lists.returned(0) };
+        self.link.send(&message(call.xid, GRANT, &lists, Some(&rpc::system_err(call.xid))));
+    }
+
+    fn xid(call: &Call) -> u32 {
+        call.xid
     }
 }

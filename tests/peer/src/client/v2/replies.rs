@@ -1,11 +1,11 @@
 //! Replies with mistakes, errors, and messages between calls and replies.
 
-use super::{Call, Session, session::reply_prefix, steps};
+use super::{Call, PART, Session, session::reply_prefix};
 use crate::{
     case::{Case, Finding, Steps},
     client::{
         ClientUnderTest,
-        running::{must_fail, must_succeed},
+        running::{ServedSession as _, must_fail, must_succeed},
     },
     link::{Next, Segment},
     rpc::{self, set_word},
@@ -31,7 +31,7 @@ fn reply(call: &Call) -> Vec<u8> {
 /// Creates a case that sends a faulty reply, which would be successful without its fault, and then SYSTEM_ERR in a correct one.
 macro_rules! faulty {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
-        steps(
+        PART.steps(
             $id,
             $rules,
             concat!($sent, ", and then a correct reply with SYSTEM_ERR"),
@@ -107,14 +107,20 @@ fn faulty() -> Vec<Case<ClientUnderTest>> {
 /// Creates a case that sends messages before a correct reply, and correct replies from then on.
 macro_rules! accepted {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
-        steps($id, $rules, concat!($sent, ", and then correct replies"), "the client succeeds", |client| async move {
-            let mut session = Session::negotiated(&client, GRANT).await?;
-            let call = session.first().await?;
-            let build: fn(&Call) -> Vec<u8> = $build;
-            session.link.send(&build(&call));
-            session.serve(&call).await;
-            Ok(must_succeed(session.finish(None).await))
-        })
+        PART.steps(
+            $id,
+            $rules,
+            concat!($sent, ", and then correct replies"),
+            "the client succeeds",
+            |client| async move {
+                let mut session = Session::negotiated(&client, GRANT).await?;
+                let call = session.first().await?;
+                let build: fn(&Call) -> Vec<u8> = $build;
+                session.link.send(&build(&call));
+                session.serve(&call).await;
+                Ok(must_succeed(session.finish(None).await))
+            },
+        )
     };
 }
 
@@ -144,7 +150,7 @@ fn accepted() -> Vec<Case<ClientUnderTest>> {
             "RDMA2_ERROR with an unknown code for its call",
             |call| [Prefix::new(call.xid, RDMA2_ERROR, RDMA2_F_RESPONSE).encode(), rpc::words(&[0x7777])].concat()
         ),
-        steps(
+        PART.steps(
             "v2/client/reserved-flags",
             &["RPC-over-RDMA v2 6.2.2#2"],
             "a reply whose reserved flags are set",
@@ -158,7 +164,7 @@ fn accepted() -> Vec<Case<ClientUnderTest>> {
                 Ok(must_succeed(session.finish(None).await))
             },
         ),
-        steps(
+        PART.steps(
             "v2/client/continued-reply",
             &["RPC-over-RDMA v2 6.2.2.2#a", "RPC-over-RDMA v2 4.4.2#a"],
             "a reply in two messages",
@@ -173,7 +179,7 @@ fn accepted() -> Vec<Case<ClientUnderTest>> {
                 Ok(must_succeed(session.finish(None).await))
             },
         ),
-        steps(
+        PART.steps(
             "v2/client/unknown-type",
             &["RPC-over-RDMA v2 6.1#2"],
             "a message with the header type 77, and correct replies",
@@ -192,14 +198,14 @@ fn errors() -> Vec<Case<ClientUnderTest>> {
         Ok(must_fail(session.finish(Some(call.xid)).await))
     }
     vec![
-        steps(
+        PART.steps(
             "v2/client/bad-xdr",
             &["RPC-over-RDMA v2 7.2.1#a"],
             "ERR_BAD_XDR for the call",
             "the call fails",
             |client| error(client, 2),
         ),
-        steps(
+        PART.steps(
             "v2/client/system-error",
             &["RPC-over-RDMA v2 7.4.1#2"],
             "ERR_SYSTEM for the call",

@@ -6,13 +6,12 @@ use tokio::time::Instant;
 
 use super::super::{
     ClientUnderTest, nfs,
-    running::{End, RunningClient},
+    running::{End, RunningClient, ServedSession, finish},
 };
 use crate::{
     case::{Early, Finding, Limits, Steps},
-    link::{Link, Next, Segment},
+    link::{Link, Next},
     rpc,
-    transport::Listening,
     v1::Lists,
     v2::{
         Body, Message, Prefix, RDMA2_CONNPROP, RDMA2_F_RESPONSE, RDMA2_MSG, RDMA2_PROPID_RBSIZ, RDMA2_PROPID_RCSIZ,
@@ -55,13 +54,7 @@ pub(super) fn own_properties() -> Vec<(u32, Vec<u8>)> {
 impl Session {
     /// Starts the client, accepts its connection, and waits for its first message. A client of version 1 ends the case.
     pub(super) async fn accept(client: &ClientUnderTest) -> Steps<(Self, Prefix, Bytes)> {
-        let listening = Listening::bind(client.listen).await;
-        let listening = listening.map_err(|error| Early::not_run(format!("cannot listen: {error}")))?;
-        let mut running = RunningClient::start(client, listening.local_addr());
-        let patience = client.limits.patience;
-        let link = running.connects(patience, listening.accept(Bytes::new(), patience)).await?;
-        let link = link.map_err(|error| Early::not_run(format!("cannot accept a connection: {error:#}")))?;
-        running.keep(listening);
+        let (link, running) = RunningClient::accept(client, Vec::new()).await?;
         let mut session = Self { link, limits: client.limits, running };
         let first = match session.link.next(session.deadline()).await {
             Next::Message(arrived) => arrived.bytes,
@@ -93,20 +86,6 @@ impl Session {
         Instant::now() + self.limits.settle
     }
 
-    /// Waits for the next call. Other messages are skipped.
-    pub(super) async fn call(&mut self, deadline: Instant) -> Result<Call, String> {
-        loop {
-            let bytes = match self.link.next(deadline).await {
-                Next::Message(arrived) => arrived.bytes,
-                Next::Ended(reason) => return Err(format!("the connection ended: {reason}")),
-                Next::TimedOut => return Err("no call came".into()),
-            };
-            if let Some(call) = Self::parse(&bytes) {
-                return Ok(call);
-            }
-        }
-    }
-
     /// Returns the call in a message, if it has one.
     pub(super) fn parse(bytes: &Bytes) -> Option<Call> {
         let Message { prefix, body: Body::Msg(_, lists, payload) } = Message::decode(bytes).ok()? else { return None };
@@ -122,12 +101,6 @@ impl Session {
         self.call(deadline).await.map_err(|why| Early::not_run(format!("no call: {why}")))
     }
 
-    /// Replies to a call correctly.
-    pub(super) async fn serve(&mut self, call: &Call) {
-        let reply = self.correct_reply(call).await;
-        self.link.send(&reply);
-    }
-
     /// Returns the correct reply to a call. Transfers data.
     async fn correct_reply(&mut self, call: &Call) -> Vec<u8> {
         let is_nfs = call.header.program == NFS;
@@ -136,14 +109,7 @@ impl Session {
             nfs::READ if is_nfs && !call.lists.writes.is_empty() => {
                 let (results, data) = nfs::read(&call.args).unwrap_or_default();
                 written = data.len() as u32;
-                let mut left = &data[..];
-                for segment in &call.lists.writes[0] {
-                    let (part, rest) = left.split_at(left.len().min(segment.len as usize));
-                    if !part.is_empty() {
-                        self.link.write(*segment, part.to_vec());
-                    }
-                    left = rest;
-                }
+                self.link.write_to(&call.lists.writes[0], &data);
                 results
             }
             nfs::WRITE if is_nfs => {
@@ -156,59 +122,53 @@ impl Session {
             }
             procedure => nfs::results(procedure, &call.args).unwrap_or_default(),
         };
-        let mut left = written;
-        let mut fill = |segment: &Segment| {
-            let used = left.min(segment.len);
-            left -= used;
-            segment.part(0, used)
-        };
-        let writes = call.lists.writes.iter().map(|chunk| chunk.iter().map(&mut fill).collect()).collect();
-        let reply = call.lists.reply.as_ref().map(|chunk| chunk.iter().map(|segment| segment.part(0, 0)).collect());
-        let lists = Lists { reads: Vec::new(), writes, reply };
+        let lists = call.lists.returned(written);
         message(reply_prefix(call.xid), &lists, 0, &rpc::reply(call.xid, &results))
-    }
-
-    /// Replies to a call with SYSTEM_ERR.
-    pub(super) fn fail(&mut self, call: &Call) {
-        let unused = |chunk: &Vec<Segment>| chunk.iter().map(|segment| segment.part(0, 0)).collect();
-        let lists = Lists::writes(call.lists.writes.iter().map(unused).collect());
-        let payload = rpc::words(&[call.xid, 1, 0, 0, 0, 5]);
-        self.link.send(&message(reply_prefix(call.xid), &lists, 0, &payload));
     }
 
     /// Serves the remaining calls until the client has finished. A call with the XID `failing` gets SYSTEM_ERR.
     pub(super) async fn finish(&mut self, failing: Option<u32>) -> End {
-        let deadline = self.deadline();
-        loop {
-            if let Some(result) = self.running.result(Instant::now()).await {
-                return if result { End::Succeeded } else { End::Failed };
-            }
-            let soon = (Instant::now() + self.limits.settle).min(deadline);
-            match self.call(soon).await {
-                Ok(call) if failing == Some(call.xid) => self.fail(&call),
-                Ok(call) => {
-                    self.serve(&call).await;
-                    // Somebody else has started the client, whose next call shows that it accepted the reply.
-                    if !self.running.is_started() {
-                        return End::Succeeded;
-                    }
-                }
-                Err(why) if why.starts_with("the connection ended") => {
-                    return match self.running.result(deadline).await {
-                        Some(true) => End::Succeeded,
-                        Some(false) => End::Failed,
-                        None => End::Ended(why),
-                    };
-                }
-                Err(_) if Instant::now() >= deadline => return End::Waits,
-                Err(_) => {}
-            }
-        }
+        finish(self, failing).await
     }
 
     /// Returns `true` if the client has succeeded by the deadline.
     pub(super) async fn has_succeeded(&mut self) -> bool {
         let deadline = self.deadline();
         self.running.result(deadline).await == Some(true)
+    }
+}
+
+impl ServedSession for Session {
+    type Call = Call;
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn running(&mut self) -> &mut RunningClient {
+        &mut self.running
+    }
+
+    /// Waits for the next call. Other messages are skipped.
+    async fn call(&mut self, deadline: Instant) -> Result<Call, String> {
+        loop {
+            if let Some(call) = Self::parse(&self.link.next_call(deadline).await?) {
+                return Ok(call);
+            }
+        }
+    }
+
+    async fn serve(&mut self, call: &Call) {
+        let reply = self.correct_reply(call).await;
+        self.link.send(&reply);
+    }
+
+    fn fail(&mut self, call: &Call) {
+        let lists = Lists { reply: None, ..call.lists.returned(0) };
+        self.link.send(&message(reply_prefix(call.xid), &lists, 0, &rpc::system_err(call.xid)));
+    }
+
+    fn xid(call: &Call) -> u32 {
+        call.xid
     }
 }

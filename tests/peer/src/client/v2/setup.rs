@@ -1,11 +1,11 @@
 //! The first messages: versions, properties and credits.
 
-use super::{Session, session::own_properties, steps};
+use super::{PART, Session, session::own_properties};
 use crate::{
     case::{Case, Finding, Steps},
     client::{
         ClientUnderTest,
-        running::{End, must_succeed},
+        running::{End, ServedSession as _, must_succeed},
     },
     link::Next,
     rpc,
@@ -17,14 +17,14 @@ const GRANT: u32 = 32;
 
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v2/client/first-message",
             &["RPC-over-RDMA v2 4.2.3#2", "RPC-over-RDMA v2 6.3.4#a", "RPC-over-RDMA v2 6.2.2#1"],
             "nothing",
             "RDMA2_CONNPROP of at most 1024 bytes, without RDMA2_F_RESPONSE and unknown flags, which grants credits",
             first_message,
         ),
-        steps(
+        PART.steps(
             "v2/client/first-message-alone",
             &["RPC-over-RDMA v2 4.2.3#1"],
             "nothing for a while",
@@ -38,21 +38,21 @@ pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
                 })
             },
         ),
-        steps(
+        PART.steps(
             "v2/client/call-header",
             &["RPC-over-RDMA v2 6.2.2#1", "RPC-over-RDMA v2 6.2.2.1#1", "RPC-over-RDMA v2 7.2#b"],
             "properties",
             "a call of version 2 without RDMA2_F_RESPONSE and unknown flags, whose XID is that of the header",
             call_header,
         ),
-        steps(
+        PART.steps(
             "v2/client/messages-within-grant",
             &["RPC-over-RDMA v2 4.2.1.1#c"],
             "properties with a grant of two credits, and no reply for a while",
             "at most two messages",
             messages_within_grant,
         ),
-        steps(
+        PART.steps(
             "v2/client/unknown-property",
             &["RPC-over-RDMA v2 5.1#b", "RPC-over-RDMA v2 6.3.4#d"],
             "properties with an unknown one among them, and correct replies",
@@ -65,21 +65,21 @@ pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
                 Ok(must_succeed(session.finish(None).await))
             },
         ),
-        steps(
+        PART.steps(
             "v2/client/property-short",
             &["RPC-over-RDMA v2 5.1#1", "RPC-over-RDMA v2 7.2.2#1"],
             "a send size of two bytes",
             "ERR_BAD_PROPVAL (unusual: the end of the connection)",
             property_short,
         ),
-        steps(
+        PART.steps(
             "v2/client/fallback",
             &["RPC-over-RDMA v2 4.2.3.2#b", "RPC-over-RDMA v2 7.1.1#3"],
             "ERR_VERS with the range 1 to 1, in the layout of version 2",
             "a call of version 1, or the end of the connection",
             |client| fallback(client, 1),
         ),
-        steps(
+        PART.steps(
             "v2/client/no-common-version",
             &["RPC-over-RDMA v2 4.2.3.2#b", "RPC-over-RDMA v2 7.1.1#3"],
             "ERR_VERS with the range 7 to 7",

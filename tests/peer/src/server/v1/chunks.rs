@@ -1,6 +1,6 @@
 //! Chunk lists of NULL calls (RFC 8166 sections 3.4, 3.5, 4.3, 4.5, 6.1).
 
-use super::{ERR_CHUNK, GARBAGE_ARGS, Sent, Session, probe, steps};
+use super::{ERR_CHUNK, GARBAGE_ARGS, PART, Sent, Session, probe};
 use crate::{
     came::{Accepted, Came, Kind},
     case::{Case, Finding, Steps},
@@ -133,7 +133,7 @@ fn long_calls() -> Vec<Case<ServerUnderTest>> {
             INACCESSIBLE,
             |s| long(s, |whole| vec![Segment { offset: u64::MAX - 7, ..whole }]),
         ),
-        steps(
+        PART.steps(
             "v1/server/read-handle",
             &["RFC 8166 4.5.3#a"],
             "a long call with a handle of no memory, and the same call again on another connection if one ends, up to four times",
@@ -145,7 +145,7 @@ fn long_calls() -> Vec<Case<ServerUnderTest>> {
 
 fn bad_reads() -> Vec<Case<ServerUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v1/server/read-not-eligible",
             &["RFC 8166 6.1#2"],
             "an inline NULL call with a Read chunk of 64 bytes behind its header, where nothing is eligible",
@@ -215,7 +215,7 @@ fn bad_reads() -> Vec<Case<ServerUnderTest>> {
 
 fn results() -> Vec<Case<ServerUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v1/server/reply-chunk",
             &["RFC 8166 4.3.3#2", "RFC 8166 4.2.4#1"],
             "a NULL call with a Reply chunk of 1024 bytes",
@@ -223,7 +223,7 @@ fn results() -> Vec<Case<ServerUnderTest>> {
              without the chunk)",
             |server| async move { reply_chunk(server, 1).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/reply-chunk-segments",
             &["RFC 8166 4.3.3#2", "RFC 8166 3.4.6#a"],
             "a NULL call with a Reply chunk of four segments of 16 bytes",
@@ -261,28 +261,28 @@ fn results() -> Vec<Case<ServerUnderTest>> {
                 Sent::with_lists(s.null_with(&lists), lists)
             },
         ),
-        steps(
+        PART.steps(
             "v1/server/write-unused",
             &["RFC 8166 4.3.2.2#3", "RFC 8166 3.4.6#2"],
             "a NULL call with two Write chunks, of one and of two segments, which NULL does not use",
             "a reply with both chunks, whose segments have the length zero (unusual: without a Write list)",
             |server| async move { write_chunks(server, |whole| vec![vec![whole.part(0, 64)], whole.split(32)]).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/write-empty",
             &["RFC 8166 4.3.2.3#1"],
             "a NULL call with a Write chunk without segments",
             "a reply with such a chunk (unusual: without a Write list)",
             |server| async move { write_chunks(server, |_| vec![vec![]]).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/write-empty-segment",
             &["RFC 8166 4.3.2.2#3"],
             "a NULL call with a Write chunk whose only segment has the length zero",
             "a reply with this chunk (unusual: without a Write list)",
             |server| async move { write_chunks(server, |whole| vec![vec![whole.part(0, 0)]]).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/write-many-segments",
             &["RFC 8166 3.4.6#2", "RFC 8166 4.5.2#1"],
             "a NULL call with a Write chunk of 100 segments",

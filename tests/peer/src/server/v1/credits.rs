@@ -1,6 +1,6 @@
 //! Credits, XIDs that repeat, and the sizes of messages (RFC 8166 sections 3.3 and 4.2.1).
 
-use super::{GARBAGE_ARGS, Sent, Session, probe, session::INLINE, steps};
+use super::{GARBAGE_ARGS, PART, Sent, Session, probe, session::INLINE};
 use crate::{
     came::{Accepted, Came, Kind},
     case::{Case, Finding, Steps},
@@ -17,42 +17,42 @@ const MIN_INLINE: usize = 1024;
 
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v1/server/grant",
             &["RFC 8166 3.3.1#2"],
             "a NULL call that requests 64 credits",
             "a reply that grants at least one credit",
             |server| async move { grant(server, 64).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/request-of-zero",
             &["RFC 8166 3.3.1#2"],
             "a NULL call that requests no credits",
             "a reply that grants at least one credit",
             |server| async move { grant(server, 0).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/request-of-max",
             &["RFC 8166 3.3.1#2"],
             "a NULL call that requests 4294967295 credits",
             "a reply that grants at least one credit",
             |server| async move { grant(server, u32::MAX).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/all-credits",
             &["RFC 8166 3.3.1#3"],
             "as many NULL calls at once as the server granted, up to 64",
             "a reply to each call",
             all_credits,
         ),
-        steps(
+        PART.steps(
             "v1/server/beyond-credits",
             &["RFC 8166 3.3.1#1"],
             "64 calls more than the server granted, in one go",
             "replies to all calls, or the end of the connection",
             beyond_credits,
         ),
-        steps(
+        PART.steps(
             "v1/server/xid-in-use",
             &["RFC 8166 4.2.1#1"],
             "two NULL calls with the same XID",
@@ -66,14 +66,14 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
             Accepted::only(&[Kind::Success, GARBAGE_ARGS]),
             |s| Sent::call(padded(s, MIN_INLINE)),
         ),
-        steps(
+        PART.steps(
             "v1/server/message-of-threshold",
             &["RFC 8166 3.3.2#a", "RFC 8797 4.2#b"],
             "a call as long as the receive size in the server's private data",
             "an RPC reply",
             message_of_threshold,
         ),
-        steps(
+        PART.steps(
             "v1/server/message-above-threshold",
             &["RFC 8166 3.3.2#a"],
             "a call that is 4096 bytes longer than the receive size in the server's private data",

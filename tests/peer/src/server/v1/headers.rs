@@ -1,6 +1,6 @@
 //! Headers: versions, procedures, XIDs, and messages that end early (RFC 8166 sections 4.2, 4.5, 4.6).
 
-use super::{ERR_CHUNK, ERR_VERS, GARBAGE_ARGS, Sent, Session, probe, session::INLINE, steps};
+use super::{ERR_CHUNK, ERR_VERS, GARBAGE_ARGS, PART, Sent, Session, probe, session::INLINE};
 use crate::{
     came::{Accepted, Came, Kind},
     case::{Case, Finding},
@@ -16,14 +16,14 @@ const MUST_DISCARD: Accepted = Accepted::only(&[Kind::Nothing]);
 
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     let mut cases = vec![
-        steps(
+        PART.steps(
             "v1/server/reply-header",
             &["RFC 8166 4.2.1#1", "RFC 8166 4.2.2#1"],
             "a NULL call",
             "RDMA_MSG with version 1, without chunks, whose XID is that of the call, in the header and in the RPC reply",
             reply_header,
         ),
-        steps(
+        PART.steps(
             "v1/server/first-version",
             &["RFC 8166 4.5.1#1"],
             "a call of version 9 as the first message of a connection",
@@ -100,7 +100,7 @@ fn procedures() -> Vec<Case<ServerUnderTest>> {
             },
         ),
         probe("v1/server/done", &["RFC 8166 4.6.2#2"], "the obsolete RDMA_DONE", MUST_DISCARD, |_| {
-            Sent::anonymous(rpc::words(&[rpc::next_xid(), VERSION, CREDITS, 3, 0, 0, 0]))
+            Sent::anonymous(vec![rpc::words(&[rpc::next_xid(), VERSION, CREDITS, 3, 0, 0, 0])])
         }),
     ]
 }
@@ -189,24 +189,24 @@ fn malformed() -> Vec<Case<ServerUnderTest>> {
 fn discarded() -> Vec<Case<ServerUnderTest>> {
     vec![
         probe("v1/server/empty-message", &["RFC 8166 4.5#1"], "a Send without any byte", MUST_DISCARD, |_| {
-            Sent::anonymous(Vec::new())
+            Sent::anonymous(vec![Vec::new()])
         }),
         probe("v1/server/short-message", &["RFC 8166 4.5#1"], "the first 16 bytes of a call", MUST_DISCARD, |s| {
             let mut message = s.null().1;
             message.truncate(16);
-            Sent::anonymous(message)
+            Sent::anonymous(vec![message])
         }),
         probe("v1/server/short-header", &["RFC 8166 4.5#1"], "the first 24 bytes of a call", MUST_DISCARD, |s| {
             let mut message = s.null().1;
             message.truncate(24);
-            Sent::anonymous(message)
+            Sent::anonymous(vec![message])
         }),
         probe(
             "v1/server/error",
             &["RFC 8166 4.2.4#4"],
             "RDMA_ERROR with ERR_CHUNK, padded to 28 bytes, for a call that the server did not make",
             MUST_DISCARD,
-            |_| Sent::anonymous(rpc::words(&[rpc::next_xid(), VERSION, CREDITS, 4, 2, 0, 0])),
+            |_| Sent::anonymous(vec![rpc::words(&[rpc::next_xid(), VERSION, CREDITS, 4, 2, 0, 0])]),
         ),
         probe(
             "v1/server/unknown-reply",
@@ -215,7 +215,7 @@ fn discarded() -> Vec<Case<ServerUnderTest>> {
             MUST_DISCARD,
             |_| {
                 let xid = rpc::next_xid();
-                Sent::anonymous(message(xid, CREDITS, &Lists::default(), Some(&rpc::reply(xid, &[]))))
+                Sent::anonymous(vec![message(xid, CREDITS, &Lists::default(), Some(&rpc::reply(xid, &[])))])
             },
         ),
         probe(
@@ -226,7 +226,7 @@ fn discarded() -> Vec<Case<ServerUnderTest>> {
             |_| {
                 let xid = rpc::next_xid();
                 let nowhere = Segment { handle: 0x1234_5678, len: 64, offset: 0 };
-                Sent::anonymous(message(xid, CREDITS, &Lists::reads(4, &[nowhere]), Some(&rpc::reply(xid, &[]))))
+                Sent::anonymous(vec![message(xid, CREDITS, &Lists::reads(4, &[nowhere]), Some(&rpc::reply(xid, &[])))])
             },
         ),
     ]

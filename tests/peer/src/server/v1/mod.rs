@@ -7,20 +7,21 @@ mod nfs;
 mod session;
 mod setup;
 
-use std::future::Future;
-
 pub(super) use self::nfs::look_up;
 
 use self::session::{Sent, Session};
 use super::ServerUnderTest;
 use crate::{
     came::{Accepted, Kind},
-    case::{Case, Part, Steps},
+    case::{Case, Part},
 };
 
 const ERR_CHUNK: Kind = Kind::Error("ERR_CHUNK");
 const ERR_VERS: Kind = Kind::Error("ERR_VERS");
 const GARBAGE_ARGS: Kind = Kind::Status("GARBAGE_ARGS");
+
+/// The part of the cases.
+const PART: Part = Part::V1Server;
 
 /// Returns all cases.
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
@@ -36,7 +37,7 @@ fn probe(
     accepted: Accepted,
     build: fn(&mut Session) -> Sent,
 ) -> Case<ServerUnderTest> {
-    Case::new((Part::V1Server, id), rules, sent, accepted.to_string(), move |server: &ServerUnderTest| {
+    Case::new((PART, id), rules, sent, accepted.to_string(), move |server: &ServerUnderTest| {
         let server = server.clone();
         async move {
             let mut session = Session::open(&server).await?;
@@ -45,15 +46,4 @@ fn probe(
             Ok(accepted.judge(&came))
         }
     })
-}
-
-/// Creates a case with steps of its own.
-fn steps<F: Future<Output = Steps> + Send + 'static>(
-    id: &'static str,
-    rules: &'static [&'static str],
-    sent: &'static str,
-    expected: impl Into<String>,
-    steps: fn(ServerUnderTest) -> F,
-) -> Case<ServerUnderTest> {
-    Case::new((Part::V1Server, id), rules, sent, expected, move |server: &ServerUnderTest| steps(server.clone()))
 }

@@ -4,7 +4,10 @@ use bytes::Bytes;
 use rpcrdma_xdr::rpc::Credential;
 use tokio::time::Instant;
 
-use super::super::{ServerUnderTest, exchange::Exchange};
+use super::super::{
+    ServerUnderTest,
+    exchange::{self, Exchange},
+};
 use crate::{
     came::Came,
     case::{Early, Limits, Steps},
@@ -29,31 +32,8 @@ pub(super) struct Session {
     usual: &'static str,
 }
 
-/// The messages that a case sends after the first call, and how to recognize the answer.
-#[derive(Debug)]
-pub(super) struct Sent {
-    /// The XID of the answer. `None` if every message except the reply to the next call is an answer.
-    pub(super) xid: Option<u32>,
-    /// The version that an error repeats.
-    pub(super) vers: u32,
-    pub(super) messages: Vec<Vec<u8>>,
-    pub(super) lists: Lists,
-}
-
-impl Sent {
-    pub(super) fn call((xid, message): (u32, Vec<u8>)) -> Self {
-        Self { xid: Some(xid), vers: VERSION, messages: vec![message], lists: Lists::default() }
-    }
-
-    pub(super) fn with_lists(call: (u32, Vec<u8>), lists: Lists) -> Self {
-        Self { lists, ..Self::call(call) }
-    }
-
-    /// Describes a message whose XID the server cannot know.
-    pub(super) fn anonymous(message: Vec<u8>) -> Self {
-        Self { xid: None, vers: VERSION, messages: vec![message], lists: Lists::default() }
-    }
-}
+/// The messages of a case.
+pub(super) type Sent = exchange::Sent<VERSION>;
 
 impl Session {
     /// Connects with this private data, and sends nothing.

@@ -1,9 +1,8 @@
 //! Private data (RFC 8797) and remote invalidation.
 
 use super::{
-    Session,
+    PART, Session,
     session::{INLINE, Sent},
-    steps,
 };
 use crate::{
     came::Came,
@@ -15,28 +14,28 @@ use crate::{
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     let served = "a reply to a NULL call of 1000 bytes";
     vec![
-        steps(
+        PART.steps(
             "v1/server/no-private-data",
             &["RFC 8797 5.1#1"],
             "a connection without private data",
             served,
             |server| async move { served_with(server, Vec::new()).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/private-data-magic",
             &["RFC 8797 5.2#1"],
             "private data whose first word is not the identifier of RFC 8797",
             served,
             |server| async move { served_with(server, changed(0)).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/private-data-version",
             &["RFC 8797 5.2#b"],
             "private data of version 255",
             served,
             |server| async move { served_with(server, changed(4)).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/private-data-flags",
             &["RFC 8797 4#2"],
             "private data with all reserved flags set",
@@ -47,14 +46,14 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
                 served_with(server, data).await
             },
         ),
-        steps(
+        PART.steps(
             "v1/server/private-data-short",
             &["RFC 8797 5.2#b"],
             "the first seven of the eight bytes of private data",
             served,
             |server| async move { served_with(server, private_data(false, INLINE, INLINE)[..7].to_vec()).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/private-data-sizes",
             &["RFC 8797 4.2#a"],
             "private data with the smallest and with the largest sizes, 1024 and 262144 bytes",
@@ -64,21 +63,21 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
                 served_with(server, private_data(false, 256 << 10, 256 << 10)).await
             },
         ),
-        steps(
+        PART.steps(
             "v1/server/own-private-data",
             &["RFC 8797 4#a", "RFC 8797 4#2"],
             "a connection with private data",
             "private data of the server whose reserved flags are zero (unusual: none)",
             own_private_data,
         ),
-        steps(
+        PART.steps(
             "v1/server/no-remote-invalidation",
             &["RFC 8797 4.1#2"],
             "a call in a Read chunk, over a connection whose private data does not allow Send with Invalidate",
             "a reply by a plain Send",
             |server| async move { remote_invalidation(server, false).await },
         ),
-        steps(
+        PART.steps(
             "v1/server/remote-invalidation",
             &["RFC 8797 4.1#1", "RFC 8797 4.1#2"],
             "a call in a Read chunk, over a connection whose private data allows Send with Invalidate",

@@ -1,6 +1,6 @@
 //! Chunk lists of NULL calls (sections 4.3, 4.4, 6.2.4 and 7.3 of the draft).
 
-use super::{BAD_XDR, GARBAGE_ARGS, Sent, Session, probe, steps};
+use super::{BAD_XDR, GARBAGE_ARGS, PART, Sent, Session, probe};
 use crate::{
     came::{Accepted, Came, Kind},
     case::{Case, Finding, Steps},
@@ -91,7 +91,7 @@ fn positions() -> Vec<Case<ServerUnderTest>> {
             REFUSED,
             |s| inline(s, &[CALL_LEN, CALL_LEN + 4]),
         ),
-        steps(
+        PART.steps(
             "v2/server/segments-beyond-limit",
             &["RPC-over-RDMA v2 7.3.3#1", "RPC-over-RDMA v2 5.2.4#b"],
             "a call with one segment more than the server announced",
@@ -103,35 +103,35 @@ fn positions() -> Vec<Case<ServerUnderTest>> {
 
 fn results() -> Vec<Case<ServerUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v2/server/reply-chunk",
             &["RPC-over-RDMA v2 4.4.3#2", "RPC-over-RDMA v2 4.3.6#2"],
             "a NULL call with a Reply chunk of 1024 bytes",
             "a reply in RDMA2_NOMSG with the chunk, or in RDMA2_MSG with the chunk of the length zero (unusual: without the chunk)",
             reply_chunk,
         ),
-        steps(
+        PART.steps(
             "v2/server/write-unused",
             &["RPC-over-RDMA v2 4.3.6#2"],
             "a NULL call with two Write chunks, of one and of two segments, which NULL does not use",
             "a reply with both chunks, whose segments have the length zero (unusual: without a Write list)",
             write_unused,
         ),
-        steps(
+        PART.steps(
             "v2/server/no-remote-invalidation",
             &["RPC-over-RDMA v2 6.2.4#b"],
             "a call in a Read chunk that asks for no invalidation",
             "a reply by a plain Send",
             |server| async move { invalidation(server, |_| 0).await },
         ),
-        steps(
+        PART.steps(
             "v2/server/remote-invalidation",
             &["RPC-over-RDMA v2 6.2.4#1"],
             "a call in a Read chunk that asks for the invalidation of its handle",
             "a reply by a plain Send, or by one that invalidates this handle",
             |server| async move { invalidation(server, |handle| handle).await },
         ),
-        steps(
+        PART.steps(
             "v2/server/foreign-invalidation",
             &["RPC-over-RDMA v2 6.2.4#a"],
             "a call in a Read chunk that asks for the invalidation of a handle which it does not have",

@@ -1,6 +1,6 @@
 //! Headers: versions, types, flags, and malformed ones (sections 6 and 7 of the draft).
 
-use super::{BAD_XDR, INVAL_HTYPE, MUST_DISCARD, Sent, Session, probe, steps};
+use super::{BAD_XDR, INVAL_HTYPE, MUST_DISCARD, PART, Sent, Session, probe};
 use crate::{
     came::{Accepted, Came, Kind},
     case::{Case, Finding, Steps},
@@ -36,7 +36,7 @@ fn altered(session: &Session, index: usize, value: u32) -> Sent {
 
 fn prefixes() -> Vec<Case<ServerUnderTest>> {
     vec![
-        steps(
+        PART.steps(
             "v2/server/reply-header",
             &["RPC-over-RDMA v2 6.2.2#1", "RPC-over-RDMA v2 6.2.2.1#1", "RPC-over-RDMA v2 6.2.4#b"],
             "a NULL call",
@@ -153,7 +153,7 @@ fn malformed() -> Vec<Case<ServerUnderTest>> {
                 Sent::call((xid, message(Prefix::new(xid, RDMA2_NOMSG, 0), &Lists::default(), 0, &[])))
             },
         ),
-        steps(
+        PART.steps(
             "v2/server/version-1",
             &["RPC-over-RDMA v2 4.2.3.3#1"],
             "a call of version 1 on a connection of version 2",

@@ -6,13 +6,11 @@ mod properties;
 mod sequences;
 mod session;
 
-use std::future::Future;
-
 use self::session::{Sent, Session};
 use super::ServerUnderTest;
 use crate::{
     came::{Accepted, Kind},
-    case::{Case, Part, Steps},
+    case::{Case, Part},
 };
 
 const BAD_XDR: Kind = Kind::Error("ERR_BAD_XDR");
@@ -20,6 +18,9 @@ const INVAL_HTYPE: Kind = Kind::Error("ERR_INVAL_HTYPE");
 const INVAL_CONT: Kind = Kind::Error("ERR_INVAL_CONT");
 const GARBAGE_ARGS: Kind = Kind::Status("GARBAGE_ARGS");
 const MUST_DISCARD: Accepted = Accepted::only(&[Kind::Nothing]);
+
+/// The part of the cases.
+const PART: Part = Part::V2Server;
 
 /// Returns all cases.
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
@@ -35,7 +36,7 @@ fn probe(
     accepted: Accepted,
     build: fn(&mut Session) -> Sent,
 ) -> Case<ServerUnderTest> {
-    Case::new((Part::V2Server, id), rules, sent, accepted.to_string(), move |server: &ServerUnderTest| {
+    Case::new((PART, id), rules, sent, accepted.to_string(), move |server: &ServerUnderTest| {
         let server = server.clone();
         async move {
             let mut session = Session::open(&server).await?;
@@ -44,15 +45,4 @@ fn probe(
             Ok(accepted.judge(&came))
         }
     })
-}
-
-/// Creates a case with steps of its own.
-fn steps<F: Future<Output = Steps> + Send + 'static>(
-    id: &'static str,
-    rules: &'static [&'static str],
-    sent: &'static str,
-    expected: impl Into<String>,
-    steps: fn(ServerUnderTest) -> F,
-) -> Case<ServerUnderTest> {
-    Case::new((Part::V2Server, id), rules, sent, expected, move |server: &ServerUnderTest| steps(server.clone()))
 }

@@ -1,9 +1,8 @@
 //! The exchange of properties (sections 4.2.3, 5, 6.2.2.3 and 6.3.4 of the draft).
 
 use super::{
-    Session,
+    PART, Session,
     session::{Sent, first_message, number, own_properties},
-    steps,
 };
 use crate::{
     came::{Accepted, Came, Kind},
@@ -23,14 +22,14 @@ const UNKNOWN: u32 = 0x7fff_fff1;
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     let bad = "ERR_BAD_PROPVAL";
     vec![
-        steps(
+        PART.steps(
             "v2/server/properties",
             &["RPC-over-RDMA v2 6.3.4#a", "RPC-over-RDMA v2 4.2.3.1#a", "RPC-over-RDMA v2 6.2.2#1"],
             "RDMA2_CONNPROP as the first message",
             "RDMA2_CONNPROP of version 2 without unknown flags, with sizes of at least 1024 bytes",
             properties,
         ),
-        steps(
+        PART.steps(
             "v2/server/grant",
             &["RPC-over-RDMA v2 4.2.1.1#1"],
             "RDMA2_CONNPROP as the first message",
@@ -43,7 +42,7 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
                 })
             },
         ),
-        steps(
+        PART.steps(
             "v2/server/unknown-property",
             &["RPC-over-RDMA v2 5.1#b", "RPC-over-RDMA v2 6.3.4#d"],
             "a property with an unknown identifier among others",
@@ -54,35 +53,35 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
                 served(server, all).await
             },
         ),
-        steps(
+        PART.steps(
             "v2/server/default-property",
             &["RPC-over-RDMA v2 5.1#a"],
             "a property without data, which has its default value",
             "the server's properties, and a call is served",
             |server| async move { served(server, vec![(RDMA2_PROPID_RBSIZ, Vec::new())]).await },
         ),
-        steps(
+        PART.steps(
             "v2/server/no-properties",
             &["RPC-over-RDMA v2 5.2#a"],
             "no properties",
             "the server's properties, and a call is served",
             |server| async move { served(server, Vec::new()).await },
         ),
-        steps(
+        PART.steps(
             "v2/server/properties-in-two-messages",
             &["RPC-over-RDMA v2 6.2.2.3#a", "RPC-over-RDMA v2 6.3.4#c"],
             "properties in two messages, the first one with RDMA2_F_TPMORE",
             "the server's properties, and a call is served",
             two_messages,
         ),
-        steps(
+        PART.steps(
             "v2/server/property-short",
             &["RPC-over-RDMA v2 5.1#1", "RPC-over-RDMA v2 7.2.2#1"],
             "a send size of two bytes",
             bad,
             |server| async move { refused(server, first_message(&[(RDMA2_PROPID_SBSIZ, vec![0, 0])], 0)).await },
         ),
-        steps(
+        PART.steps(
             "v2/server/property-beyond-message",
             &["RPC-over-RDMA v2 5.1#1"],
             "a property whose length exceeds the message",
@@ -93,7 +92,7 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
                 refused(server, (xid, message)).await
             },
         ),
-        steps(
+        PART.steps(
             "v2/server/properties-again",
             &["RPC-over-RDMA v2 6.2.2.3#2"],
             "RDMA2_CONNPROP after the last one",
@@ -106,7 +105,7 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
                 Ok(accepted.judge(&session.observe(&Sent::call((xid, again)), true).await))
             },
         ),
-        steps(
+        PART.steps(
             "v2/server/call-before-properties",
             &["RPC-over-RDMA v2 6.2.2.3#b"],
             "a call between two messages with properties",

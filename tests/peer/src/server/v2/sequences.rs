@@ -1,6 +1,6 @@
 //! Continued messages and credits (sections 4.2.1, 4.4.2 and 6.2.2.2 of the draft).
 
-use super::{INVAL_CONT, Sent, Session, probe, steps};
+use super::{INVAL_CONT, PART, Sent, Session, probe};
 use crate::{
     came::{Accepted, Kind},
     case::{Case, Finding, Steps},
@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
                 Sent::call((xid, message(Prefix::new(xid, RDMA2_MSG, RDMA2_F_MORE), &lists, 0, &call[..20])))
             },
         ),
-        steps(
+        PART.steps(
             "v2/server/all-credits",
             &["RPC-over-RDMA v2 4.2.1.1#d", "RPC-over-RDMA v2 4.2.1.1#e"],
             "as many NULL calls at once as the server granted and permits, up to 64",

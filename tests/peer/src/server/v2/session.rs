@@ -4,7 +4,10 @@ use bytes::Bytes;
 use rpcrdma_xdr::rpc::Credential;
 use tokio::time::Instant;
 
-use super::super::{ServerUnderTest, exchange::Exchange};
+use super::super::{
+    ServerUnderTest,
+    exchange::{self, Exchange},
+};
 use crate::{
     came::Came,
     case::{Early, Finding, Limits, Steps},
@@ -36,29 +39,8 @@ pub(super) struct Session {
     pub(super) properties: Option<Message>,
 }
 
-/// The messages of a case, and how to recognize the answer.
-#[derive(Debug)]
-pub(super) struct Sent {
-    pub(super) xid: Option<u32>,
-    pub(super) vers: u32,
-    pub(super) messages: Vec<Vec<u8>>,
-    pub(super) lists: Lists,
-}
-
-impl Sent {
-    pub(super) fn call((xid, message): (u32, Vec<u8>)) -> Self {
-        Self { xid: Some(xid), vers: VERSION, messages: vec![message], lists: Lists::default() }
-    }
-
-    pub(super) fn with_lists(call: (u32, Vec<u8>), lists: Lists) -> Self {
-        Self { lists, ..Self::call(call) }
-    }
-
-    /// Describes messages whose answer may have any XID.
-    pub(super) fn anonymous(messages: Vec<Vec<u8>>) -> Self {
-        Self { xid: None, vers: VERSION, messages, lists: Lists::default() }
-    }
-}
+/// The messages of a case.
+pub(super) type Sent = exchange::Sent<VERSION>;
 
 /// Encodes the value of a property that is a number.
 pub(super) fn number(value: u32) -> Vec<u8> {
