@@ -1,16 +1,19 @@
 //! Tests of the `rpcping` command: output, error messages and exit codes.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/pinged.rs"]
+mod pinged;
 #[path = "common/time_limit.rs"]
 mod time_limit;
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpListener,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
+use pinged::{rpcping, serve_both};
 use rpcrdma::server::{Context, HandlerError, Server, ServerBuilder, ServerHandle};
 use time_limit::TimeLimit;
 
@@ -45,21 +48,7 @@ fn serve_until() -> ([String; 2], ServerHandle) {
 }
 
 fn serve_with(builder: ServerBuilder) -> ([String; 2], ServerHandle) {
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        tokio::runtime::Runtime::new().unwrap().block_on(async {
-            let server = builder.service(PingedV3Server::new(Pinged));
-            let server = server.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
-            tell.send((server.urls().to_vec(), server.handle())).unwrap();
-            server.serve().await;
-        });
-    });
-    let (urls, handle) = told.recv().unwrap();
-    (urls.try_into().unwrap(), handle)
-}
-
-fn rpcping(args: &[&str]) -> Output {
-    time_limit::output(Command::new(env!("CARGO_BIN_EXE_rpcping")).args(args).stdin(Stdio::null()))
+    serve_both(builder.service(PingedV3Server::new(Pinged)))
 }
 
 /// Runs a command that must succeed, and returns its standard output.

@@ -1,19 +1,22 @@
 //! Tests of `rpcping --call` and `rpcping --health`, which need a program on the server.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/pinged.rs"]
+mod pinged;
 #[path = "common/time_limit.rs"]
 mod time_limit;
 
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
+use pinged::{rpcping, serve_both};
 use rpcrdma::{
     health::Health,
-    server::{Context, HandlerError, Server, ServerBuilder, ServerHandle},
+    server::{Context, HandlerError, Server, ServerBuilder},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -52,24 +55,6 @@ fn echo() -> ServerBuilder {
     Server::builder().service(EchoV1Server::new(Echo)).service(EchoV2Server::new(Echo))
 }
 
-/// Starts a server on both transports. Returns its URLs for iWARP and TCP, and its handle.
-fn serve(builder: ServerBuilder) -> ([String; 2], ServerHandle) {
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        tokio::runtime::Runtime::new().unwrap().block_on(async {
-            let server = builder.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
-            tell.send((server.urls().to_vec(), server.handle())).unwrap();
-            server.serve().await;
-        });
-    });
-    let (urls, handle) = told.recv().unwrap();
-    (urls.try_into().unwrap(), handle)
-}
-
-fn rpcping(args: &[&str]) -> Output {
-    time_limit::output(Command::new(env!("CARGO_BIN_EXE_rpcping")).args(args).stdin(Stdio::null()))
-}
-
 /// Runs a command, and returns its exit code, its standard output and its standard error.
 fn ran(args: &[&str]) -> (i32, String, String) {
     let output = rpcping(args);
@@ -86,7 +71,7 @@ fn called(url: &str, procedure: &str, arguments: &str) -> Value {
 /// Values come back as they were sent, over both transports. Eligible items move by RDMA.
 #[test]
 fn values_of_all_kinds() {
-    let (urls, handle) = serve(echo());
+    let (urls, handle) = serve_both(echo());
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("data");
     fs::write(&file, [0xab; 20_001]).unwrap();
@@ -109,7 +94,7 @@ fn values_of_all_kinds() {
 
 #[test]
 fn versions_and_sources_of_arguments() {
-    let ([url, _], _) = serve(echo());
+    let ([url, _], _) = serve_both(echo());
     let sum = r#"{"a": 7, "b": 2}"#;
     assert_eq!(called(&url, "ECHO.SUM", sum), 9);
     assert_eq!(called(&url, "ECHO.ECHO_V1.SUM", sum), 5);
@@ -134,8 +119,8 @@ fn versions_and_sources_of_arguments() {
 /// Errors name the value, the procedure or the file, and have the exit code of their kind.
 #[test]
 fn errors_of_calls() {
-    let ([url, _], _) = serve(echo());
-    let other = serve(Server::builder()).0;
+    let ([url, _], _) = serve_both(echo());
+    let other = serve_both(Server::builder()).0;
     let sum = r#"{"a": 7, "b": 2}"#;
     let too_large = r#"{"a": 2147483647, "b": 2}"#;
     for (url, file, procedure, arguments, expected, said) in [
@@ -160,8 +145,8 @@ fn errors_of_calls() {
 fn health() {
     let health = Health::new();
     health.set_service(0x2000_4e43, 2, false);
-    let (urls, _) = serve(echo().health(&health));
-    let without = serve(echo()).0;
+    let (urls, _) = serve_both(echo().health(&health));
+    let without = serve_both(echo()).0;
     for url in &urls {
         for (program, expected) in [
             (&[][..], (0, "serving\n")),
@@ -188,7 +173,7 @@ fn health() {
 fn health_is_watched() {
     let _limit = TimeLimit::start();
     let health = Health::new();
-    let (urls, handle) = serve(echo().health(&health));
+    let (urls, handle) = serve_both(echo().health(&health));
     for url in &urls {
         let mut child = Command::new(env!("CARGO_BIN_EXE_rpcping"))
             .args([url, "--health", "--watch", "--interval", "3600"])

@@ -190,7 +190,7 @@ impl Emitter<'_> {
         let target = self.target();
         let mut codec = vec![target.impl_type(&self.source())];
         match self.layout.words(self.id) {
-            Some(len) if !fields.is_empty() => codec.extend(target.fixed_struct(len, &codecs)),
+            Some(len) if !fields.is_empty() => codec.extend(target.fixed_struct(len, &codecs, None)),
             _ => codec.extend([target.encode_struct(&codecs), target.decode_struct(&codecs, true)]),
         }
         Emitted {

@@ -1,7 +1,7 @@
 //! Items with fixed-length encodings: implementations of the runtime's `XdrFixed` for types of such items, and runs of such items
 //! in other types.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 use super::{
@@ -69,18 +69,21 @@ impl Target<'_> {
         quote!(#read.map_err(|e| e.in_field(#ty, #name))?)
     }
 
-    /// Implements `XdrFixed`, `XdrEncode` and `XdrDecode` for a struct whose encoding has `len` bytes.
-    pub(crate) fn fixed_struct(&self, len: u64, fields: &[FieldCodec]) -> [TokenStream; 3] {
+    /// Implements `XdrFixed`, `XdrEncode` and `XdrDecode` for a struct whose encoding has `len` bytes. `cut` stands before and after the
+    /// code of the fields if these are a piece of a struct.
+    pub(crate) fn fixed_struct(&self, len: u64, fields: &[FieldCodec], cut: Option<&Ident>) -> [TokenStream; 3] {
         let reads = fields.iter().map(|field| {
             let (member, read) = (&field.member, self.read_words(field));
             quote!(#member: #read)
         });
         let writes = fields.iter().map(|field| field.slot.write_words(&field.place()));
         let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
+        let (first, statement) = (cut.map(|cut| quote!(#cut,)), cut.map(|cut| quote!(#cut;)));
         let parts = quote! {
-            const PARTS: &'static [xdr::Part] = &[#(#parts),*];
+            const PARTS: &'static [xdr::Part] = &[#first #(#parts,)* #cut];
         };
-        self.fixed(len, &parts, &quote!(Ok(Self { #(#reads),* })), &quote!(#(#writes)*))
+        let read = quote!(Ok(Self { #first #(#reads,)* #cut }));
+        self.fixed(len, &parts, &read, &quote!(#statement #(#writes)* #statement))
     }
 
     /// Implements the same traits for a newtype.

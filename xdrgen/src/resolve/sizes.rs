@@ -8,7 +8,8 @@ const WORD: u64 = 4;
 
 /// Computes the facts of all items. In `order`, each item follows the items it contains, as far as recursion permits.
 pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
-    let eligible = hold_eligible(spec);
+    let is_marked = |id: &usize| spec.items[*id].fields().any(|field| field.ddp.is_some());
+    let eligible = holders(spec, (0..spec.items.len()).filter(is_marked).collect());
     for &id in order {
         let facts = item(spec, id);
         let facts = if spec.items[id.0].recursive {
@@ -33,18 +34,12 @@ pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
     }
 }
 
-/// Returns for each item whether it contains eligible items at any depth.
-fn hold_eligible(spec: &Spec) -> Vec<bool> {
+/// Returns for each item `true` if it is one of `open`, or contains one of these at any depth.
+pub(crate) fn holders(spec: &Spec, mut open: Vec<usize>) -> Vec<bool> {
     let mut holders: Vec<Vec<usize>> = vec![Vec::new(); spec.items.len()];
-    let mut open = Vec::new();
     for (id, item) in spec.items.iter().enumerate() {
-        for field in item.fields() {
-            if field.ddp.is_some() {
-                open.push(id);
-            }
-            if let Some(target) = field.ty.target() {
-                holders[target.0].push(id);
-            }
+        for target in item.fields().filter_map(|field| field.ty.target()) {
+            holders[target.0].push(id);
         }
     }
     let mut found = vec![false; spec.items.len()];

@@ -39,7 +39,7 @@ pub(super) fn compute(
     let mut reached = ReachablePlaces::default();
     let mut assumed = Assumed::default();
     let before = out.len();
-    let holders = measure::holders(spec, stated);
+    let holders = measure::limited_holders(spec, stated);
     let mut failed = HashSet::new();
     let (inherited, declared): (Vec<_>, Vec<_>) =
         procedures(spec).into_iter().partition(|id| declaration(spec, *id).is_some());

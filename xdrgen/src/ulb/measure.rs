@@ -63,27 +63,10 @@ fn shortened(expr: Expr) -> Expr {
     if expr::size(&expr, MAX_EXPRESSION) < MAX_EXPRESSION { expr } else { TOO_LONG }
 }
 
-/// Returns for each item whether it contains an item that `@max` limits, at any depth.
-pub(super) fn holders(spec: &Spec, stated: &BoundFacts) -> Vec<bool> {
-    let mut holders: Vec<Vec<usize>> = vec![Vec::new(); spec.items.len()];
-    let mut open = Vec::new();
-    for id in 0..spec.items.len() {
-        for (place, field) in parts(spec, ItemId(id)) {
-            if stated.limited.contains_key(&place) {
-                open.push(id);
-            }
-            if let Some(target) = field.ty.target() {
-                holders[target.0].push(id);
-            }
-        }
-    }
-    let mut found = vec![false; spec.items.len()];
-    while let Some(id) = open.pop() {
-        if !std::mem::replace(&mut found[id], true) {
-            open.extend(&holders[id]);
-        }
-    }
-    found
+/// Returns for each item `true` if it contains an item that `@max` limits, at any depth.
+pub(super) fn limited_holders(spec: &Spec, stated: &BoundFacts) -> Vec<bool> {
+    let is_limited = |id: &usize| parts(spec, ItemId(*id)).iter().any(|(place, _)| stated.limited.contains_key(place));
+    sizes::holders(spec, (0..spec.items.len()).filter(is_limited).collect())
 }
 
 /// Checks that each item that `@max` limits has a length or a number of elements, and that it is not eligible.

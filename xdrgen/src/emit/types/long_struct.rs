@@ -140,7 +140,7 @@ impl LongStruct {
         }
         match layout.words(self.id) {
             Some(len) => {
-                let [fixed, encode, decode] = target.fixed_struct_piece(len, &codecs, &cut);
+                let [fixed, encode, decode] = target.fixed_struct(len, &codecs, Some(&cut));
                 codec.push(fixed);
                 if is_first {
                     codec.extend([encode, decode]);
@@ -190,20 +190,6 @@ struct EncodedParts {
 }
 
 impl Target<'_> {
-    fn fixed_struct_piece(&self, len: u64, fields: &[FieldCodec], cut: &Ident) -> [TokenStream; 3] {
-        let reads = fields.iter().map(|field| {
-            let (member, read) = (&field.member, self.read_words(field));
-            quote!(#member: #read)
-        });
-        let writes = fields.iter().map(|field| field.slot.write_words(&field.place()));
-        let parts = fields.iter().map(|field| field.slot.part(self.name, &field.name));
-        let parts = quote! {
-            const PARTS: &'static [xdr::Part] = &[#cut, #(#parts,)* #cut];
-        };
-        let read = quote!(Ok(Self { #cut, #(#reads,)* #cut }));
-        self.fixed(len, &parts, &read, &quote!(#cut; #(#writes)* #cut;))
-    }
-
     fn encode_piece(&self, fields: &[FieldCodec], parts: EncodedParts, cut: &Ident) -> TokenStream {
         let len = match parts.few {
             Some(mut len) => {
