@@ -39,6 +39,7 @@ fn violations(code: &str) -> Vec<&'static str> {
         ("thread::sleep", "sleeps in real time"),
         ("spawn_blocking(", "runs work on another thread instead of by `blocking`"),
         ("watch::Sender::new", "has a `watch` channel, which wakes several receivers in a random order"),
+        (".subscribe()", "has a channel with several receivers, which are woken in a random order"),
     ] {
         if code.contains(what) {
             found.push(why);
@@ -74,6 +75,7 @@ fn the_check_finds_violations() {
         "let now = std::time::Instant::now();",
         "let now = SystemTime::now();",
         "let phase = watch::Sender::new(0);",
+        "let phase = sender.subscribe();",
         "runtime.spawn_blocking(work);",
         "tokio::select! {\n    () = a => {}\n}",
         "select! {\n    biased;\n    () = a => {}\n} tokio::select! {\n () = a => {}\n}",

@@ -30,10 +30,9 @@ pub mod protocol {
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::sync::watch;
-
 pub use self::protocol::HealthStatus;
 use self::protocol::{HealthReport, HealthService};
+use crate::sync::{Changes, Mutex, MutexGuard, PoisonError};
 
 impl HealthService {
     /// The server as a whole.
@@ -54,13 +53,17 @@ impl HealthService {
 ///
 /// All services are serving at first. Use one value for one server: [`ServerBuilder::health`](crate::server::ServerBuilder::health).
 #[derive(Debug, Clone, Default)]
-pub struct Health {
-    states: Arc<watch::Sender<ServiceStates>>,
+pub struct Health(Arc<SharedHealth>);
+
+#[derive(Debug, Default)]
+struct SharedHealth {
+    states: Mutex<ServiceStates>,
+    changes: Changes,
 }
 
 /// The states that the application has set.
 #[derive(Debug, Default)]
-pub(crate) struct ServiceStates {
+struct ServiceStates {
     /// Number of changes.
     sequence: u64,
     /// `true` if the whole server is not serving.
@@ -71,7 +74,7 @@ pub(crate) struct ServiceStates {
 
 impl ServiceStates {
     /// Returns the state of a service. `is_registered` says if the server has it, and `is_draining` that the server shuts down.
-    pub(crate) fn report(&self, service: &HealthService, is_registered: bool, is_draining: bool) -> HealthReport {
+    fn report(&self, service: &HealthService, is_registered: bool, is_draining: bool) -> HealthReport {
         let set = self.services.get(&service.key());
         let status = if !service.is_server() && !is_registered && set.is_none() {
             HealthStatus::ServiceUnknown
@@ -103,16 +106,29 @@ impl Health {
 
     /// Applies a change, and wakes the watchers if `apply` returns `true`.
     fn change(&self, apply: impl FnOnce(&mut ServiceStates) -> bool) {
-        self.states.send_if_modified(|states| {
-            let has_changed = apply(states);
+        let has_changed = {
+            let mut states = self.states();
+            let has_changed = apply(&mut states);
             states.sequence = states.sequence.saturating_add(has_changed.into());
             has_changed
-        });
+        };
+        if has_changed {
+            self.0.changes.notify();
+        }
     }
 
-    /// Returns a view of the states, which says when they change.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<ServiceStates> {
-        self.states.subscribe()
+    fn states(&self) -> MutexGuard<'_, ServiceStates> {
+        self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the state of a service. `is_registered` says if the server has it, and `is_draining` that the server shuts down.
+    pub(crate) fn report(&self, service: &HealthService, is_registered: bool, is_draining: bool) -> HealthReport {
+        self.states().report(service, is_registered, is_draining)
+    }
+
+    /// Waits until `look` finds something. It looks again after each change.
+    pub(crate) async fn find<T>(&self, look: impl FnMut() -> Option<T>) -> T {
+        self.0.changes.find(look).await
     }
 }
 
@@ -121,8 +137,7 @@ mod tests {
     use super::*;
 
     fn status(health: &Health, program: u32, is_registered: bool, is_draining: bool) -> (HealthStatus, u64) {
-        let report =
-            health.subscribe().borrow().report(&HealthService { program, version: 1 }, is_registered, is_draining);
+        let report = health.report(&HealthService { program, version: 1 }, is_registered, is_draining);
         (report.status, report.sequence)
     }
 

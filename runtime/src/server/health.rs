@@ -122,8 +122,7 @@ impl ServerHealth {
 
     fn report(&self, service: &HealthService) -> HealthReport {
         let is_draining = self.signal.get().is_some_and(|signal| signal.shutdowns().count > 0);
-        let states = self.health.subscribe();
-        states.borrow().report(service, self.registered.contains(&service.key()), is_draining)
+        self.health.report(service, self.registered.contains(&service.key()), is_draining)
     }
 
     fn watched(&self) -> MutexGuard<'_, WatchTable> {
@@ -148,26 +147,24 @@ impl ServerHealth {
     async fn call_back(self: Arc<Self>, cx: Context, connection: usize) {
         let _watches = ConnectionWatches { health: &self, connection };
         let Some(signal) = self.signal.get() else { return };
-        let mut states = self.health.subscribe();
         let mut is_draining = false;
         loop {
-            while let Some(change) = self.next_change(connection) {
-                // The client is not kept, because the connection would never count as idle.
-                let client: HealthCallbackV1Client = cx.callback();
-                if let Err(error) = client.changed(&change).await {
-                    let (peer, error) = (cx.peer_addr(), ErrorChain(&error));
-                    tracing::debug!(target: "rpcrdma", %peer, %error, "client does not watch the health any more");
-                    return;
-                }
-            }
-            tokio::select! {
+            let change = tokio::select! {
                 biased;
                 _ = cx.connection.port.closed() => return,
-                changed = states.changed() => if changed.is_err() { return },
+                change = self.health.find(|| self.next_change(connection)) => change,
                 has_started = signal.begun(), if !is_draining => {
                     if !has_started { return }
                     is_draining = true;
+                    continue;
                 }
+            };
+            // The client is not kept, because the connection would never count as idle.
+            let client: HealthCallbackV1Client = cx.callback();
+            if let Err(error) = client.changed(&change).await {
+                let (peer, error) = (cx.peer_addr(), ErrorChain(&error));
+                tracing::debug!(target: "rpcrdma", %peer, %error, "client does not watch the health any more");
+                return;
             }
         }
     }
