@@ -56,34 +56,37 @@ impl PeerFailedCalls {
         calls.push_back((self.peer, xid));
     }
 
-    /// Removes all calls of the peer, and returns them.
-    fn take(&self) -> FailedXids {
+    /// Returns all calls of the peer.
+    fn xids(&self) -> FailedXids {
+        let calls = self.table.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().filter(|&&(peer, _)| peer == self.peer).map(|&(_, xid)| xid).collect()
+    }
+
+    /// Forgets a call, and returns `true` if it was remembered.
+    fn forget(&self, xid: u32) -> bool {
         let mut calls = self.table.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = FailedXids::new();
-        calls.retain(|&(peer, xid)| {
-            if peer == self.peer {
-                taken.push(xid);
-            }
-            peer != self.peer
-        });
-        taken
+        let found = calls.iter().position(|&call| call == (self.peer, xid));
+        found.and_then(|found| calls.remove(found)).is_some()
     }
 }
 
 /// Calls of earlier connections that a new connection refuses.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct RefusedCalls {
+    failed: Option<PeerFailedCalls>,
     xids: FailedXids,
     arrived: u64,
 }
 
 impl RefusedCalls {
-    /// Takes the calls of the peer over.
+    /// Returns the calls of the peer. They stay in the table of all peers until a connection refuses them: a host has many
+    /// clients, and the next connection may be that of another one.
     pub(in crate::engine) fn of(failed: Option<&PeerFailedCalls>) -> Self {
-        Self { xids: failed.map(PeerFailedCalls::take).unwrap_or_default(), arrived: 0 }
+        let xids = failed.map(PeerFailedCalls::xids).unwrap_or_default();
+        Self { failed: failed.filter(|_| !xids.is_empty()).cloned(), xids, arrived: 0 }
     }
 
-    /// Returns `true`, once, if a call with this XID ended an earlier connection.
+    /// Returns `true` if a call with this XID ended an earlier connection. Only one connection refuses it, once.
     #[inline(always)]
     pub(in crate::engine) fn take(&mut self, xid: u32) -> bool {
         !self.xids.is_empty() && self.find(xid)
@@ -91,15 +94,12 @@ impl RefusedCalls {
 
     #[cold]
     fn find(&mut self, xid: u32) -> bool {
-        let found = self.xids.iter().position(|&failed| failed == xid);
-        if let Some(found) = found {
-            self.xids.remove(found);
-        }
+        let is_refused = self.xids.contains(&xid) && self.failed.as_ref().is_some_and(|failed| failed.forget(xid));
         self.arrived += 1;
         if self.arrived >= MAX_LATER_CALLS {
             self.xids.clear();
         }
-        found.is_some()
+        is_refused
     }
 }
 
@@ -116,11 +116,22 @@ mod tests {
         other.add(9);
         let mut refused = RefusedCalls::of(Some(&peer));
         assert!(!refused.take(9) && refused.take(8) && !refused.take(8) && refused.take(7));
-        // A connection takes its calls over.
         assert!(!RefusedCalls::of(Some(&peer)).take(7));
         assert!(RefusedCalls::of(Some(&other)).take(9));
         assert!(table.0.lock().unwrap().is_empty());
         assert!(!RefusedCalls::of(None).take(7));
+    }
+
+    /// RFC 8166 §4.5.3: several clients of a host connect, and any of them may be the one that sends the call again.
+    #[test]
+    fn one_connection_of_a_host_refuses_a_call() {
+        let peer = Arc::<FailedCalls>::default().of_peer(1);
+        peer.add(7);
+        peer.add(8);
+        let [mut idle, mut first, mut second] = [(); 3].map(|()| RefusedCalls::of(Some(&peer)));
+        assert!(second.take(7) && !first.take(7));
+        assert!(first.take(8) && !second.take(8));
+        assert!(!idle.take(7) && !idle.take(8));
     }
 
     #[test]
