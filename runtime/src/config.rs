@@ -383,8 +383,8 @@ impl ConnectionConfig {
         params
     }
 
-    /// Creates the engine of a new connection that offers these versions of RPC-over-RDMA. `honours` says whether the local queue
-    /// pair honours Send with Invalidate.
+    /// Creates the engine of a new connection that offers these versions of RPC-over-RDMA. `honours` is `true` if the
+    /// local queue pair honours Send with Invalidate.
     pub(crate) fn engine(&self, role: Role, versions: Versions, private_data: &[u8], honours: bool) -> Connection {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         // RFC 8797 §4: nothing is kept from an earlier connection, because the peer's settings may change with each.

@@ -74,7 +74,8 @@ impl Logging {
     }
 }
 
-/// Text of a server, for a terminal. Control characters are escaped, because they could change what the terminal shows.
+/// Text that a server sent, to be shown in a terminal. Control characters and marks of text direction are escaped,
+/// because they could change what the terminal shows.
 #[derive(Debug, Clone, Copy)]
 pub struct Printable<'a>(pub &'a str);
 

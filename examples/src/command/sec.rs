@@ -196,7 +196,7 @@ impl Kerberos {
     }
 }
 
-/// Options of a client.
+/// Security options of a client.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ClientSec {
     /// Security flavor. Kerberos (krb5: authentication, krb5i: and integrity, krb5p: and encryption) uses the ticket that
@@ -245,7 +245,7 @@ fn own_credential() -> anyhow::Result<rpcrdma::rpc::OpaqueAuth> {
     Ok(Credential::sys(host, uid, gid, []).to_opaque()?)
 }
 
-/// Options of a server.
+/// Security options of a server.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ServerSec {
     /// Accepted security flavors, the preferred one first: sys, krb5, krb5i and krb5p, separated by colons. Kerberos uses

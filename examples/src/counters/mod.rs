@@ -50,7 +50,7 @@ pub mod protocol {
     rpcrdma::include_xdr!("xdr/counters.x");
 }
 
-/// The service.
+/// The service of the program COUNTERS, with the counters of a [`CounterStore`].
 #[derive(Debug, Clone)]
 pub struct Counters(CounterStore);
 

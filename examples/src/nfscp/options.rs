@@ -6,7 +6,7 @@ use rpcrdma::rpc::OpaqueAuth;
 
 use crate::command::{ClientTls, Kerberos};
 
-/// Options of a client.
+/// Options of an NFS client: connections, limits and security.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {

@@ -39,8 +39,8 @@ impl HealthCheck {
         Self { service: HealthService { program, version }, ..Self::server() }
     }
 
-    /// Sets the time between two questions to the server. Default 10 s. A server that calls back at each change is asked as often, in case that
-    /// it had no room or a call was lost.
+    /// Sets the time between two questions to the server. Default 10 s. A server that calls back at each change is
+    /// asked as well: it may have had no room for the watch, or a call back may have been lost.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self

@@ -64,7 +64,7 @@ impl LocalClose {
         }
     }
 
-    /// Returns `true` if a call of the peer is still executed. `needed` says that a call in flight may depend on it.
+    /// Returns `true` if a call of the peer is still executed. `needed` is `true` if a call in flight may depend on it.
     pub(super) fn accepts_calls(&self, needed: bool) -> bool {
         match self {
             Self::Open => true,

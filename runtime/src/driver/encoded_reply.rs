@@ -5,7 +5,10 @@ use bytes::Bytes;
 use super::ReplyCommand;
 use crate::{engine::OutgoingReply, rpc::RpcError};
 
-/// An encoded reply.
+/// The encoded reply to a call, which a [`Service`](crate::server::Service) returns to the server.
+///
+/// [`InboundCall::finish`](crate::server::InboundCall::finish) creates it from the result of a handler. It can also end
+/// the call without an RPC reply.
 #[derive(Debug)]
 #[must_use]
 pub struct EncodedReply {

@@ -158,7 +158,8 @@ impl Keepalive {
         self.next = self.config.and_then(|config| now.checked_add(config.timeout));
     }
 
-    /// Notes that the probe has ended. `is_answered` says that it got a reply. `received` is the number of bytes received so far.
+    /// Notes that the probe has ended. `is_answered` is `true` if it got a reply. `received` is the number of bytes
+    /// received so far.
     pub(super) fn ended(&mut self, is_answered: bool, received: u64, now: Instant) {
         let (Some(config), Some(Probe { sent, .. })) = (self.config, self.probe.take()) else { return };
         if is_answered {

@@ -182,8 +182,9 @@ pub(super) struct Shard {
     last: SharedSizes,
     last_pair: AtomicUsize,
     durations: Buckets,
-    /// Counters of pairs of sizes. A pair never changes once it is set.
+    /// Counters of calls, by the pair of sizes that `sizes` has at the same index.
     pairs: [AtomicU32; PAIRS],
+    /// Pairs of the size of a call and the size of its reply. A pair never changes once it is set.
     sizes: [SharedSizes; PAIRS],
     /// Sizes of calls and replies that found no place in `pairs`.
     others: OnceLock<Box<[Buckets; 2]>>,

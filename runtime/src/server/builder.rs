@@ -173,8 +173,9 @@ impl ServerBuilder {
     /// watch are told before their connections close.
     ///
     /// A client that watches is called back over its connection. A connection watches at most 16 services, those of a host
-    /// 2048, and all connections 4096. Further clients are asked to check again from time to time. A client that does not reply to a call back within
-    /// [`callback_timeout`](Self::callback_timeout) is not called again.
+    /// 2048, and all connections 4096. Further clients are asked to check again from time to time. A client that does
+    /// not reply to a call back within [`callback_timeout`](Self::callback_timeout) is not called back until it asks
+    /// again.
     ///
     /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server is not taken for a broken
     /// one.
@@ -381,8 +382,8 @@ impl ServerBuilder {
     /// arguments, so that calls do not wait for one another.
     ///
     /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
-    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, the first 16 KiB of longer ones, nor
-    /// results for which no memory is reserved.
+    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, longer ones until
+    /// 8 KiB of them have arrived, nor results for which no memory is reserved.
     pub fn max_memory(mut self, bytes: u64) -> Self {
         self.max_memory = bytes;
         self

@@ -30,7 +30,7 @@ const MAX_PER_HOST: usize = MAX_WATCHED / 2;
 /// A version of a program.
 type ServiceKey = (u32, u32);
 
-/// The service of the program.
+/// The states that the program HEALTH reports, and the clients that watch them.
 pub(super) struct ServerHealth {
     health: Health,
     /// The services of the server.

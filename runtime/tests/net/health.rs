@@ -28,7 +28,7 @@ use rpcrdma::{
 };
 use tokio::{sync::Semaphore, time::Instant};
 
-/// A time in which nothing is asked again.
+/// A drain delay, or an interval between questions to a server, that does not pass during a test.
 const LONG: Duration = Duration::from_secs(100_000);
 
 fn service(program: u32, version: u32) -> HealthService {

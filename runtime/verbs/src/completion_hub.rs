@@ -53,7 +53,7 @@ struct CompletionInbox {
     slots: VecDeque<SlotGuard>,
     /// Number of messages that the peer may send.
     granted: usize,
-    /// The peer sent a message that was not granted.
+    /// `true` if the peer sent a message that was not granted.
     overrun: bool,
     /// The cause of the failure of the shared queues.
     failed: Option<IoError>,
@@ -314,7 +314,7 @@ pub(super) struct HubMember {
     number: Option<u32>,
     /// The memory of Receives whose completions were taken, in order.
     slots: VecDeque<SlotGuard>,
-    /// The peer sent a message that was not granted.
+    /// `true` if the peer sent a message that was not granted.
     overrun: bool,
 }
 

@@ -85,20 +85,20 @@ pub struct VerbsQueuePair {
     pub(super) done: Vec<Completion>,
     /// Buffer for the device's completions.
     batch: Vec<ffi::ibv_wc>,
-    /// The completion queue was empty when it was last checked.
+    /// `true` if the completion queue was empty when it was last checked.
     drained: bool,
     pub(super) chain: RequestChain,
     pub(super) sends: usize,
     /// Device number after that of the last request that was posted and sends something to the peer.
     pub(super) transfers_end: u64,
-    /// Receives were flushed on iWARP, and the cause is not known yet.
+    /// `true` if Receives were flushed on iWARP and the cause is not known yet.
     pub(super) awaits_cause: bool,
     pub(super) limit: Option<Pin<Box<Sleep>>>,
     pub(super) progress: u64,
     peer_activity: PeerActivity<tokio::time::Sleep>,
-    /// A message was posted.
+    /// `true` once a message was posted.
     has_sent: bool,
-    /// A message was received.
+    /// `true` once a message was received.
     has_received: bool,
     busy_poll: Duration,
     may_busy_poll: bool,

@@ -32,7 +32,7 @@ pub(super) enum ConnectionQueues {
     Shared {
         member: HubMember,
         busy: bool,
-        /// No completions of Receives follow if the queue pair has failed.
+        /// `true` if no completions of Receives follow once the queue pair has failed.
         receives_done: bool,
     },
 }

@@ -69,7 +69,8 @@ pub(super) struct DeviceEvents {
 unsafe impl Send for DeviceEvents {}
 
 impl DeviceEvents {
-    /// Creates the events of these objects of the device, which must outlive it.
+    /// Subscribes to the events of a device, and of `subjects`, its objects. The device must outlive the returned
+    /// value.
     pub(super) fn new(
         context: NonNull<ffi::ibv_context>,
         subjects: impl IntoIterator<Item = EventKey>,

@@ -26,10 +26,11 @@ use rpcrdma_conformance::{
 struct Cli {
     /// Only rules whose name contains one of these, such as "rfc8166 3.3.1"
     filters: Vec<String>,
-    /// Only so many faults, drawn at random
+    /// At most this many faults, drawn at random
     #[arg(long, value_name = "COUNT")]
     random: Option<usize>,
-    /// With --random, draw faults of so many test programs, or of more if these have too few. Fewer programs compile faster
+    /// With --random, draw faults of this many test programs, or of more if these have too few. Fewer programs compile
+    /// faster
     #[arg(long, value_name = "COUNT", requires = "random")]
     programs: Option<usize>,
     /// Seed of the random choice

@@ -57,7 +57,7 @@ fn print_minimal(seed: u64) {
     }
 }
 
-/// Number of seeds in which each kind of fault has to meet something.
+/// Number of seeds from which on the program fails if a kind of fault never took effect.
 const MIN_SEEDS_WITH_ALL_FAULTS: u64 = 500;
 
 /// The sums over all runs.
@@ -69,9 +69,9 @@ struct Totals {
     faults: BTreeMap<FaultKind, u64>,
     /// Number of checked histories, and of those whose check was given up.
     histories: (u64, u64),
-    /// Number of runs without faults, and of runs in which only this kind met something.
+    /// Number of runs in which only faults of this kind took effect. The key `None` counts runs in which no fault did.
     alone: BTreeMap<Option<FaultKind>, u64>,
-    /// Number of these runs that reached a place in the product.
+    /// Number of these runs that reached each place in the product.
     symptoms: BTreeMap<Option<FaultKind>, BTreeMap<String, u64>>,
     wrong: BTreeMap<u64, Vec<String>>,
     /// Sum of the hashes of the event logs, which shows whether two runs of the same seeds are the same.
@@ -104,7 +104,8 @@ impl Totals {
 }
 
 impl Totals {
-    /// Prints what runs in which one kind of fault met something reached in the product, and runs without faults did not.
+    /// Prints for each kind of fault the places in the product that were reached by runs in which only this kind took
+    /// effect. Leaves out the places that runs without faults reached as well.
     fn print_reached(&self) {
         let without = self.symptoms.get(&None);
         let runs = |kind| self.alone.get(&kind).copied().unwrap_or_default();

@@ -134,7 +134,7 @@ struct NetworkState {
     /// Numbers of steps after which the connections between two hosts are lost.
     cuts: BTreeMap<(Host, Host), u64>,
     tcp: BTreeMap<u16, TcpListening>,
-    /// Number of times that a fault met something: a connection, a request, a handler.
+    /// Number of times that each kind of fault took effect on a connection, a request or a handler.
     hits: BTreeMap<FaultKind, u64>,
 }
 
@@ -283,12 +283,12 @@ impl Network {
         between.filter(|((from, _), _)| *from == client).map(|(_, times)| times.clone()).collect()
     }
 
-    /// Counts that a fault met something.
+    /// Counts a fault that took effect.
     pub(crate) fn hit(&self, kind: FaultKind) {
         *self.state().hits.entry(kind).or_default() += 1;
     }
 
-    /// Returns how often each kind of fault met something.
+    /// Returns the number of times that each kind of fault took effect.
     #[must_use]
     pub fn hits(&self) -> BTreeMap<FaultKind, u64> {
         self.state().hits.clone()

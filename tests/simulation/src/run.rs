@@ -54,7 +54,7 @@ pub struct RunReport {
     pub wrong: Vec<String>,
     /// The hash of all events, and their number.
     pub digest: (u64, u64),
-    /// Number of times that faults met something, by kind.
+    /// Number of times that faults took effect, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// The places in the product that the run has reached, and that calls without faults do not reach.
     pub symptoms: BTreeSet<String>,

@@ -119,7 +119,7 @@ impl SimulatedServer {
         let _ = self.crashes.send((self.host, kind));
     }
 
-    /// Waits for the disk, and returns an error if it is full.
+    /// Locks the disk, as [`disk`](Self::disk) does. Returns an error if the disk is full.
     async fn disk_with_room(&self, cx: &Context) -> Result<MutexGuard<'_, Disk>, HandlerError> {
         let disk = self.disk().await?;
         if self.state.lock().is_full {

@@ -57,7 +57,7 @@ impl Counter {
     }
 }
 
-/// A worker.
+/// A worker that adds to counters of its own.
 #[derive(Debug)]
 pub(crate) struct CounterWork {
     surroundings: Surroundings,

@@ -35,7 +35,7 @@ struct Blob {
     attachment: Content,
 }
 
-/// A worker.
+/// A worker that stores, reads, lists and deletes blobs.
 #[derive(Debug)]
 pub(crate) struct BlobWork {
     surroundings: Surroundings,

@@ -52,7 +52,7 @@ struct Copied {
     files: Vec<(String, Content)>,
 }
 
-/// A worker.
+/// A worker that copies directories with `nfscp`.
 #[derive(Debug)]
 pub(crate) struct CopyWork {
     surroundings: Surroundings,

@@ -47,7 +47,7 @@ struct Connected {
     directory: NfsFh3,
 }
 
-/// A worker.
+/// A worker that creates, reads and removes files by the client library of `nfscp`.
 #[derive(Debug)]
 pub(crate) struct FileWork {
     surroundings: Surroundings,

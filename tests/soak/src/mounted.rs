@@ -22,7 +22,7 @@ const MAX_STORED: usize = 10;
 /// Numbers of bytes that are read or written at once.
 const RANGES: [usize; 3] = [4 << 10, 60_000, 1 << 20];
 
-/// A worker.
+/// A worker that uses files in a mounted file system.
 #[derive(Debug)]
 pub(crate) struct MountedWork {
     surroundings: Surroundings,

@@ -62,9 +62,12 @@ pub(super) fn expand(text: &str) -> Result<String, TooMany> {
     Ok(out)
 }
 
-/// Returns the names and texts of all procedures of `version`: those of its base, each replaced by that of `version` with the same
-/// name, and then the others. `depth` is the maximum number of bases to follow. The text may have a cycle of bases, because it may
-/// not have been compiled.
+/// Returns the names and texts of all procedures of `version`. The procedures of its base come first. A procedure that
+/// `version` declares anew replaces the inherited one of the same name. The other procedures that `version` declares
+/// follow.
+///
+/// `depth` is the maximum number of bases to follow. The text may have a cycle of bases, because it may not have been
+/// compiled.
 fn complete<'a>(
     text: &str,
     version: &VersionText<'a>,

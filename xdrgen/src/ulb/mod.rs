@@ -50,7 +50,7 @@ pub const DEFAULT_REPLY_MAX: u64 = 64 << 10;
 /// `pragma pages`) and neither its type nor a binding states a maximum.
 pub const DEFAULT_ITEM_MAX: u64 = 1 << 20;
 
-/// Options of a run.
+/// Options that decide which replies need a maximum size.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UlbOptions {
     /// Maximum size of replies that state none, in bytes. If `None`, such replies are errors, unless the specification has no

@@ -1,4 +1,4 @@
-//! The screen.
+//! The screen of `rpctop`: tables of the procedures, the connections and the slowest calls of a server.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,7 +15,7 @@ use rpcrdma_examples::{
     inspect::{Snapshot, seconds},
 };
 
-/// Two states of a server, of which the second is shown. Rates are those between them.
+/// The latest state of a server, which is shown, and an earlier one. Rates cover the time between the two states.
 pub(crate) struct View<'a> {
     pub(crate) url: &'a str,
     pub(crate) before: Option<&'a Snapshot>,
@@ -28,7 +28,7 @@ pub(crate) struct View<'a> {
 struct ProcedureRow<'a> {
     procedure: &'a InspectProcedure,
     rate: f64,
-    /// Average duration in seconds: of the calls between the states or, without such calls, of all calls.
+    /// Average duration in seconds of the calls between the states, or of all calls if there were none between them.
     average: f64,
 }
 

@@ -19,7 +19,8 @@ use crate::{config::ConfigError, service::ProcedureId, sync};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LimitScope {
-    /// All calls, except those of the program of `ServerBuilder::introspection`, so that a saturated server can be inspected.
+    /// All calls, except calls of the programs of [`ServerBuilder::health`](super::ServerBuilder::health) and
+    /// `ServerBuilder::introspection`, so that a saturated server still reports its health and can be inspected.
     Server,
     /// The calls of all versions of a program.
     Program(u32),

@@ -210,7 +210,8 @@ pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
 pub fn max_reply_len(max_verifier: u32, results: u64) -> u64 {
     /// Length of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not longer.
     const HEADER: u64 = 6 * 4;
-    /// Length of low and high in PROG_MISMATCH, and of the reason after SYSTEM_ERR, which can exceed a small result.
+    /// Length in bytes of what follows the header of an error: low and high in PROG_MISMATCH, or the two words after
+    /// SYSTEM_ERR. A small result is shorter.
     const MISMATCH: u64 = 2 * 4;
     let verifier = padded_len(max_verifier as usize) as u64;
     results.max(MISMATCH).saturating_add(HEADER + verifier)

@@ -415,7 +415,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Returns `true` if all items that follow are inline.
+    /// Returns `true` if the message has no chunks, so that all items are inline.
     #[inline]
     fn is_inline(&self) -> bool {
         self.chunks.is_none()

@@ -47,7 +47,7 @@ struct Cli {
     /// Only the survivors in the record. With --record, those that are noticed now are removed from it
     #[arg(long)]
     survivors: bool,
-    /// Only so many mutants, drawn at random
+    /// At most this many mutants, drawn at random
     #[arg(long, value_name = "COUNT")]
     random: Option<usize>,
     /// Seed of the random choice

@@ -14,7 +14,7 @@ use super::{areas::AREAS, compile::Mutant};
 const HEADING: &str = "# Written by `rpcrdma-mutants --record`. A survivor that behaves like the code it replaces gets a line\n\
     # `equivalent = \"the reason\"`, which stays when the record is written anew.\n\n";
 
-/// The record.
+/// The last scores of the areas, and the mutants that survived.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {

@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct Sent<const VERSION: u32> {
     /// The XID of the answer. `None` if every message except the reply to the next call is an answer.
     pub(super) xid: Option<u32>,
-    /// The version that an error repeats.
+    /// The version in the header of the messages, which an error message from the server must repeat.
     pub(super) vers: u32,
     pub(super) messages: Vec<Vec<u8>>,
     pub(super) lists: Lists,

@@ -1,4 +1,4 @@
-//! Deadlines of calls.
+//! Deadlines of calls and of transfers.
 
 use std::{
     cmp::Reverse,

@@ -39,8 +39,8 @@ impl ReplyStallTimer {
         self.due = None;
     }
 
-    /// Starts the timeout of replies, unless it is running. `waiting` says whether replies wait for a credit of the peer.
-    /// `bytes` returns the total number of bytes sent so far.
+    /// Starts the timeout of replies, unless it is running. `waiting` is `true` if replies wait for a credit of the
+    /// peer. `bytes` returns the total number of bytes sent so far.
     pub(super) fn watch(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant, timeout: Duration) {
         if self.in_flight == 0 && !waiting {
             self.due = None;

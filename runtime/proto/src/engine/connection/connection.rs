@@ -103,7 +103,7 @@ pub struct Connection {
 
 impl Connection {
     /// Returns the parameters for the set-up of a connection of any version: private data and Receives. `remote_invalidation`
-    /// says whether the provider supports receiving Send with Invalidate.
+    /// is `true` if the provider supports receiving Send with Invalidate.
     #[must_use]
     pub fn setup_params(config: &EngineConfig, remote_invalidation: bool) -> SetupParams {
         SetupParams {

@@ -37,8 +37,8 @@ impl PrivateData {
     /// Length of the encoded message in bytes.
     pub const LEN: usize = 8;
 
-    /// Creates the private data of a peer with this configuration. `remote_invalidation` says whether its provider supports Send
-    /// with Invalidate. Sizes are rounded down to a multiple of 1024 within 1024 to 262144.
+    /// Creates the private data of a peer with this configuration. `remote_invalidation` is `true` if its provider
+    /// supports Send with Invalidate. Sizes are rounded down to a multiple of 1024 within 1024 to 262144.
     #[must_use]
     pub fn new(config: &EngineConfig, remote_invalidation: bool) -> Self {
         Self {

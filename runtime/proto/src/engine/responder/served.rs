@@ -336,8 +336,8 @@ impl ServedCalls {
         }
     }
 
-    /// Handles the completion of the last Send for the call in `slot`. `ok` says whether the Send succeeded. Earlier Sends that were
-    /// not signaled have succeeded. Returns the number of responses that have ended.
+    /// Handles the completion of the last Send for the call in `slot`. `ok` is `true` if the Send succeeded. Earlier
+    /// Sends that were not signaled have succeeded. Returns the number of responses that have ended.
     // Sends complete in the order in which they were posted.
     pub(in crate::engine) fn sent(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) -> usize {
         let mut ended = 0;

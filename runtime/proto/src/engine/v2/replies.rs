@@ -25,7 +25,7 @@ const MAX_RESENDS: u8 = 3;
 
 /// The consequence of a refusal for its call.
 enum RefusalRecovery {
-    /// The call is sent again. `executed` says whether the responder may have executed it.
+    /// The call is sent again. `executed` is `true` if the responder may have executed it.
     Again { executed: bool },
     /// The call fails.
     Over,

@@ -35,7 +35,7 @@ struct NetworkSide {
     receives: usize,
     completions: VecDeque<Completion>,
     waker: Option<Waker>,
-    /// The connection is closed once all requests have been sent.
+    /// `true` if the connection is closed once all requests have been sent.
     closing: bool,
     stalled: bool,
     up: bool,
@@ -51,7 +51,7 @@ struct NetworkInner {
     rng: Rng,
     steps: u64,
     stepped: bool,
-    /// Nothing passes between the sides, and neither learns that the other has ended.
+    /// `true` if nothing passes between the sides. Neither side then learns that the other has ended.
     isolated: bool,
     /// The task that waits until a step is possible.
     stepper: Option<Waker>,

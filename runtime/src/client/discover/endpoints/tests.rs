@@ -16,7 +16,7 @@ fn list<U: AsRef<str>>(endpoints: &mut Endpoints, servers: &[U]) {
     endpoints.update(servers.iter().map(|url| url.as_ref().to_owned()).collect());
 }
 
-/// Returns the URLs of servers with these numbers.
+/// Returns the URLs of `count` servers.
 fn urls(count: usize) -> Vec<String> {
     (1..=count).map(|n| format!("tcp://192.0.2.{n}:1")).collect()
 }

@@ -32,7 +32,7 @@ pub(super) struct Session {
     pub(super) link: Link,
     pub(super) limits: Limits,
     null: Procedure,
-    /// Credits that are left of those that the server granted.
+    /// Number of credits that the server has granted. Messages that were sent are not subtracted.
     pub(super) credits: u32,
     usual: &'static str,
     /// The server's RDMA2_CONNPROP.
