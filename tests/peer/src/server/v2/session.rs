@@ -32,7 +32,8 @@ pub(super) struct Session {
     pub(super) link: Link,
     pub(super) limits: Limits,
     null: Procedure,
-    /// Number of credits that the server has granted. Messages that were sent are not subtracted.
+    /// Number of credits that the server has granted and [`hello`](Self::hello) has not used. The messages of a case are not
+    /// subtracted.
     pub(super) credits: u32,
     usual: &'static str,
     /// The server's RDMA2_CONNPROP.
@@ -128,6 +129,7 @@ impl Session {
     pub(super) async fn hello(&mut self) -> Result<Message, Came> {
         let (xid, call) = self.null();
         self.link.send(&call);
+        self.credits = self.credits.saturating_sub(1);
         let deadline = self.deadline();
         loop {
             match self.link.next(deadline).await {
