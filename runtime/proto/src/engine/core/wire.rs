@@ -11,8 +11,8 @@ use crate::{
 
 /// The differences between the versions of RPC-over-RDMA.
 ///
-/// A connection calls these methods while it is open. `core` is the rest of its state. A method with a default implementation
-/// matters to one version only.
+/// A connection calls these methods while it is open. `core` is the rest of the connection's state. Methods with a
+/// default implementation are those that only one version needs.
 pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Returns the version number.
     fn version(&self) -> u32;

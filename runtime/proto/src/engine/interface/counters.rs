@@ -22,7 +22,7 @@ pub struct ConnectionCounters {
     pub rdma_write_bytes: u64,
     /// Bytes offered to the peer in Read chunks of calls that have a reply.
     pub read_by_peer_bytes: u64,
-    /// Bytes that the peer returned by RDMA Write.
+    /// Bytes of results and replies that the peer wrote by RDMA Write.
     pub written_by_peer_bytes: u64,
     /// Number of memory registrations.
     pub registrations: u64,

@@ -58,13 +58,13 @@ fn encoded(value: &impl XdrEncode) -> Bytes {
 pub struct RpcMessage<'a> {
     /// XID of the message.
     pub xid: u32,
-    /// True for a reply, false for a call.
+    /// `true` for a reply, `false` for a call.
     pub is_reply: bool,
-    /// Complete RPC message: its payload stream.
+    /// Payload stream of the complete RPC message.
     pub payload: &'a [u8],
 }
 
-/// Result of an extension's handler.
+/// Result of [`Extension::property`] or [`Extension::message`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExtensionOutcome {
     /// The message or property does not belong to this extension.

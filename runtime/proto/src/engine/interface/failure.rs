@@ -15,7 +15,7 @@ pub enum CallFailure {
         /// Reason why the connection ended.
         #[source]
         reason: CloseReason,
-        /// `true` if any part of the call may have reached the peer. If false, a retry is safe.
+        /// `true` if any part of the call may have reached the peer. If `false`, a retry is safe.
         sent: bool,
     },
     /// The deadline passed. If the call was `sent`, the responder may have executed it or may still do so.
@@ -68,7 +68,7 @@ pub enum CallFailure {
     /// Another call in flight has the XID that [`CallPolicy::xid`](crate::engine::CallPolicy::xid) requires. Nothing was sent.
     #[error("another call in flight has XID {xid:#010x}")]
     XidInUse {
-        /// The XID.
+        /// XID that both calls have.
         xid: u32,
     },
     /// The responder's transport rejected the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
@@ -82,7 +82,7 @@ pub enum CallFailure {
     ReverseDisabled,
 }
 
-/// Returns the part of the message that says whether a call without a reply may have been executed.
+/// Returns the part of an error message that tells the user if a retry is safe.
 fn outcome(sent: bool) -> &'static str {
     if sent {
         "the call was sent and may have been executed, retry only an idempotent procedure"
@@ -116,7 +116,7 @@ impl CallFailure {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The provider reported a disconnect.
+    /// Either peer disconnected, or the provider reported a failure.
     #[error(transparent)]
     Disconnected(#[from] DisconnectReason),
     /// The peer violated RPC-over-RDMA.
@@ -153,7 +153,8 @@ pub enum CloseReason {
     /// No call was in flight for the idle timeout.
     #[error("idle for {0:?}")]
     Idle(Duration),
-    /// Nothing arrived from the peer for this time after it was asked for a sign of life, although the local side was ready to receive.
+    /// Nothing arrived from the peer for this time after a keep-alive probe, although the local peer was ready to
+    /// receive.
     #[error("the peer is silent: nothing arrived for {0:?} after a probe")]
     Silent(Duration),
     /// The peer's first call did not arrive in time.
@@ -209,9 +210,9 @@ pub enum MessageFault {
     /// A segment is longer than in the call (RFC 8166 §3.4.6).
     #[error("a segment is longer than in the call")]
     SegmentTooLong {
-        /// Length in the reply in bytes.
+        /// Length of the segment in the reply, in bytes.
         len: u32,
-        /// Length in the call in bytes.
+        /// Length of the segment in the call, in bytes.
         max: u32,
     },
     /// Segments are not filled in order (RFC 8166 §3.4.6).
@@ -238,7 +239,7 @@ pub enum MessageFault {
     /// The peer continues a call although the local properties exclude it (RPC-over-RDMA v2 §5.2.5).
     #[error("a continued call in the reverse direction, which is not accepted")]
     ContinuedReverseCall,
-    /// Another message arrived between those of a sequence (RPC-over-RDMA v2 §6.2.2.2).
+    /// A message of another transaction or header type arrived within a sequence (RPC-over-RDMA v2 §6.2.2.2).
     #[error("a message of another transaction or header type within a sequence")]
     Interrupted,
     /// A sequence is longer than the local limit (RPC-over-RDMA v2 §11.1.4).
@@ -339,7 +340,7 @@ pub enum MalformedCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolViolation {
-    /// The peer causes errors without the Receives for them (RFC 8166 §4.5).
+    /// The peer sent more invalid messages than it can receive errors for (RFC 8166 §4.5).
     #[error("it sent more invalid messages than it can receive errors for")]
     TooManyErrors,
     /// The peer keeps sending messages of unsupported versions (RFC 8166 §4.5.1, RPC-over-RDMA v2 §7.1.1).

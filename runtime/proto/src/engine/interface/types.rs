@@ -39,7 +39,7 @@ pub struct ReplyToken(pub u64);
 /// A call to send.
 #[derive(Debug)]
 pub struct OutgoingCall {
-    /// RPC message: a payload stream without the items in `reduced`. The engine writes the XID.
+    /// Payload stream of the RPC message, without the items in `reduced`. The engine writes the XID.
     pub message: MessageBuf,
     /// Items removed from the payload stream, in ascending order of position.
     pub reduced: ChunkItems<ReducedItem>,
@@ -61,13 +61,14 @@ pub struct CallPolicy {
     /// `true` if RPCSEC_GSS integrity or privacy protects the call. Neither the call nor its reply is reduced then
     /// (RPC-over-RDMA v2 §11.2.2.3).
     pub protected: bool,
-    /// `true` if the verifier in the message covers the XID and a number that is valid for one call (RFC 2203 §5.3.1, §5.3.3.1). The
-    /// engine never sends such a call twice.
+    /// `true` if the verifier in the message covers the XID and a sequence number that is valid for one call only (RFC
+    /// 2203 §5.3.1, §5.3.3.1). The engine never sends such a call twice.
     pub sealed: bool,
     /// `true` if the caller does not wait for the reply. The call ends with
     /// [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled) as soon as it is sent.
     pub unanswered: bool,
-    /// `true` if the call goes before calls that wait, and may use the credit that [`EngineConfig::keeps_credit`] keeps.
+    /// `true` if the call goes before calls that wait, and may use the credit that [`EngineConfig::keeps_credit`]
+    /// reserves.
     ///
     /// [`EngineConfig::keeps_credit`]: crate::engine::EngineConfig::keeps_credit
     pub urgent: bool,
@@ -181,7 +182,7 @@ pub enum FormatReason {
 }
 
 impl FormatReason {
-    /// All reasons.
+    /// All reasons, in the order of their declaration.
     pub const ALL: [Self; 8] = [
         Self::Fits,
         Self::Reduced,
@@ -221,7 +222,7 @@ pub struct FormatChoice {
 /// A received reply. All memory that was exposed for its call has been invalidated.
 #[derive(Debug)]
 pub struct IncomingReply {
-    /// RPC message: its payload stream.
+    /// Payload stream of the RPC message.
     pub payload: MessagePayload,
     /// Write chunks, as many as the call provided.
     pub writes: ChunkItems<WriteChunk>,
@@ -236,7 +237,7 @@ pub struct IncomingReply {
 /// A reply to send.
 #[derive(Debug)]
 pub struct OutgoingReply {
-    /// RPC message: a payload stream without the items in `reduced`.
+    /// Payload stream of the RPC message, without the items in `reduced`.
     pub message: MessageBuf,
     /// Items removed from the payload stream, in order. `chunk` is the index of the Write chunk for the item.
     pub reduced: ChunkItems<ReducedItem>,
