@@ -27,7 +27,8 @@ pub(in crate::engine) enum PostedFor {
 }
 
 impl PostedFor {
-    /// Returns the purpose of the Send of a reply to the call in `slot`. `is_last` is `false` if another response is posted at once.
+    /// Returns the purpose of the Send of a reply to the call in `slot`. `is_last` is `false` if another response is
+    /// posted immediately after it.
     pub(in crate::engine) fn reply(slot: u32, is_last: bool) -> Self {
         if is_last { Self::ReplySend { slot } } else { Self::UnsignaledReplySend { slot } }
     }

@@ -121,7 +121,7 @@ pub trait Engine {
         PeerLimits::default()
     }
 
-    /// Returns `true` if a part of a call of the peer has arrived, and the rest has not, or waits for memory.
+    /// Returns `true` if a call of the peer has arrived in part, and the rest of it is outstanding or waits for memory.
     #[doc(hidden)]
     fn is_receiving(&self) -> bool {
         false

@@ -68,7 +68,8 @@ impl ReadChunkFetcher {
         self.waiting.push_back(slot);
     }
 
-    /// Returns the bytes being fetched or held by unanswered calls, including the messages of calls that wait for memory.
+    /// Returns the number of bytes being fetched or held by unanswered calls, including the messages of calls that wait
+    /// for memory.
     pub(super) fn fetched(&self) -> u64 {
         self.fetched.saturating_add(self.waiting_messages)
     }
@@ -102,8 +103,8 @@ impl ReadChunkFetcher {
         self.deadline.end();
     }
 
-    /// Registers sinks for waiting calls while there is memory for them. Returns a call that cannot be served; the caller
-    /// then calls again, because more calls may be waiting.
+    /// Registers sinks for waiting calls while there is memory for them. Returns the slot of a call that cannot be
+    /// fetched. The caller must then call `admit` again, because more calls may be waiting.
     pub(super) fn admit(
         &mut self,
         calls: &mut GenerationalSlab<ServedCall>,

@@ -39,7 +39,7 @@ pub(in crate::engine) enum OutgoingResponse {
 /// Minimum length of an RPC message in bytes: its XID and its type.
 pub(super) const MIN_RPC_LEN: u64 = 8;
 
-/// Number of calls to remember whose replies were written to memory of the peer.
+/// Maximum number of finished calls to remember whose replies were written to memory of the peer.
 const MAX_WRITTEN: usize = 4;
 
 /// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
@@ -51,7 +51,7 @@ pub(in crate::engine) struct ArrivingCall {
     pub(in crate::engine) xid: u32,
     /// The payload stream, if it came inline.
     pub(in crate::engine) inline: Option<MessageBuf>,
-    /// Set if the call arrived in several Sends.
+    /// `true` if the call arrived in several Sends.
     pub(in crate::engine) continued: bool,
     pub(in crate::engine) lists: ChunkLists,
     /// The handle that the reply may invalidate.
@@ -96,7 +96,7 @@ impl ServedCalls {
         self.held
     }
 
-    /// Returns the bytes that calls hold in addition to their Receives.
+    /// Returns the number of bytes that calls hold in addition to their Receives.
     pub(in crate::engine) fn fetched(&self) -> u64 {
         self.fetcher.fetched()
     }
@@ -112,7 +112,7 @@ impl ServedCalls {
         self.xids.get(xid).is_some()
     }
 
-    /// Accepts a call. Returns its slot if it is complete, and the caller then calls [`announce`](Self::announce).
+    /// Accepts a call. Returns its slot if it is complete. The caller must then call [`arrived`](Self::arrived).
     // RPC-over-RDMA v2 §4.3.5.1: a call is complete once its Read chunks have been pulled.
     pub(super) fn take(
         &mut self,
@@ -172,7 +172,7 @@ impl ServedCalls {
         true
     }
 
-    /// Adds a call whose XID was added. Returns its slot and its key.
+    /// Adds a call whose XID is already in `xids`. Returns its slot and its key.
     #[inline(always)]
     fn insert(
         &mut self,
@@ -250,7 +250,7 @@ impl ServedCalls {
         }
     }
 
-    /// Sets the response to a call, delivered or not.
+    /// Queues the response to a call, which need not have been delivered to the upper layer.
     #[inline(always)]
     pub(super) fn respond(&mut self, slot: u32, response: OutgoingResponse) {
         if let Some(call) = self.calls.get_mut(slot) {
@@ -309,7 +309,7 @@ impl ServedCalls {
         self.calls.get(*slot).is_some_and(|call| call.stage == ServedStage::Answered)
     }
 
-    /// Returns a call whose response is about to be sent.
+    /// Marks a call as being sent a response, releases its XID and its fetched data, and returns the call.
     #[inline(always)]
     pub(super) fn begin_response(&mut self, slot: u32) -> Option<&mut ServedCall> {
         let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;
@@ -418,8 +418,8 @@ impl ServedCalls {
         self.fetcher.read_done(&mut self.calls, slot, part, shared);
     }
 
-    /// Handles the completion of a sink's deregistration. Returns `true` if the call is now complete, and the caller then calls
-    /// [`announce`](Self::announce).
+    /// Handles the completion of a sink's deregistration. Returns `true` if the call is now complete. The caller must
+    /// then call [`arrived`](Self::arrived).
     pub(in crate::engine) fn sink_returned(
         &mut self,
         slot: u32,
