@@ -12,7 +12,7 @@ pub(in crate::engine) struct ReplyStallTimer {
     in_flight: u32,
     /// Time at which the replies count as stalled.
     due: Option<Instant>,
-    /// `true` if `due` had passed at the last [`handle_timeout`](Self::handle_timeout).
+    /// `true` if `due` had passed at the last [`handle_timeout`](ReplyStallTimer::handle_timeout).
     passed: bool,
     /// Total number of bytes sent when `due` was set.
     bytes: u64,

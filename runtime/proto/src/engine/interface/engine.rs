@@ -121,7 +121,8 @@ pub trait Engine {
         PeerLimits::default()
     }
 
-    /// Returns `true` if a call of the peer has arrived in part, and the rest of it is outstanding or waits for memory.
+    /// Returns `true` if a call of the peer, or a record of a byte stream, has arrived in part. The rest is outstanding
+    /// or waits for memory.
     #[doc(hidden)]
     fn is_receiving(&self) -> bool {
         false

@@ -73,7 +73,7 @@ impl HeaderPrefix {
         self.flags & RDMA2_F_RESPONSE != 0
     }
 
-    /// Returns the identity of the transaction: its XID, and whether it is a call of the receiver.
+    /// Returns the identity of the transaction: its XID, and `true` if the receiver made the call.
     pub(super) fn key(&self) -> (u32, bool) {
         (self.xid, self.is_response())
     }
@@ -99,14 +99,15 @@ impl HeaderPrefix {
     }
 }
 
-/// Returns the credit field of a header that newly grants `new` credits (RPC-over-RDMA v2 §4.2.1.1). `max` is the most credits that
-/// its sender ever has outstanding. Both have 16 bits.
+/// Returns the credit field of a header that newly grants `new` credits (RPC-over-RDMA v2 §4.2.1.1). `max` is the
+/// maximum number of credits that its sender ever has outstanding. Both have 16 bits.
 #[inline]
 pub(super) fn encode_credits(new: u32, max: u32) -> u32 {
     max << 16 | new
 }
 
-/// Returns the newly granted credits, and the most credits outstanding, of a credit field (RPC-over-RDMA v2 §4.2.1.1).
+/// Decodes a credit field: returns the number of newly granted credits, and the maximum number of credits outstanding
+/// (RPC-over-RDMA v2 §4.2.1.1).
 #[inline]
 pub(super) fn decode_credits(field: u32) -> (u32, u32) {
     (field & MAX_CREDITS, field >> 16)
@@ -117,7 +118,8 @@ pub(super) fn property_len(len: usize) -> usize {
     PROPERTY_HEAD_LEN + padded_len(len)
 }
 
-/// Returns the maximum length in bytes of a continued message's payload that has at most `len` bytes (RPC-over-RDMA v2 §6.2.2.2).
+/// Returns the largest payload length that a message with a successor may have, at most `len` bytes (RPC-over-RDMA v2
+/// §6.2.2.2).
 pub(super) fn continued_len(len: usize) -> usize {
     len - len % WORD_LEN
 }
@@ -223,7 +225,8 @@ mod tests {
         }
     }
 
-    /// RPC-over-RDMA v2 §6.2.2.2, appendix B.3: parts are whole words, and the flags of the base protocol are no others'.
+    /// RPC-over-RDMA v2 §6.2.2.2, appendix B.3: parts consist of whole words, and an extension cannot set the flags of
+    /// the base protocol.
     #[test]
     fn parts_and_flags() {
         assert_eq!([0, 3, 4, 7, 8].map(continued_len), [0, 0, 4, 4, 8]);
