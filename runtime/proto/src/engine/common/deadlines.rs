@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(deadlines.pop_due(start + Duration::from_secs(1)), Some(999));
     }
 
-    /// The entries of finished calls are looked for only when they outnumber the others.
+    /// The heap is searched for entries of finished calls only if these may outnumber the others.
     #[test]
     fn few_entries_are_not_searched() {
         let at = |seconds| Instant::now() + Duration::from_secs(seconds);

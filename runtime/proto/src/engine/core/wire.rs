@@ -38,7 +38,8 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Returns `true` if a queued call could be sent now.
     fn can_send(&self, core: &ConnectionCore) -> bool;
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called, or `None` if no timeout is
+    /// pending.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
@@ -68,7 +69,7 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Sets the number of credits to grant to the peer (version 2).
     fn set_credits(&mut self, _credits: u32) {}
 
-    /// Returns the peer's properties, once the exchange is complete (version 2).
+    /// Returns the peer's properties, or `None` before the exchange is complete (version 2).
     fn peer_properties(&self) -> Option<&Properties> {
         None
     }

@@ -20,7 +20,8 @@ pub struct PeerLimits {
     pub version: Option<u32>,
     /// `true` if both peers support Send with Invalidate (RFC 8797 §4.1).
     pub remote_invalidation: bool,
-    /// Properties of the peer, once the property exchange is complete (RPC-over-RDMA v2 §5).
+    /// Properties of the peer (RPC-over-RDMA v2 §5). `None` before the property exchange is complete, in version 1, and
+    /// for a byte stream.
     pub properties: Option<Properties>,
     /// Longest message in bytes that is sent inline. 0 for a byte stream.
     pub send_threshold: u32,

@@ -169,16 +169,17 @@ pub enum MessageFault {
     /// The RPC message is a call (RFC 5531 §9).
     #[error("an RPC call, not a reply")]
     NotAReply,
-    /// The payload is no RPC reply, or its XID is not that of the header (RPC-over-RDMA v2 §6.2.2.1, §7.2).
+    /// The payload is not an RPC reply, or its XID differs from the XID of the header (RPC-over-RDMA v2 §6.2.2.1,
+    /// §7.2).
     #[error("not an RPC reply with its header's XID")]
     XidMismatch,
-    /// The content of the Reply chunk is no RPC reply with the XID of the header (RFC 8166 §4.2.1).
+    /// The content of the Reply chunk is not an RPC reply with the XID of the header (RFC 8166 §4.2.1).
     #[error("the Reply chunk does not contain a reply to this call")]
     ReplyChunkContent,
     /// The reply has a Read list (RFC 8166 §4.3.1).
     #[error("it has a Read list")]
     ReadList,
-    /// The reply returns another number of Write chunks than the call provided (RFC 8166 §3.4.6).
+    /// The number of Write chunks in the reply differs from the number that the call provided (RFC 8166 §3.4.6).
     #[error("its Write list and that of the call differ in the number of chunks")]
     WriteListLength {
         /// Number of Write chunks in the reply.
@@ -204,7 +205,7 @@ pub enum MessageFault {
     /// A chunk has a segment that the call did not provide (RFC 8166 §3.4.6).
     #[error("a chunk has more segments than in the call")]
     ExtraSegment,
-    /// A segment has another handle or offset than in the call (RFC 8166 §3.4.6).
+    /// The handle or the offset of a segment differs from the call (RFC 8166 §3.4.6).
     #[error("a segment differs from that of the call")]
     ChangedSegment,
     /// A segment is longer than in the call (RFC 8166 §3.4.6).

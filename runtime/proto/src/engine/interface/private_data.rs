@@ -66,7 +66,8 @@ impl PrivateData {
         ])
     }
 
-    /// Finds the message in the private data of the peer. Returns `None` if there is none, and the defaults apply.
+    /// Finds the message in the private data of the peer. Returns `None` if it is missing or malformed. The defaults
+    /// then apply.
     // RFC 8797 §5.2: the message may be at any offset, behind data of other layers. Version and length guard against a random
     // match of the magic number.
     #[must_use]

@@ -24,7 +24,7 @@ pub enum Role {
 pub struct CallId(pub u64);
 
 impl CallId {
-    /// Returns the index of the call's slot in the engine, which is used again once the call has finished.
+    /// Returns the index of the call's slot in the engine. The slot is reused after the call has finished.
     #[doc(hidden)]
     pub fn index(self) -> usize {
         // The engine's keys have the index in the lower half.
@@ -58,8 +58,8 @@ pub struct CallPolicy {
     /// `true` if the responder may execute the call twice. If the reply needs more resources than the call provided, the engine
     /// then sends the call again with more (RPC-over-RDMA v2 §6.4, §7.3.4, §7.3.5). Otherwise the call fails.
     pub idempotent: bool,
-    /// `true` if RPCSEC_GSS integrity or privacy protects the call. Neither the call nor its reply is reduced then
-    /// (RPC-over-RDMA v2 §11.2.2.3).
+    /// `true` if RPCSEC_GSS integrity or privacy protects the call. In this case, neither the call nor its reply is
+    /// reduced (RPC-over-RDMA v2 §11.2.2.3).
     pub protected: bool,
     /// `true` if the verifier in the message covers the XID and a sequence number that is valid for one call only (RFC
     /// 2203 §5.3.1, §5.3.3.1). The engine never sends such a call twice.

@@ -52,7 +52,7 @@ impl CallDelivery {
     }
 }
 
-/// Step that follows once the memory of a call is invalidated.
+/// Step that follows after the memory of a call has been invalidated.
 #[derive(Debug, Default)]
 pub(super) enum CallNext {
     /// The call is removed, because its caller already has the outcome.

@@ -19,8 +19,8 @@ use crate::{
 /// Reason for discarding a call whose XID another call in progress has.
 const XID_IN_USE: &str = "a call with its XID is in progress";
 
-/// Number of errors for which the response queue has room in addition to the credits. The queue may have twice this sum
-/// of entries.
+/// Number of errors that the response queue admits in addition to the credits. The queue may hold twice the sum of
+/// both.
 const SPARE_ERRORS: usize = 16;
 
 /// Reason why a call is rejected: the error for its sender, and a text for the log.

@@ -1,4 +1,4 @@
-//! Calls of the peer from their arrival to their replies, as far as both versions treat them alike.
+//! Calls of the peer from their arrival to their replies, independent of the version.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -309,7 +309,7 @@ impl ServedCalls {
         self.calls.get(*slot).is_some_and(|call| call.stage == ServedStage::Answered)
     }
 
-    /// Marks a call as being sent a response, releases its XID and its fetched data, and returns the call.
+    /// Returns a call whose response is about to be sent. Its XID and its fetched data no longer count.
     #[inline(always)]
     pub(super) fn begin_response(&mut self, slot: u32) -> Option<&mut ServedCall> {
         let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;

@@ -1,7 +1,8 @@
 //! ONC RPC over a byte stream, without I/O: record marking (RFC 5531 §11), and calls and replies in records.
 //!
-//! Used for MOUNT and rpcbind, which run over TCP, and available to any generated service. Nothing is reduced: eligible items stay in their places in
-//! the encoding. They are still sent without a copy, as pieces of the record, and received data is a view of the record.
+//! Used for MOUNT and rpcbind, which run over TCP, and available to any generated service. No item is reduced: eligible
+//! items stay in their places in the encoding. They are still sent without a copy, as pieces of the record, and
+//! received data is a view of the record.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -275,7 +275,7 @@ fn server_stops_reading_at_its_credits() {
     assert_eq!(server.close_reason(), None, "the record was complete in time");
 }
 
-/// A server at its limit of calls delivers one more if it is a NULL call, with which a client asks whether the server is alive.
+/// A server at its limit of calls delivers one more if it is a NULL call, by which a client probes the server.
 #[test]
 fn probes_do_not_wait_for_calls() {
     let record = |xid: u8, procedure: u8| {
@@ -470,7 +470,7 @@ fn one_way() {
     assert_eq!(drain(&mut server, now, usize::MAX), []);
 }
 
-/// Queued output is sent before the local side is closed. Calls fail once the peer has closed its side.
+/// Queued output is sent before the local side is closed. Calls fail after the peer has closed its side.
 #[test]
 fn closing_sends_queued_output_first() {
     let now = Instant::now();

@@ -118,8 +118,8 @@ pub(super) fn property_len(len: usize) -> usize {
     PROPERTY_HEAD_LEN + padded_len(len)
 }
 
-/// Returns the largest payload length that a message with a successor may have, at most `len` bytes (RPC-over-RDMA v2
-/// §6.2.2.2).
+/// Returns the maximum payload length of a message that is continued: whole words, and at most `len` bytes
+/// (RPC-over-RDMA v2 §6.2.2.2).
 pub(super) fn continued_len(len: usize) -> usize {
     len - len % WORD_LEN
 }

@@ -177,8 +177,8 @@ impl WireV2 {
         }
     }
 
-    /// Returns `true` if RPC messages may arrive. Otherwise it refuses the message with an error that lets the peer use
-    /// its header type later.
+    /// Returns `true` if RPC messages may arrive. Otherwise it discards a response, and refuses a call with an error
+    /// that lets the peer use its header type later.
     // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both peers have sent all their properties.
     fn may_carry_rpc(&self, prefix: &HeaderPrefix, core: &mut ConnectionCore) -> bool {
         let is_done = self.handshake.is_done();
@@ -370,8 +370,8 @@ fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut Con
     }
 }
 
-/// Handles a call. `payload` is the complete payload, or `None` for RDMA2_NOMSG, and `true` if it arrived in several
-/// messages. `lists` are the chunks of the last message.
+/// Handles a call. `payload` contains the complete payload, and `true` if it arrived in several messages. It is `None`
+/// for RDMA2_NOMSG. `lists` are the chunks of the last message.
 fn handle_call(
     prefix: &HeaderPrefix,
     lists: ChunkLists,

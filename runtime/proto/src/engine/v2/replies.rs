@@ -47,8 +47,8 @@ pub(super) fn fail_reply(xid: u32, fault: MessageFault, core: &mut ConnectionCor
 }
 
 impl WireV2 {
-    /// Handles a reply. `payload` is the complete payload, or `None` for RDMA2_NOMSG, and `true` if it arrived in
-    /// several messages. `lists` are the chunks of the last message.
+    /// Handles a reply. `payload` contains the complete payload, and `true` if it arrived in several messages. It is
+    /// `None` for RDMA2_NOMSG. `lists` are the chunks of the last message.
     pub(super) fn handle_reply(
         &mut self,
         xid: u32,

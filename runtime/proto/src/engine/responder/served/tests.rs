@@ -341,7 +341,7 @@ fn rdma_reads_are_split() {
     }
 }
 
-/// The deadline of RDMA Reads goes on until the last of them has completed, whether or not it has been posted.
+/// The deadline of RDMA Reads runs until the last of them has completed, even if it has not been posted yet.
 #[test]
 fn the_deadline_ends_with_the_last_rdma_read() {
     let now = Instant::now();
@@ -368,7 +368,7 @@ fn the_deadline_ends_with_the_last_rdma_read() {
     }
 }
 
-/// Nothing is left of the calls of a lost connection, once their memory is deregistered.
+/// Nothing is left of the calls of a lost connection after their memory has been deregistered.
 #[test]
 fn lost_connections_leave_nothing() {
     let budget = MemoryBudget::new(80_000);
@@ -489,7 +489,7 @@ fn the_last_written_replies_are_known() {
     assert_eq!(server.served.written().collect::<Vec<_>>(), [1]);
 }
 
-/// RFC 8166 §4.5: a reply in a Position-Zero Read chunk is discarded without an error, and holds nothing.
+/// RFC 8166 §4.5: a reply in a Position-Zero Read chunk is discarded without an error, and its call is removed.
 #[test]
 fn replies_in_read_chunks_are_forgotten() {
     let mut server = Responder::new(16, |_| {});

@@ -103,7 +103,7 @@ fn closing_connections_deliver_nothing() {
     assert!(client.poll_event().is_none(), "a parked call is delivered");
 }
 
-/// Parked calls are delivered before more is read.
+/// Parked calls are delivered before more input is read.
 #[test]
 fn parked_calls_hold_the_peer_back() {
     let now = Instant::now();

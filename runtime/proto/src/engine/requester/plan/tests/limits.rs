@@ -195,7 +195,7 @@ fn long_calls_are_bounded_by_their_header() {
     }
 }
 
-/// Small results go inline if the reply fits in its Send, to the last byte. Others have a Write chunk.
+/// Small results go inline if the reply fits in its Send, to the last byte. Other results have a Write chunk.
 #[test]
 fn small_results_go_inline_if_they_fit() {
     let mut shared = shared(|_| {});
