@@ -27,7 +27,7 @@ pub fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant>
 #[derive(Debug, Default)]
 pub(in crate::engine) struct TransferDeadline {
     due: Option<Instant>,
-    /// Bytes that have arrived since the deadline was last moved.
+    /// Number of bytes that have arrived since the deadline was last extended.
     arrived: u64,
 }
 
@@ -91,7 +91,7 @@ impl Deadlines {
         })
     }
 
-    /// Returns the earliest deadline of a key that is alive.
+    /// Returns the earliest deadline of a key for which `alive` returns `true`.
     pub(in crate::engine) fn next(&mut self, alive: impl Fn(u64) -> bool) -> Option<Instant> {
         while let Some(Reverse((at, key))) = self.heap.peek() {
             if alive(*key) {

@@ -92,7 +92,8 @@ impl PostedReceives {
 mod tests {
     use super::*;
 
-    /// RFC 8166 §3.3.3 and §3.3.1.
+    /// RFC 8166 §3.3.1, §3.3.3: there is one credit before the first grant, and a grant lies between 1 and the number
+    /// requested.
     #[test]
     fn clamps_grants() {
         let mut credits = Credits::new(8);

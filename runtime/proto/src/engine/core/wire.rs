@@ -58,7 +58,8 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
         true
     }
 
-    /// Returns the XID of the messages by which a client negotiates, until a message of this version has been received.
+    /// Returns the XID of the messages by which a client negotiates, or `None` after a message of this version has been
+    /// received.
     fn negotiation_xid(&self) -> Option<u32> {
         None
     }

@@ -263,7 +263,7 @@ pub enum MessageFault {
     RecordTooLong {
         /// Number of bytes announced so far.
         len: u64,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes in a record.
         max: u64,
         /// `true` if `len` is the length of the whole record.
         is_complete: bool,
@@ -286,9 +286,9 @@ pub enum CallLimit {
          caller provides for results is not counted)"
     )]
     ReplyMemory {
-        /// Required number of bytes.
+        /// Number of bytes that the reply may need.
         needed: u64,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes allowed.
         max: u64,
     },
     /// A chunk is longer than the address space.

@@ -43,7 +43,7 @@ pub struct OutgoingCall {
     pub message: MessageBuf,
     /// Items removed from the payload stream, in ascending order of position.
     pub reduced: ChunkItems<ReducedItem>,
-    /// Upper bounds of the reply.
+    /// Upper bounds on the size of the reply.
     pub reply: ReplyResources,
     /// Time at which the call fails with [`CallFailure::DeadlineExceeded`](crate::engine::CallFailure::DeadlineExceeded), if it
     /// has no reply by then.
@@ -77,7 +77,7 @@ pub struct CallPolicy {
     pub xid: Option<u32>,
 }
 
-/// Upper bounds of the reply to a call (RFC 8166 §6.2).
+/// Upper bounds on the size of the reply to a call (RFC 8166 §6.2).
 #[derive(Debug, Default)]
 pub struct ReplyResources {
     /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is reduced.

@@ -15,7 +15,7 @@ pub(in crate::engine) struct ReplyChunks {
     pub(in crate::engine) provided: usize,
     /// Length of the Reply chunk in bytes, or `None` without one.
     pub(in crate::engine) reply_chunk: Option<u64>,
-    /// Longest segment in bytes.
+    /// Maximum length of a segment in bytes.
     pub(super) max_segment: u32,
 }
 

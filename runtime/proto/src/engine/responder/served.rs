@@ -189,7 +189,7 @@ impl ServedCalls {
         self.calls.insert(ServedCall { xid, stage, format, max_inline, chunks, announced, delivered: false })
     }
 
-    /// Removes a call.
+    /// Removes a call, and keeps the memory of its chunks for reuse.
     #[inline(always)]
     fn remove(&mut self, slot: u32) {
         if let Some(mut chunks) = self.calls.get_mut(slot).and_then(|call| call.chunks.take()) {
@@ -403,7 +403,7 @@ impl ServedCalls {
         self.fetcher.post_reads(&mut self.calls, qp, shared);
     }
 
-    /// Starts the timeout of the RDMA Reads in flight, unless it is running.
+    /// Starts the deadline of the RDMA Reads in flight, or extends it for the bytes that have arrived.
     pub(in crate::engine) fn watch_fetches(&mut self, now: Instant, shared: &EngineShared) {
         self.fetcher.watch(now, shared);
     }

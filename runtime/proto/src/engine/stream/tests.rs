@@ -557,7 +557,8 @@ fn overlong_reply_fails_only_its_call() {
     }
 }
 
-/// An overlong record that is no reply to a local call closes the connection: the peer may not even speak RPC.
+/// An overlong record that is not a reply to a local call closes the connection, because the peer may not even speak
+/// RPC.
 #[test]
 fn other_overlong_records_close_the_connection() {
     let record = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();

@@ -31,9 +31,10 @@ pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 pub(super) const MIN_PAYLOAD: u64 = 4;
 /// Unit in bytes of the boundaries between continued messages: a word (RPC-over-RDMA v2 §6.2.2.2).
 const WORD_LEN: usize = 4;
-/// Length of the number of properties in a propset in bytes (RPC-over-RDMA v2 §5.1).
+/// Length in bytes of the field that counts the properties of a propset (RPC-over-RDMA v2 §5.1).
 pub(super) const PROPERTY_COUNT_LEN: usize = 4;
-/// Length of the identifier of a property and of the length of its value in bytes (RPC-over-RDMA v2 §5.1).
+/// Length in bytes of a property without its value: the identifier, and the length of the value (RPC-over-RDMA v2
+/// §5.1).
 const PROPERTY_HEAD_LEN: usize = 8;
 /// Maximum number of credits in one grant, and of credits outstanding: 16 bits each (RPC-over-RDMA v2 §4.2.1.1).
 pub(super) const MAX_CREDITS: u32 = 0xffff;
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// RPC-over-RDMA v2 §6.2.4: a handle of zero names none.
+    /// RPC-over-RDMA v2 §6.2.4: a handle of zero means that there is none.
     #[test]
     fn handles_to_invalidate() {
         let lists = ChunkLists { reply: Some(SinkChunk::new()), ..ChunkLists::default() };

@@ -52,7 +52,7 @@ pub(super) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Starts or moves the deadline of the sequence.
+    /// Starts the deadline of the sequence, or extends it for the bytes that have arrived.
     // A partial sequence holds memory, so no peer may hold it indefinitely. The peer always has credits to continue, however
     // many of its calls are in progress.
     pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
@@ -250,7 +250,8 @@ mod tests {
         assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
     }
 
-    /// A local call waits for its reply, and may hold the memory that the reply needs. The reply gets it in any case.
+    /// A local call waits for its reply, and may hold the memory that the reply needs. The reply is accepted even if no
+    /// memory is free.
     #[test]
     fn replies_need_no_free_memory() {
         let budget = MemoryBudget::new(300_000);

@@ -20,7 +20,7 @@ use crate::{
     provider::MemoryHandle,
 };
 
-/// Maximum number of retries of a call whose chunks the responder rejected.
+/// Maximum number of times that a call is sent again after the responder rejected it.
 const MAX_RESENDS: u8 = 3;
 
 /// The consequence of a refusal for its call.

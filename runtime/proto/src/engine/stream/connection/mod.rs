@@ -249,7 +249,7 @@ impl StreamConnection {
         !self.output.is_empty()
     }
 
-    /// Returns the number of bytes sent and received.
+    /// Returns the numbers of bytes sent and received.
     #[doc(hidden)]
     pub fn bytes_moved(&self) -> (u64, u64) {
         (self.shared.counters.bytes_sent, self.shared.counters.bytes_received)
