@@ -29,7 +29,7 @@ use crate::{
 /// A message, classified by its header.
 enum MessageV1 {
     /// A call with its chunk lists and the length of its header in bytes, which is `None` without an inline payload.
-    /// [`Reply`](Self::Reply) has the same fields.
+    /// [`Reply`](MessageV1::Reply) has the same fields.
     Call(ChunkLists, Option<usize>),
     Reply(ChunkLists, Option<usize>),
     Error(RpcRdmaError),
