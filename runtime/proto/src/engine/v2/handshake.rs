@@ -33,7 +33,7 @@ pub(super) enum HandshakeStep {
     Refused(HostAuthError),
 }
 
-/// The progress of the messages in one direction. Local messages count once they are packed.
+/// The progress of the messages in one direction. Local messages count as soon as they are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExchangeProgress {
     /// No message was packed or received.
