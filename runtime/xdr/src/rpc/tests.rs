@@ -131,7 +131,7 @@ fn auth_sys_byte_by_byte() {
     assert_eq!(Credential::from_opaque(&decoded.credential), Ok(credential));
 }
 
-/// Every reply of RFC 5531 §9, with its header and its encoding.
+/// Returns every reply of RFC 5531 §9, as a header and as encoded words.
 fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
     let accepted = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 0, 0, 0], words].concat());
     let denied = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 1], words].concat());
@@ -478,7 +478,7 @@ proptest! {
         decode_anything(&bytes);
     }
 
-    /// The same with words that resemble a message.
+    /// Words that resemble a message do not cause a panic either.
     #[test]
     fn message_like_words_do_not_panic(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
         decode_anything(&encode_words(&words));

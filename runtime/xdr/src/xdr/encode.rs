@@ -180,7 +180,8 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
         Self::new(out, ReductionPolicy::ByReference(min_len.max(1)))
     }
 
-    /// Creates a sink for a reply. `chunks` gives, for each Write chunk of the call in order, whether it has segments.
+    /// Creates a sink for a reply. `chunks` has one element for each Write chunk of the call, in order. The element is
+    /// `true` if the chunk has segments.
     pub fn for_reply(out: &'a mut O, chunks: impl IntoIterator<Item = bool>) -> Self {
         Self::new(out, ReductionPolicy::Chunks(chunks.into_iter().collect()))
     }

@@ -135,7 +135,7 @@ pub enum DecodeErrorKind {
         /// Declared length of the item, in bytes.
         item: usize,
     },
-    /// The position of a Read chunk is not that of an eligible item (RFC 8166 §6.1).
+    /// No eligible item is at the position of a Read chunk (RFC 8166 §6.1).
     #[error("Read chunk at position {position} matches no eligible item")]
     StrayChunk {
         /// Position in the unreduced stream, in bytes.

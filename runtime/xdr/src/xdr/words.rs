@@ -237,7 +237,7 @@ impl<'a> WordsMut<'a> {
     /// Writes `N` bytes, in the order of RFC 4506 §4.1, §4.2 and §4.5.
     ///
     /// # Panics
-    /// Panics at the end of the buffer: a type encoded more than its [`XdrType::MIN_LEN`].
+    /// Panics if fewer than `N` bytes of the buffer remain, because a type encoded more than its [`XdrType::MIN_LEN`].
     #[inline(always)]
     pub fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
         let room = core::mem::take(&mut self.0);
