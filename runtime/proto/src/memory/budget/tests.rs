@@ -114,7 +114,7 @@ fn greedy_hosts_and_connections_leave_memory() {
     }
 }
 
-/// While somebody waits for a large amount, it is kept for it, and small amounts are available.
+/// While a connection waits for a large amount, free memory is kept for it, and small amounts are still available.
 #[test]
 fn memory_is_kept_for_a_large_amount() {
     let budget = MemoryBudget::new(LIMIT);
@@ -275,7 +275,7 @@ fn a_dropped_waiter_does_not_block_the_queue() {
     assert_clear(&budget);
 }
 
-/// Everybody gets memory, and the limit holds, for any interleaving.
+/// All threads get memory, and the limit holds, for any interleaving.
 #[test]
 fn threads_take_turns() {
     struct Unpark(Thread);
