@@ -35,7 +35,7 @@ pub(crate) fn header_len(ddp_control: u8) -> usize {
 /// The two control bytes at the start of each header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DdpControl {
-    /// L: this is the last segment of its message.
+    /// L: `true` in the last segment of a message.
     pub(crate) last: bool,
     /// The DDP version (DV).
     pub(crate) ddp_version: u8,

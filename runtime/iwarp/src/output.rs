@@ -59,7 +59,7 @@ pub(crate) struct SendBatch {
     clock: Option<MarkerClock>,
     /// The CRC of the current FPDU, up to and including its last payload put by reference.
     crc: Crc32c,
-    /// `crc` covers at least one byte.
+    /// `true` if `crc` covers at least one byte.
     crc_started: bool,
     /// Offset of the staged bytes that `crc` does not cover yet. They are added in one call.
     unchecked: usize,
@@ -78,7 +78,7 @@ pub(crate) struct SendBatch {
 }
 
 impl SendBatch {
-    /// Creates an empty batch. `markers`: the peer requires them.
+    /// Creates an empty batch. `markers` is `true` if the peer requires markers.
     pub(crate) fn new(use_crc: bool, markers: bool) -> Self {
         Self {
             use_crc,
@@ -287,7 +287,7 @@ impl SendBatch {
         self.empty_stage();
     }
 
-    /// Returns the next mark that has been reached: what completes now (RFC 5040 §5.5).
+    /// Removes and returns the next mark that has been reached, if any (RFC 5040 §5.5).
     pub(crate) fn reached(&mut self) -> Option<SendMark> {
         let (at, mark) = *self.marks.front()?;
         (at <= self.written).then(|| self.marks.pop_front())?;

@@ -12,10 +12,11 @@ pub(super) struct ReceiveQueue {
     /// Size of each Receive, in bytes.
     pub(super) size: usize,
     pool: BufferPool,
-    /// Buffers of Sends that were copied when they were posted, for the next Receives. The pool is used for neither then.
+    /// Buffers of Sends that were copied when they were posted, for the next Receives. Reusing them avoids accesses to
+    /// the pool.
     spare: Vec<PayloadBuf>,
     max_spare: usize,
-    /// Capacity of these buffers, in bytes.
+    /// Capacity of the buffers of Receives, in bytes.
     class: usize,
 }
 

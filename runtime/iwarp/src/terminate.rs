@@ -131,7 +131,7 @@ impl Default for FaultySegment {
 }
 
 impl FaultySegment {
-    /// Starts another segment. A Terminate includes the headers of the one that has the error (RFC 5040 §7.1).
+    /// Starts another segment. A Terminate includes the headers of the segment that has the error (RFC 5040 §7.1).
     pub(crate) fn begin(&mut self, ulpdu_len: u16) {
         (self.ulpdu_len, self.len) = (ulpdu_len, 0);
     }

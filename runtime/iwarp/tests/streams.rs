@@ -316,7 +316,7 @@ async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
     raw.end().await;
 }
 
-/// Returns `true` if, after that message, the first RDMA Read was flushed and the second refused.
+/// Returns `true` if, after the received message, the first RDMA Read was flushed and the second refused.
 fn blames_second(completions: &[Completion]) -> bool {
     matches!(
         &completions[1..],
