@@ -89,7 +89,7 @@ pub struct VerbsQueuePair {
     drained: bool,
     pub(super) chain: RequestChain,
     pub(super) sends: usize,
-    /// Device number after that of the last request that was posted and sends something to the peer.
+    /// The device number of the last posted request that transfers data to the peer, plus 1.
     pub(super) transfers_end: u64,
     /// `true` if Receives were flushed on iWARP and the cause is not known yet.
     pub(super) awaits_cause: bool,

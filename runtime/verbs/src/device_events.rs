@@ -56,7 +56,7 @@ fn inboxes() -> MutexGuard<'static, EventInboxes> {
     INBOXES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One connection's share of its device's events.
+/// The subscription of one connection to events of its device.
 #[derive(Debug)]
 pub(super) struct DeviceEvents {
     fd: AsyncFd<OwnedFd>,

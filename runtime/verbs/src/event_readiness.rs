@@ -11,7 +11,7 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// Tracks whether a source that was polled with this object's waker has woken since.
+/// A tracker of event sources. It knows whether a source that was polled with its waker has woken it since.
 pub(super) struct EventReadiness {
     state: Arc<WakeState>,
     waker: Waker,
