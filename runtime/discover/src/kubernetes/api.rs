@@ -19,7 +19,7 @@ use super::{
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which the API server ends a watch, in seconds. Another one follows.
 const WATCH_SECONDS: u32 = 240;
-/// The time after which a watch that the API server has not ended is given up: the connection is lost.
+/// The time after which a watch that the API server has not ended is abandoned, because the connection is lost.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
 /// Number of EndpointSlices in a page of a list.
 const PAGE: u32 = 50;
@@ -47,7 +47,7 @@ struct Page {
     items: Option<Vec<EndpointSlice>>,
 }
 
-/// The type of an event of a watch, which decides what its object is.
+/// The type of an event of a watch, which determines the type of the event's object.
 #[derive(Deserialize)]
 struct EventType {
     r#type: String,
@@ -78,9 +78,9 @@ impl Status {
 /// A change of the EndpointSlices, with the version of the resources after it.
 pub(super) enum Change {
     Set(EndpointSlice, String),
-    /// The name of a slice.
+    /// The slice of this name was removed.
     Removed(String, String),
-    /// Nothing has changed.
+    /// No slice has changed.
     Bookmark(String),
 }
 
@@ -171,7 +171,7 @@ struct BodyReader {
 }
 
 impl BodyReader {
-    /// Reads more. Returns `false` at the end.
+    /// Reads more of the body. Returns `false` at its end.
     async fn more(&mut self) -> Result<bool, KubernetesError> {
         let Some(frame) = self.body.frame().await else { return Ok(false) };
         if let Some(data) = frame.map_err(KubernetesError::request)?.data_ref() {
@@ -180,7 +180,7 @@ impl BodyReader {
         Ok(true)
     }
 
-    /// Reads the whole body.
+    /// Reads the whole body. Fails if it has more than `max` bytes.
     async fn all(mut self, max: usize) -> Result<Vec<u8>, KubernetesError> {
         while self.more().await? {
             if self.buffer.len() > max {
