@@ -50,7 +50,7 @@ pub struct DnsService {
     name_servers: Vec<SocketAddr>,
 }
 
-/// The error of a service in DNS.
+/// An error of a [`DnsService`]: an invalid setting, or a failed query.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DnsError {
@@ -245,7 +245,7 @@ impl DnsService {
         Ok(())
     }
 
-    /// Returns the URLs of the servers.
+    /// Returns the URLs of the servers in `answer`.
     fn urls(&self, answer: &Answer) -> BTreeSet<String> {
         let addresses = |record: &SrvRecord| answer.addresses.get(&record.target).into_iter().flatten();
         let counts = answer.records.iter().map(|record| addresses(record).count() as u32);

@@ -59,7 +59,7 @@ impl fmt::Debug for EtcdService {
     }
 }
 
-/// The error of a service in etcd.
+/// An error of an [`EtcdService`]: an invalid setting, or a failed request.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
@@ -119,7 +119,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The minimum and the maximum pause after failures. The pause doubles with each failure.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Limits the time of a request.
+/// Limits the time of a request to [`TIMEOUT`].
 async fn limited<T>(request: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, EtcdError> {
     match tokio::time::timeout(TIMEOUT, request).await {
         Ok(result) => Ok(result?),
@@ -217,7 +217,7 @@ impl EtcdService {
         Ok(servers)
     }
 
-    /// Reads all keys.
+    /// Reads all keys with the prefix, and sets the list of servers.
     async fn read(&self, sender: &ServersSender) -> Result<Known, EtcdError> {
         let mut client = self.connect().await?;
         let found = limited(client.get(self.prefix.as_str(), Some(GetOptions::new().with_prefix()))).await?;

@@ -15,7 +15,7 @@ pub(crate) mod queue {
     pub(crate) const SEND: u32 = 0;
     /// RDMA Read Requests.
     pub(crate) const READ_REQUEST: u32 = 1;
-    /// Terminate.
+    /// Terminate messages.
     pub(crate) const TERMINATE: u32 = 2;
 }
 

@@ -29,16 +29,16 @@ pub(crate) const IOVECS: usize = 64;
 pub(crate) enum PieceLocation {
     /// The staging buffer.
     Staged,
-    /// The payload of a work request.
+    /// The payload of the work request of this number.
     Work(u64),
-    /// The payload of an RDMA Read Response.
+    /// The payload of the RDMA Read Response of this number.
     Response(u64),
 }
 
 /// An event that occurs when all bytes before it are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendMark {
-    /// The last byte of a work request.
+    /// The last byte of the work request of this number.
     Work(u64),
     /// The last byte of this work request and of all Sends before it whose messages were copied.
     Sends(u64),
@@ -70,7 +70,7 @@ pub(crate) struct SendBatch {
     tail: usize,
     pieces: VecDeque<BatchPiece>,
     marks: VecDeque<(u64, SendMark)>,
-    /// Total number of bytes framed, without those that are staged.
+    /// Total number of bytes framed, without the bytes that are still staged.
     framed_unstaged: u64,
     written: u64,
     ulpdu_len: usize,

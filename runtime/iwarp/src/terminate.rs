@@ -120,7 +120,7 @@ pub(crate) struct FaultySegment {
     pub(crate) ulpdu_len: u16,
     /// The DDP header, followed by the RDMA Read Request header if there is one.
     pub(crate) bytes: [u8; ddp::UNTAGGED + READ_REQUEST],
-    /// Number of valid bytes.
+    /// Number of valid bytes in `bytes`.
     pub(crate) len: usize,
 }
 

@@ -68,7 +68,7 @@ impl Drop for EventChannel {
     }
 }
 
-/// An event of an identifier.
+/// An event of the connection manager for an identifier.
 #[derive(Debug)]
 pub(super) struct CmEvent {
     pub(super) kind: rdma_cm_event_type::Type,

@@ -198,7 +198,7 @@ fn wait(hub: &mut HubState, wakers: &mut Vec<Waker>, cx: &mut Context<'_>) -> io
     }
 }
 
-/// A shared completion queue.
+/// A completion queue that connections share, with the task that distributes its completions.
 pub(super) struct CompletionHub {
     core: Arc<HubCore>,
     task: AbortHandle,
@@ -448,7 +448,7 @@ mod tests {
         completion
     }
 
-    /// A peer's messages beyond its grant are dropped, and do not use up the memory of others.
+    /// A peer's messages beyond its grant are dropped, and do not use up the memory of other connections.
     #[test]
     fn messages_without_a_grant_are_dropped() {
         let mut slots = unregistered_slots(101, 16);

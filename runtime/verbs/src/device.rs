@@ -7,7 +7,7 @@ use super::{
     ffi::{self, ibv_device_cap_flags as cap, ibv_node_type, ibv_transport_type, ibv_wc_flags as wc_flag},
 };
 
-/// Device families whose limits differ from what their attributes report.
+/// Device families. The limits of some families differ from the attributes that the device reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeviceFamily {
     /// Soft RoCE.

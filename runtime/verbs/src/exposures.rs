@@ -21,8 +21,8 @@ const RECENT_HANDLES: usize = 512;
 /// Minimum number of free windows to choose from, so that handles are unpredictable.
 const MIN_FREE_WINDOWS: usize = 64;
 
-/// Maximum size of a window, in bytes: the limit of libmlx5 (`set_bind_wr`). Posting a longer one would fail and end the
-/// connection.
+/// Maximum size of a window, in bytes: the limit of libmlx5 (`set_bind_wr`). Binding a larger window would fail and end
+/// the connection.
 const MAX_WINDOW: usize = 1 << 31;
 
 struct VerbsExposure {

@@ -88,7 +88,7 @@ fn offer(params: &SetupParams, config: &VerbsConfig, device: (u8, u8), asked: Op
     }
 }
 
-/// Logs what the connection manager has set up, as far as the device reports it.
+/// Logs the path that the connection manager has set up, if the device reports it.
 fn log_path(queue_pair: &VerbsQueuePair, peer: SocketAddr) {
     if tracing::enabled!(tracing::Level::DEBUG)
         && let Some(path) = queue_pair.qp.as_ref().and_then(Qp::path)

@@ -57,7 +57,7 @@ struct SharedReceiveState {
     counts: ReceiveCounts,
     /// The memory of posted Receives, by the number in their work requests.
     slots: Vec<Option<SlotGuard>>,
-    /// Unused numbers.
+    /// Numbers that no posted Receive has.
     unused: Vec<u32>,
     /// Number of Receives completed since unused memory was returned.
     completed: u32,

@@ -30,7 +30,7 @@ pub(super) enum PreparedRequest {
     Invalidate { rkey: u32 },
 }
 
-/// A chain of work requests.
+/// A chain of work requests, which are posted in one call.
 #[derive(Default)]
 pub(super) struct RequestChain {
     requests: Vec<ibv_send_wr>,

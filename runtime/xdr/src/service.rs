@@ -59,7 +59,7 @@ impl MessageBounds {
 }
 
 impl ProcedureInfo {
-    /// Returns the information of `P`.
+    /// Returns the name and the properties of the procedure `P`.
     #[must_use]
     pub const fn of<P: Procedure>() -> Self {
         Self {
@@ -103,7 +103,7 @@ impl ProcedureId {
         Self { program, version, procedure }
     }
 
-    /// Returns the ID of `P`.
+    /// Returns the ID of the procedure `P`.
     #[must_use]
     pub const fn of<P: Procedure>() -> Self {
         Self::new(P::PROGRAM, P::VERSION, P::NUMBER)

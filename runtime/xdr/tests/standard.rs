@@ -98,7 +98,8 @@ fn integers() {
     check(scalars, &words(&wire));
 }
 
-/// RFC 4506 §4.3: an enumeration is encoded as a signed integer. Other integers are no values of it, alone and in a run.
+/// RFC 4506 §4.3: an enumeration is encoded as a signed integer. Other integers are not values of it, alone and in a
+/// run.
 #[test]
 fn enumerations() {
     check(Color::Black, &[0; 4]);

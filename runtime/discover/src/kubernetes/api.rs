@@ -23,7 +23,7 @@ const WATCH_SECONDS: u32 = 240;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
 /// Number of EndpointSlices in a page of a list.
 const PAGE: u32 = 50;
-/// Maximum number of pages.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 100;
 /// Maximum length of a page of a list, in bytes.
 const MAX_PAGE_LEN: usize = 32 << 20;
@@ -40,7 +40,7 @@ pub(super) struct Api {
     service: String,
 }
 
-/// A page of a list.
+/// A page of a list of EndpointSlices.
 #[derive(Deserialize)]
 struct Page {
     metadata: Metadata,
@@ -157,7 +157,7 @@ impl Api {
     }
 }
 
-/// Limits the time of a request.
+/// Limits the time of a request to [`TIMEOUT`].
 async fn limited<T>(request: impl Future<Output = Result<T, KubernetesError>>) -> Result<T, KubernetesError> {
     tokio::time::timeout(TIMEOUT, request).await.map_err(KubernetesError::request)?
 }

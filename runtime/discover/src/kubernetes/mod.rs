@@ -149,7 +149,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Reads all EndpointSlices.
+    /// Reads all EndpointSlices, and sets the list of servers.
     async fn list(&mut self, sender: &ServersSender) -> Result<(), KubernetesError> {
         let mut slices = self.slices.empty();
         self.version = self.api.list(|slice| slices.set(slice)).await?;

@@ -64,7 +64,7 @@ struct SlicePort {
     app_protocol: Option<String>,
 }
 
-/// The choice of the port of a pod.
+/// The rule that selects the port of a pod.
 #[derive(Debug, Clone)]
 pub(super) enum PortChoice {
     /// The first port whose protocol or name is a URL scheme.

@@ -115,7 +115,7 @@ where
 }
 
 impl Exchange {
-    /// Answers with a whole body.
+    /// Answers with `status` and a whole body.
     pub(crate) fn answer(self, status: u16, body: impl Into<Bytes>) {
         let body = Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed();
         let response = Response::builder().status(status).header("content-type", "application/json").body(body);

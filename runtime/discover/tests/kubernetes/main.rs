@@ -1,4 +1,4 @@
-//! Watches of EndpointSlices, replayed by an HTTP server. The objects have the form of those of Kubernetes 1.33.
+//! Watches of EndpointSlices, replayed by an HTTP server. The objects have the form that Kubernetes 1.33 gives them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod api_server;

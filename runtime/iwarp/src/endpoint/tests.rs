@@ -41,7 +41,7 @@ fn feed(endpoint: &mut Endpoint, stream: &[u8], pieces: &[u8]) -> Vec<Completion
     completions
 }
 
-/// Sends what was posted. Returns the bytes.
+/// Transmits the posted requests. Returns the sent bytes.
 fn sent(endpoint: &mut Endpoint) -> Vec<u8> {
     let mut link = Script::new(&[], &[]);
     let mut cx = Context::from_waker(Waker::noop());
@@ -178,7 +178,7 @@ impl ByteStream for Broken<'_> {
     }
 }
 
-/// RFC 5041 §3, §6.2.2: a failure to write is reported, after what the peer has sent. Outstanding requests fail.
+/// RFC 5041 §3, §6.2.2: a failure to write is reported after the peer's data has been read. Outstanding requests fail.
 #[test]
 fn write_errors_are_reported() {
     let terminate = fpdu(&untagged(Opcode::Terminate, queue::TERMINATE, 1, &[0x12, 0x02, 0, 0]), 0);

@@ -17,7 +17,7 @@ const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED_DATA: u8 = 0x10;
 
-/// The kind of a frame.
+/// The kind of an MPA frame: request or reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     /// The initiator's frame, which is sent first.

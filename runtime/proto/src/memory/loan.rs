@@ -54,7 +54,7 @@ enum LoanState<M> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LandedResult<M> {
-    /// The memory.
+    /// The memory that was lent.
     pub memory: M,
     /// The part of the memory that contains the result.
     pub range: Range<usize>,

@@ -1,4 +1,5 @@
-//! Free buffers that one connection keeps for itself, so that its calls do not share a lock with those of other connections.
+//! Free buffers that one connection keeps for itself, so that its calls do not share a lock with the calls of other
+//! connections.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -260,7 +260,7 @@ pub struct BufferPool(Arc<PoolInner>);
 #[derive(Default)]
 struct PoolInner {
     shared: Arc<PoolShared>,
-    /// Set for the pool of a connection.
+    /// Free buffers of the connection. `None` for a pool that no connection uses.
     magazine: Option<Magazine>,
 }
 

@@ -6,7 +6,7 @@ use super::{landing_memory::LandingMemory, shared_buffers::SharedBuffers};
 
 /// A source of memory for the large buffers of a [`BufferPool`](super::BufferPool), for example huge pages.
 ///
-/// The pool reuses the memory, and drops what exceeds its limit.
+/// The pool reuses the memory, and frees memory beyond its limit.
 pub trait BufferSource: Send + Sync + 'static {
     /// Returns memory of `len` bytes, a power of two of at least 64 KiB. If it returns `None`, the pool uses the
     /// allocator for this buffer.

@@ -209,7 +209,7 @@ pub enum Completion {
     },
     /// A message arrived and consumed one posted Receive.
     Received {
-        /// The message.
+        /// The received message.
         message: MessageBuf,
         /// The handle that the peer's Send with Invalidate named. It is already invalid.
         invalidated: Option<MemoryHandle>,
@@ -437,7 +437,7 @@ impl Default for SetupParams {
 /// A newly established connection.
 #[derive(Debug)]
 pub struct Connected<Q> {
-    /// The queue pair.
+    /// The queue pair of the connection.
     pub queue_pair: Q,
     /// The peer's private data. InfiniBand pads it with zeros to a fixed length.
     pub private_data: Bytes,

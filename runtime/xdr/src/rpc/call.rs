@@ -1,4 +1,4 @@
-//! Call headers.
+//! Headers of RPC calls: encoding, decoding and errors.
 
 use super::{
     AuthFailure, ReplyHeader, RpcError,

@@ -1,4 +1,4 @@
-//! Reply headers.
+//! Headers of RPC replies: encoding, decoding and errors.
 
 use super::{
     AuthFailure, RpcError,

@@ -377,7 +377,7 @@ fn any_outcome() -> impl Strategy<Value = Result<(), RpcError>> {
     ]
 }
 
-/// Each flavor has a form of its own, whatever the body is.
+/// The flavor determines the form of a credential, whatever its body is.
 #[test]
 fn credentials_have_the_form_of_their_flavor() {
     let body = Credential::sys("client", 1, 1, [2]).to_opaque().unwrap().body;
@@ -425,7 +425,7 @@ fn known_credentials_share_their_memory() {
 }
 
 proptest! {
-    /// The decoder of AUTH_SYS credentials accepts the same bodies as the generated one, with the same values.
+    /// The decoder of AUTH_SYS credentials accepts the same bodies as the generated decoder, with the same values.
     #[test]
     fn sys_credentials_as_generated(
         name in 0..260u32, gids in 0..20u32, cut in 0..8usize, more in 0..2usize, byte in any::<(prop::sample::Index, u8)>(),

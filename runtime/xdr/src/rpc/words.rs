@@ -42,7 +42,7 @@ pub(super) fn end_of_auth(message: &[u8], at: usize) -> Option<usize> {
     (end <= message.len()).then_some(end)
 }
 
-/// Reads a credential as [`take_auth`] does. One that equals `known` is a clone of it.
+/// Reads a credential as [`take_auth`] does. If it equals `known`, returns a clone of `known`.
 #[inline]
 pub(super) fn take_known_auth(decoder: &mut Decoder<'_>, known: &OpaqueAuth) -> Result<OpaqueAuth, DecodeError> {
     let len = known.body.len();

@@ -144,13 +144,13 @@ pub struct ReducedItem {
 /// The rule that decides which eligible items a [`ReducingSink`] removes.
 #[derive(Debug, Clone)]
 enum ReductionPolicy {
-    /// For a call: every item of at least this many bytes becomes a Read chunk.
+    /// The policy for calls. Every item of at least the given number of bytes becomes a Read chunk.
     AtLeast(usize),
-    /// For a message whose engine reinserts the inline items: every item that is kept by reference, and any other item of at
-    /// least this many bytes.
+    /// The policy for messages whose engine reinserts the inline items. The sink removes every item that is kept by
+    /// reference, and any other item of at least the given number of bytes.
     ByReference(usize),
-    /// For a reply: items go to the requester's Write chunks, in order. `false` marks an empty Write chunk, which forces its
-    /// item inline (RFC 8166 §4.3.2.3).
+    /// The policy for replies. Items go to the requester's Write chunks, in order. `false` marks an empty Write chunk,
+    /// which forces its item inline (RFC 8166 §4.3.2.3).
     Chunks(SmallVec<[bool; 4]>),
 }
 

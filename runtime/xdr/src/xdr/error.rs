@@ -3,7 +3,7 @@
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
-/// An encoding error.
+/// The reason why a value cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -24,7 +24,7 @@ pub enum EncodeError {
         item: &'static str,
         /// Actual length, in elements or bytes.
         len: usize,
-        /// Declared length.
+        /// Declared length, in the same unit.
         expected: usize,
     },
     /// A union's default arm holds a discriminant that has an arm of its own (RFC 4506 §4.15). A decoder would select that arm.

@@ -21,7 +21,7 @@ pub trait XdrFixed: XdrType + Sized {
     /// Returns an error if the words are not an encoding of this type, or if there are too few.
     fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError>;
 
-    /// Writes the encoding.
+    /// Writes the value to a run.
     fn write_words(&self, words: &mut WordsMut<'_>);
 }
 
@@ -270,7 +270,7 @@ impl<'a> WordsMut<'a> {
     }
 }
 
-/// Writes a run of `N` bytes.
+/// Writes a run of `N` bytes, which `write` fills.
 #[inline]
 pub fn put_run<const N: usize, S: Sink + ?Sized>(sink: &mut S, write: impl FnOnce(&mut WordsMut<'_>)) {
     let mut bytes = [0; N];

@@ -2,9 +2,11 @@
 //!
 //! | part of the limit | who takes it |
 //! | --- | --- |
-//! | the main part, seven eighths | everybody. Arguments take at most half of it, and so do the results of one call. Results of all calls take the other half, or all of it while no arguments wait |
+//! | the main part, seven eighths | all hosts and connections |
 //! | the part for small amounts, one eighth | hosts and connections that hold little of it, while others wait for the main part |
 //!
+//! Arguments take at most half of the main part, and so do the results of one call. The results of all calls take the
+//! other half, or the whole main part while no arguments wait.
 //! While no call waits, a host takes memory of the main part without waiting, as long as it holds at most three times
 //! what it leaves free. The same ratio limits a connection within the memory that its host may take. Other hosts and
 //! connections therefore always find free memory. A larger amount waits for its turn.

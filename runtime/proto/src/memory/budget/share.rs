@@ -45,7 +45,7 @@ impl MemoryAccount {
         Self(Arc::new(AccountOwner { budget: Arc::clone(budget), host, id }))
     }
 
-    /// Returns the budget.
+    /// Returns the budget of the account.
     #[doc(hidden)]
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.0.budget
@@ -268,7 +268,7 @@ impl MemoryShare {
         account.charge(parts)
     }
 
-    /// Stops waiting.
+    /// Stops waiting for memory. Has no effect unless the connection waits.
     #[doc(hidden)]
     pub fn stop_waiting(&mut self) {
         if let Some((waiter, account)) = self.waiter.take().zip(self.account.as_ref()) {

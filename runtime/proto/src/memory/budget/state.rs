@@ -323,7 +323,7 @@ impl BudgetState {
         Some(parts)
     }
 
-    /// Takes `parts`, whether or not there is room for them.
+    /// Adds `parts` to the held memory, even beyond the limit.
     pub(super) fn add(&mut self, host: u128, id: u64, parts: BudgetParts) {
         self.held.add(parts);
         self.update(host, |of_host| {

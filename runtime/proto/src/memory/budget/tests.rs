@@ -12,7 +12,8 @@ use std::{
 
 use super::*;
 
-/// A limit whose parts are easy to compute with: 1050 for everybody, of which arguments take 525, and 150 for small amounts.
+/// A limit whose parts are easy to compute with: 1050 in the main part, of which arguments take 525, and 150 for small
+/// amounts.
 const LIMIT: u64 = 1200;
 
 #[derive(Default)]
@@ -140,7 +141,7 @@ fn memory_is_kept_for_a_large_amount() {
     assert_clear(&budget);
 }
 
-/// Hosts take turns, and so do the connections of a host, whatever the number of those who wait.
+/// Hosts take turns, and so do the connections of a host, however many calls wait.
 #[test]
 fn hosts_and_connections_take_turns() {
     let budget = MemoryBudget::new(LIMIT);

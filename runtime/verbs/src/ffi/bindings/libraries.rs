@@ -1,6 +1,6 @@
 //! The functions that libibverbs and librdmacm export. The libraries are loaded when they are first used.
 //!
-//! Posting and polling do not call these functions, but those in the device's context.
+//! Posting and polling do not need these functions. They call functions in the device's context.
 
 use std::sync::OnceLock;
 
