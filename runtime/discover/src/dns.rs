@@ -285,7 +285,7 @@ fn least_common_multiple(a: u32, b: u32) -> u32 {
     (a / divisor.max(1)).saturating_mul(b)
 }
 
-/// A target of a service: that of an SRV record, or the host of the URL.
+/// A target of a service: the target of an SRV record, or the host of the URL.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SrvRecord {
     target: Target,
@@ -325,7 +325,7 @@ impl Answer {
     }
 }
 
-/// Returns `None` for a name without records, which is not an error.
+/// Returns the answer to a query, or `None` for a name without records, which is not an error.
 fn existing<T>(result: Result<T, NetError>) -> Result<Option<T>, NetError> {
     match result {
         Ok(found) => Ok(Some(found)),

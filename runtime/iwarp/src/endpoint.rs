@@ -43,7 +43,7 @@ pub(crate) struct NegotiatedParams {
     pub(crate) ird: u32,
     /// Maximum number of local RDMA Reads in flight.
     pub(crate) ord: u32,
-    /// Number of posted Receives.
+    /// Number of Receives that are posted at the start.
     pub(crate) receive_count: usize,
     /// Size of each Receive, in bytes.
     pub(crate) receive_size: usize,

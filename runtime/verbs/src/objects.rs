@@ -253,8 +253,8 @@ impl Cq {
         self.cq.as_ptr()
     }
 
-    /// Configures completion moderation: at most `count` completions, for at most `microseconds`. Devices without support
-    /// ignore it.
+    /// Configures completion moderation. The device collects at most `count` completions, for at most `microseconds`.
+    /// Devices without support ignore it.
     pub(super) fn moderate(&mut self, count: u16, microseconds: u16) {
         let mut attributes = ffi::ibv_modify_cq_attr {
             attr_mask: ffi::ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0,
@@ -415,8 +415,8 @@ pub(super) struct Qp {
 unsafe impl Send for Qp {}
 
 impl Qp {
-    /// The sizes of inline data to request, in bytes, until the device accepts one. `siw` supports 80, enough for a call
-    /// without arguments and its reply in both versions.
+    /// The sizes of inline data to request, in bytes, until the device accepts one. `siw` supports 80, enough for a
+    /// call without arguments and its reply in both versions of RPC-over-RDMA.
     const INLINE_SIZES: [u32; 5] = [256, 128, 80, 64, 0];
 
     /// Creates a queue pair with room for `sends` requests in the send queue. `id` and the objects that `cq` and `receives`

@@ -105,7 +105,7 @@ struct VerbsWork {
 /// The completion that shows that a request is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompletionMode {
-    /// The request's own completion, or that of a later request.
+    /// The request's own completion, or the completion of a later request.
     Cumulative,
     /// Only the request's own completion.
     Individual,

@@ -95,7 +95,7 @@ impl Part {
 #[derive(Debug)]
 pub struct Words<'a> {
     bytes: &'a [u8],
-    /// Position of the end in the unreduced stream.
+    /// Position of the end of the run in the unreduced stream, in bytes.
     end: u64,
 }
 

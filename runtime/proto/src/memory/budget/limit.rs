@@ -7,7 +7,7 @@ use super::{
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering::Relaxed, PoisonError},
 };
 
-/// The limit and the memory currently held, in bytes.
+/// A memory budget: its limit, and the memory currently held, in bytes.
 #[doc(hidden)]
 pub struct MemoryBudget {
     limit: u64,

@@ -137,7 +137,7 @@ fn hosts_below_their_share_are_served() {
     assert!(active(&budget).contains("active: 0,"));
 }
 
-/// A host above its share gets memory if it leaves enough to others, and the first such host is first.
+/// Hosts above their share get memory in the order in which they wait, if they leave enough to others.
 #[test]
 fn moderate_hosts_are_served_in_their_order() {
     let budget = MemoryBudget::new(LIMIT);
