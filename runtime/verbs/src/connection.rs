@@ -89,7 +89,7 @@ pub struct VerbsQueuePair {
     drained: bool,
     pub(super) chain: RequestChain,
     pub(super) sends: usize,
-    /// Device number after that of the last request that was posted and sends something to the peer.
+    /// The device number of the last posted request that transfers data to the peer, plus 1.
     pub(super) transfers_end: u64,
     /// `true` if Receives were flushed on iWARP and the cause is not known yet.
     pub(super) awaits_cause: bool,
@@ -342,7 +342,8 @@ impl VerbsQueuePair {
         self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting of Receives", source }.into()));
     }
 
-    /// Processes completions, unless the queue is known to be empty and armed. Also returns `true` if there were any.
+    /// Processes completions, unless the queue is known to be empty and armed. Returns the result of waiting for an
+    /// event, and `true` if there were completions.
     fn check_completions(&mut self, cx: &mut Context<'_>) -> io::Result<(EventWait, bool)> {
         // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
         // is closing.

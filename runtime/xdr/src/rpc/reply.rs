@@ -1,4 +1,4 @@
-//! Reply headers.
+//! Headers of RPC replies: encoding, decoding and errors.
 
 use super::{
     AuthFailure, RpcError,
@@ -16,8 +16,8 @@ const REPLY: u32 = 1;
 const MSG_ACCEPTED: u32 = 0;
 /// `accept_stat` of a successful call (RFC 5531 §9).
 const SUCCESS: u32 = 0;
-/// The first of two words that may follow SYSTEM_ERR, `rpcr` in ASCII. The second is the reason. An extension of RFC 5531, where
-/// nothing follows. Clients that do not know it ignore it.
+/// The first of two words that may follow SYSTEM_ERR, `rpcr` in ASCII. The second word is the reason. This is an
+/// extension of RFC 5531, which defines no data after SYSTEM_ERR. Clients that do not know it ignore it.
 const REASON: u32 = 0x7270_6372;
 /// The reason of [`RpcError::Unavailable`].
 const UNAVAILABLE: u32 = 1;
@@ -158,7 +158,8 @@ impl ReplyHeader {
         Ok(Self { xid, verifier, outcome })
     }
 
-    /// Decodes the header of the usual reply, which reports success and has no verifier, and returns its XID. Leaves any other header.
+    /// Decodes a header that reports success and has an empty AUTH_NONE verifier, as most replies do, and returns its
+    /// XID. Returns `None` and reads nothing for any other header.
     #[inline]
     #[doc(hidden)]
     pub fn take_plain_success(decoder: &mut Decoder<'_>) -> Option<u32> {
