@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// The failure of an attempt that the server may have executed is not hidden by a later one that it has not.
+    /// A later attempt that was not executed does not hide the failure of one that the server may have executed.
     #[test]
     fn final_errors() {
         let denied = RpcError::ProcedureUnavailable;
