@@ -64,7 +64,8 @@ impl LocalClose {
         }
     }
 
-    /// Returns `true` if a new call of the peer is to be executed. `needed` is `true` if a call in flight may depend on it.
+    /// Returns `true` if a new call of the peer is to be executed. `needed` is `true` if a call in flight may depend on
+    /// it.
     pub(super) fn accepts_calls(&self, needed: bool) -> bool {
         match self {
             Self::Open => true,
