@@ -21,7 +21,7 @@ fn user(name: &str) -> InsecureTestMechanism {
     InsecureTestMechanism::new(77, name)
 }
 
-/// A server that accepts only RPCSEC_GSS, and the mechanism of a client.
+/// Starts a server that accepts only RPCSEC_GSS. Returns it with its authenticator, and the mechanism of a client.
 async fn secured(config: GssServerConfig, server: ServerBuilder) -> (Site, Gss, InsecureTestMechanism) {
     let authenticator = GssAuthenticator::with_config(user("nfs@server"), config).unwrap();
     let site = Site::new(server.authenticator(authenticator.clone())).await;
