@@ -174,7 +174,7 @@ async fn retried_calls_use_the_context() {
     .await;
 }
 
-/// The connections of a pool share a context, also for calls that move to another one.
+/// The connections of a pool share a context, even for calls that move to another connection.
 #[tokio::test(start_paused = true)]
 async fn a_pool_shares_a_context() {
     timed(async {
