@@ -73,7 +73,7 @@ pub(super) trait Dial: Send + Sync {
     }
 }
 
-/// Connects to one address through a provider chosen by the caller.
+/// A dialer for one address, through a provider chosen by the caller.
 pub(super) struct Dialer {
     pub(super) connector: Box<dyn AnyConnector>,
     pub(super) addr: SocketAddr,
@@ -94,7 +94,7 @@ impl Dial for Dialer {
     }
 }
 
-/// Connects to a URL. The host is resolved for each attempt, because its addresses may change.
+/// A dialer for a URL. The host is resolved for each attempt, because its addresses may change.
 pub(super) struct UrlDialer {
     pub(super) url: Url,
     /// The versions of RPC-over-RDMA to offer.
@@ -106,7 +106,7 @@ pub(super) struct UrlDialer {
     pub(super) tls: Option<tls::TlsTarget>,
 }
 
-/// Connects to a local socket.
+/// A dialer for a local socket.
 #[cfg(unix)]
 pub(super) struct UnixDialer {
     pub(super) path: PathBuf,

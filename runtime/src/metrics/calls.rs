@@ -168,7 +168,7 @@ impl ServerCall {
         WaitingServerCall(self)
     }
 
-    /// Ends the call with its reply.
+    /// Records the end of the call and its reply.
     #[inline(always)]
     pub(crate) fn finish(&self, metrics: &CallMetrics, reply: &EncodedReply) {
         self.end(metrics.0.now(), reply);
@@ -210,7 +210,7 @@ impl ServerCall {
 pub(crate) struct WaitingServerCall(ServerCall);
 
 impl WaitingServerCall {
-    /// Ends the call with its reply.
+    /// Records the end of the call and its reply.
     pub(crate) fn finish(self, reply: &EncodedReply) {
         ManuallyDrop::new(self).0.end(Stopwatch::shared().now(), reply);
     }

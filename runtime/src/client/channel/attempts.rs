@@ -166,7 +166,7 @@ impl Channel {
         }
     }
 
-    /// Makes one attempt of a call.
+    /// Makes one attempt of a call. `first` is an earlier attempt that the server has to recognize.
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
@@ -268,7 +268,7 @@ impl Channel {
     }
 }
 
-/// A failed attempt of a call.
+/// The error of a failed attempt of a call, with its connection.
 struct FailedAttempt {
     error: AttemptError,
     /// The connection of the attempt, if it got one.

@@ -39,8 +39,8 @@ impl Attempts {
     /// 95th percentile of the latency. The call returns the first result. Each second attempt takes one retry from the
     /// budget of the policy.
     ///
-    /// The percentile is measured over periods of 10 s that have at least 100 calls. Each call passes through one more
-    /// queue.
+    /// The percentile is measured in milliseconds, over periods of 10 s that have at least 100 calls. Each call passes
+    /// through one more queue.
     pub fn hedged(mut self) -> Self {
         self.is_hedged = true;
         self
@@ -53,7 +53,7 @@ impl From<RetryPolicy> for Attempts {
     }
 }
 
-/// Decides about second attempts.
+/// The policy that decides about second attempts.
 #[derive(Debug, Clone)]
 pub(super) struct HedgePolicy(pub(super) RetryPolicy);
 

@@ -95,7 +95,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// Sets the list of [`Servers::channel`].
+/// The sender of the list of [`Servers::channel`].
 #[derive(Debug)]
 pub struct ServersSender {
     list: watch::Sender<List>,
