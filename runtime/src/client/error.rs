@@ -126,7 +126,7 @@ fn hint(error: &SetupError) -> &'static str {
     }
 }
 
-/// Returns `true` if the peer closes the next connection for the same reason, unless somebody changes the configuration.
+/// Returns `true` if the peer will close each new connection for the same reason until the configuration is changed.
 pub(super) fn is_permanent(reason: &CloseReason) -> bool {
     match reason {
         CloseReason::NegotiationFailed { versions: Some(_), .. } | CloseReason::HostAuthentication(_) => true,
@@ -137,7 +137,7 @@ pub(super) fn is_permanent(reason: &CloseReason) -> bool {
 }
 
 impl ConnectError {
-    /// Returns `true` if another attempt fails in the same way, unless somebody changes the configuration.
+    /// Returns `true` if each further attempt will fail in the same way until the configuration is changed.
     pub(super) fn is_permanent(&self) -> bool {
         match self {
             Self::Url(_) | Self::Config(_) | Self::DuplicateService { .. } | Self::EmptyPool => true,

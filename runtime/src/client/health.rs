@@ -40,7 +40,7 @@ impl HealthCheck {
     }
 
     /// Sets the time between two questions to the server. Default 10 s. A server that calls back at each change is
-    /// asked as well: it may have had no room for the watch, or a call back may have been lost.
+    /// asked as well: it may have had no room for the watch, or a callback may have been lost.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self

@@ -146,7 +146,7 @@ impl Member {
     }
 }
 
-/// Counts a call as part of its member's load. Dropping it ends the count.
+/// A guard that counts a call as part of its member's load until it is dropped.
 struct InFlight<'a> {
     member: &'a Member,
     load: u64,

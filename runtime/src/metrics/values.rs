@@ -1,7 +1,7 @@
 //! The values of one procedure on one thread, and their totals.
 //!
-//! The thread is the only writer, so it writes with plain loads and stores. Readers see each word at some moment, and words that
-//! belong together at different ones. Every word only grows, so a reader that missed a value finds it the next time.
+//! The thread is the only writer, so it writes with plain loads and stores. Readers may see words that belong together
+//! at different moments. Every word only grows, so a reader that missed a value finds it the next time.
 
 use std::{
     collections::BTreeMap,

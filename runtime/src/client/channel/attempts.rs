@@ -88,7 +88,7 @@ impl Channel {
     }
 
     /// Makes attempts of a call until one succeeds or no further one is allowed. `usual` is the failure of a first
-    /// attempt, which began at `start`. `None` if no attempt has been made yet.
+    /// attempt that began at `start`, or `None` if no attempt has been made yet.
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,

@@ -41,8 +41,8 @@ use crate::{
 /// Each call clones the service, waits until the clone is ready, and calls it. The deadline of the call includes the wait. Wrap a
 /// service that cannot be cloned in `tower::buffer::Buffer`.
 ///
-/// An error of middleware becomes [`CallError::Middleware`], which records whether the server may have executed the call. An error
-/// of the channel stays as it is.
+/// An error of middleware becomes [`CallError::Middleware`]. Its field `sent` is `true` if the server may have executed
+/// the call. An error of the channel stays as it is.
 ///
 /// The type of the service is erased, so that every service gives the same type of client. Each call allocates its
 /// future for that, unless the service returns the future of a channel, as layers do that only change requests.

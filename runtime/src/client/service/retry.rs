@@ -42,8 +42,9 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// - if the retry budget, which all clones share, is used up. The budget prevents retries from overloading the servers that are left;
 /// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can use.
 ///
-/// The error of a call that fails in the end says whether it may have been executed
-/// ([`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe)), and takes all attempts into account.
+/// The error of a call that fails in the end takes all attempts into account:
+/// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) returns `false` if one of them may have
+/// executed the call.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
