@@ -51,7 +51,7 @@ pub(crate) const fn is_seeded() -> bool {
     false
 }
 
-/// Returns a random number that peers need not be unable to guess.
+/// Returns a random number for uses in which a peer's guess does no harm.
 pub(crate) fn number() -> u64 {
     // The standard library's hash keys are random, and every `RandomState` has different ones.
     seeded().unwrap_or_else(|| RandomState::new().build_hasher().finish())
@@ -101,7 +101,7 @@ impl BuildHasher for KeyedHash {
 mod tests {
     use super::*;
 
-    /// A seed gives the same numbers again, and another seed others. Without a seed, no numbers repeat.
+    /// A seed repeats its numbers, and another seed gives other numbers. Without a seed, no numbers repeat.
     #[test]
     fn seeds_repeat() {
         let draw = |seed| {

@@ -19,7 +19,7 @@ pub struct EncodedReply {
 /// The outcome that a reply reports.
 #[derive(Debug)]
 pub(crate) enum ReplyOutcome {
-    /// The results of the call.
+    /// The call succeeded, and the reply carries its results.
     Success,
     /// Results that still have to be protected. The message of the reply ends with its header.
     // Boxed because it is rare, and would enlarge every reply.
@@ -41,12 +41,12 @@ impl EncodedReply {
         Self { command: ReplyCommand::Reply(reply), outcome: ReplyOutcome::Success }
     }
 
-    /// Creates a reply with results that have to be protected. `header` has the header of the reply only.
+    /// Creates a reply with results that have to be protected. `header` contains only the header of the reply.
     pub(crate) fn unprotected(header: OutgoingReply, results: Bytes) -> Self {
         Self { command: ReplyCommand::Reply(header), outcome: ReplyOutcome::Unprotected(Box::new(results)) }
     }
 
-    /// Ends a call by a command other than [`ReplyCommand::Reply`].
+    /// Creates a reply that ends the call by a command other than [`ReplyCommand::Reply`].
     pub(crate) fn without_rpc_reply(command: ReplyCommand) -> Self {
         Self { command, outcome: ReplyOutcome::None }
     }

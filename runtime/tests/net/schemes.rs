@@ -191,7 +191,7 @@ async fn servers_listen_and_channels_connect() {
     .await;
 }
 
-/// The provider does not implement shared ports.
+/// Shared ports are refused, because the provider does not implement them.
 #[tokio::test]
 async fn shared_ports_are_refused() {
     timed(async {
@@ -299,7 +299,8 @@ async fn discovery_finds_servers() {
     .await;
 }
 
-/// A provider of byte streams carries records: small buffers, large calls, both ends of a connection, and the next one.
+/// The byte streams of a provider carry records, with buffers and calls of several sizes, over one connection after the
+/// other.
 #[tokio::test]
 async fn streams_carry_records() {
     timed(async {
