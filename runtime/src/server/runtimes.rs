@@ -21,11 +21,11 @@ use crate::provider::SetupError;
 /// The time that a runtime has to begin with a connection. Then another runtime gets the connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Number of timers that make up [`PATIENCE`]. While the whole process stands still, only one of them passes, so that this does not
-/// count as the fault of one runtime.
+/// Number of timers that make up [`PATIENCE`]. If the whole process is suspended, only one of the timers elapses
+/// meanwhile, so that no runtime is blamed for it.
 const PATIENCE_TIMERS: u32 = 10;
 
-/// The time between looks for a runtime while all of them are busy.
+/// Interval at which the server looks for a runtime while all of them are stalled.
 const RETRY: Duration = Duration::from_millis(50);
 
 async fn patience() {
@@ -51,7 +51,7 @@ struct ServingRuntime {
     handle: Handle,
     /// Number of connections, including those in set-up.
     connections: AtomicUsize,
-    /// The runtime did not begin with a connection in time, and has not run since.
+    /// `true` if the runtime did not begin with a connection in time, and has not run since.
     is_stalled: AtomicBool,
     has_ended: AtomicBool,
 }
@@ -254,7 +254,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// A runtime that does not run.
+    /// Returns a runtime that is never driven.
     fn idle() -> Runtime {
         Builder::new_current_thread().build().unwrap()
     }

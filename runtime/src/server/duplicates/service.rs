@@ -93,7 +93,8 @@ impl ServiceDuplicates {
         }
     }
 
-    /// Waits until a call is new or has a reply, in this run of the server and in the store. The error is the reply.
+    /// Waits while an earlier copy of a call is in progress. Returns a claim if neither the cache nor the store has a
+    /// reply. Otherwise, or if the store fails, returns the reply to send as the error.
     pub(in crate::server) async fn claim(
         &self,
         call: &mut InboundCall,
@@ -127,7 +128,7 @@ impl ServiceDuplicates {
 }
 
 impl Claim {
-    /// Lets the handler of a call leave its reply to the cache.
+    /// Makes the handler of a call record its reply for the cache.
     pub(in crate::server) fn attach(&self, call: &mut InboundCall) {
         call.record(self.call());
     }

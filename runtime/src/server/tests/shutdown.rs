@@ -65,7 +65,7 @@ async fn connections_drain_before_they_end() {
     assert!(server.room.is_empty());
 }
 
-/// An open connection that is idle makes room for another host's.
+/// An open connection that is idle makes room for a connection of another host.
 #[tokio::test(start_paused = true)]
 async fn open_connections_make_room() {
     let server = shared(2, Duration::ZERO);
