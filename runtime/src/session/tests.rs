@@ -110,7 +110,7 @@ impl Procedure for Store {
     }
 }
 
-/// Two items.
+/// A result with two eligible items.
 struct Twice(Item, Item);
 
 impl XdrType for Twice {
@@ -169,7 +169,7 @@ impl Procedure for Name {
     }
 }
 
-/// A service with these versions and handlers.
+/// A version of the test program, whose calls `dispatch` handles.
 struct TestService<F> {
     version: u32,
     dispatch: F,
@@ -198,7 +198,7 @@ fn service(dispatch: impl Fn(InboundCall) -> ReplyFuture + Send + Sync + 'static
     Arc::new(TestService { version: VERSION, dispatch })
 }
 
-/// Answers the procedures with what they got.
+/// Replies to each call with a result made of its arguments.
 fn echo(call: InboundCall) -> ReplyFuture {
     let reply = match call.procedure() {
         Null::NUMBER => answer::<Null>(call, Ok),

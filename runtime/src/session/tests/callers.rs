@@ -1,4 +1,4 @@
-//! The caller of a call: what its authenticator sees, and what its handler sees.
+//! The caller of a call, as its authenticator and its handler see it.
 
 use std::sync::Mutex;
 
@@ -18,7 +18,7 @@ struct Seen {
     arguments: Vec<u8>,
     is_reduced: bool,
     addrs: (SocketAddr, SocketAddr),
-    /// The memory of the credential.
+    /// The address of the credential's memory.
     credential_at: usize,
 }
 

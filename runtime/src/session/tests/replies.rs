@@ -45,8 +45,8 @@ fn replies_use_the_memory_of_their_calls() {
     assert_eq!(reply(&short, &[], 5000), ((0, 0, true), false));
 }
 
-/// Eligible results go to the Write chunks of a call, are copied into a reply over RDMA without chunks, and are sent from where
-/// they are over TCP (RFC 8166 §4.3.2).
+/// Eligible results go to the Write chunks of a call, and are copied into a reply over RDMA without chunks (RFC 8166
+/// §4.3.2). Over TCP, they are sent without a copy.
 #[test]
 fn eligible_results_are_reduced() {
     let data = Bytes::from(vec![7; 600]);
@@ -180,7 +180,8 @@ fn protected_calls_have_protected_replies() {
     assert!(matches!(served.call(call), Some(ReplyCommand::ChunkError)));
 }
 
-/// A procedure whose arguments are the bounds of its result: that of the stream, or 0 for an estimate, and those of the items.
+/// A procedure whose arguments are the bounds of its result. The number is the bound of the stream, or 0 for an
+/// estimate. The bytes are the bounds of the items.
 struct Bounded;
 
 impl Procedure for Bounded {
