@@ -16,7 +16,7 @@ use crate::{
 /// Length in bytes of the sequence number before a protected body.
 const SEQUENCE_LEN: usize = 4;
 
-/// Protects the bodies of the call with one sequence number.
+/// Protects the arguments and the results of one call, which its sequence number identifies.
 #[derive(Debug)]
 pub(super) struct BodyProtection {
     context: Arc<dyn GssContext>,

@@ -186,7 +186,7 @@ fn describe(status: u32) -> &'static str {
     }
 }
 
-/// Returns the error of the creation.
+/// Returns the error for a failed creation of a context.
 pub(super) fn failed(why: &str) -> SecurityError {
     SecurityError(format!("cannot create a security context: {why}"))
 }

@@ -114,7 +114,8 @@ mod tests {
         }
     }
 
-    /// All sequences of four numbers of eight, at both ends of the numbers, agree with a set of all numbers seen.
+    /// For all sequences of four out of eight numbers, at both ends of the number range, the window agrees with a set
+    /// of all numbers seen.
     #[test]
     fn all_short_sequences_agree_with_a_set() {
         const NUMBERS: u32 = 8;
