@@ -272,8 +272,8 @@ fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, servic
 /// Sends replies to a client with RPCSEC_GSS: to requests that create a context, and to calls. They are honest, damaged or
 /// arbitrary.
 ///
-/// The first byte is the number of rounds. The rest determines the replies, first those to the requests and then those
-/// to the calls.
+/// The first byte is the number of rounds. The rest determines the replies, first to the requests that create the
+/// context, then to the calls.
 pub fn gss_client(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut server = FuzzServer::new(input.byte() % 6);
