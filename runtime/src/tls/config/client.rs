@@ -31,12 +31,12 @@ struct TlsClientShared {
 }
 
 impl TlsClientConfig {
-    /// Returns a builder.
+    /// Returns a builder with the default settings.
     pub fn builder() -> TlsClientBuilder {
         TlsClientBuilder::default()
     }
 
-    /// Reads the files again. New connections, and those after a reconnect, use the new certificates.
+    /// Reads the files again. New connections, including reconnects, use the new certificates.
     ///
     /// Does nothing for a configuration that was passed to [`TlsClientBuilder::rustls`].
     ///
@@ -48,7 +48,7 @@ impl TlsClientConfig {
         Ok(())
     }
 
-    /// Returns the policy.
+    /// Returns the policy on the use of TLS.
     #[must_use]
     pub fn policy(&self) -> TlsPolicy {
         self.0.settings.policy
@@ -134,7 +134,7 @@ impl TlsClientBuilder {
         self
     }
 
-    /// Sets the policy. Default [`TlsPolicy::Required`].
+    /// Sets the policy on the use of TLS. Default [`TlsPolicy::Required`].
     pub fn policy(mut self, policy: TlsPolicy) -> Self {
         self.policy = policy;
         self
