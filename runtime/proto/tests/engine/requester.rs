@@ -386,7 +386,8 @@ fn unresponsive_peer_closes_the_connection() {
     assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Unresponsive(_))]));
 }
 
-/// A lost connection fails every call, and says whether it was sent. The results come after the memory is invalidated.
+/// A lost connection fails every call. The failure tells sent calls from others. The results come after the memory is
+/// invalidated.
 #[test]
 fn lost_connection() {
     let (mut facing, _) = with_sinks();

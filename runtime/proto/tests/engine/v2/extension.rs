@@ -38,7 +38,7 @@ struct Seen {
     errors: Vec<(u32, u32)>,
 }
 
-/// The extension, and what it received on both sides.
+/// The extension, with a record of the properties, messages and errors that it received.
 #[derive(Debug, Default)]
 struct Load {
     seen: Arc<Mutex<Seen>>,
@@ -156,7 +156,7 @@ fn one_peer_has_the_extension() {
     assert_eq!(duo.sides[SERVER].peer.conn.counters().errors_sent, 1);
 }
 
-/// §7.2.2: a malformed property of an extension. §7.2.1: a malformed message of an extension. Appendix B.5: an error of an
+/// §7.2.2, §7.2.1: malformed properties and messages of an extension are refused. Appendix B.5: an error of an
 /// extension fails the call that it names.
 #[test]
 fn malformed_extension_messages() {
