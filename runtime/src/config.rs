@@ -25,7 +25,7 @@ const MAX_CREDITS: u64 = 65_535;
 #[error("{setting} is {value}, but has to be between {min} and {max}")]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// The method that sets the value, with its type.
+    /// The method that sets the value, with its type, such as `ConnectionConfig::credits`.
     pub setting: &'static str,
     /// The value. Durations are in milliseconds.
     pub value: u64,

@@ -89,7 +89,7 @@ impl<'a> ObservedCall<'a> {
         Self { span, metrics: metrics.client(name) }
     }
 
-    /// Returns the span.
+    /// Returns the span of the call.
     pub(crate) fn span(&self) -> &Span {
         self.span
     }
@@ -119,7 +119,7 @@ impl<'a> ObservedCall<'a> {
         self.metrics.replied(reply);
     }
 
-    /// Records that the call is sent again after this attempt.
+    /// Records a failed attempt, after which the call is sent again.
     pub(crate) fn attempt_failed(&self) {
         self.metrics.attempt_failed();
     }

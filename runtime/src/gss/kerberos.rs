@@ -235,7 +235,7 @@ impl GssContext for KerberosContext {
     }
 
     fn lifetime(&self) -> Option<Duration> {
-        /// GSS_C_INDEFINITE (RFC 2744 §5.18).
+        /// The lifetime of a context that does not expire: GSS_C_INDEFINITE (RFC 2744 §5.18).
         const UNLIMITED: Duration = Duration::from_secs(u32::MAX as u64);
         // The library fails for a context that has expired.
         let lifetime = self.with(|context| context.lifetime()).unwrap_or_default();
@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// Sealed (RFC 4121 §4.2.2).
+    /// The flag of an encrypted message: Sealed (RFC 4121 §4.2.2).
     const SEALED: u8 = 2;
 
     /// A context that leaves messages as they are, behind the header of an encrypted message with these flags.

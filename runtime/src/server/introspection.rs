@@ -28,7 +28,7 @@ use crate::{
 /// Maximum number of entries in one reply.
 const PAGE: usize = INSPECT_PAGE as usize;
 
-/// Decides which callers may look into the server.
+/// The function that decides which callers may look into the server.
 pub(super) type IntrospectionFilter = Box<dyn Fn(&Context) -> bool + Send + Sync>;
 
 /// The service of the program INTROSPECTION.

@@ -53,7 +53,7 @@ struct Occupant {
 }
 
 enum OccupantStage {
-    /// In set-up, by this task once it has started.
+    /// Being set up by this task. `None` before the task has started.
     SettingUp(Option<AbortHandle>),
     Open(Arc<DriverPort>),
     /// Closed by the server to make room.

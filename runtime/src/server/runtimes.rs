@@ -87,7 +87,7 @@ pub(super) enum HandOverError {
     Panicked,
 }
 
-/// The choice of a runtime.
+/// The result of the choice of a runtime.
 enum Choice {
     Runtime(RuntimeShare),
     AllStalled,
@@ -106,7 +106,7 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 impl Runtimes {
-    /// Returns `None` if there are no handles.
+    /// Creates the runtimes in the order of `handles`. Returns `None` if there are no handles.
     pub(super) fn new(handles: Vec<Handle>) -> Option<Self> {
         let runtime = |(index, handle)| {
             Arc::new(ServingRuntime {
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!((counts(&runtimes), counts(&alone)), (vec![0, 0], vec![0]));
     }
 
-    /// The errors of a set-up are told apart. A set-up that is given up is aborted.
+    /// The causes of a failed set-up are distinguished. A set-up whose waiter is dropped is aborted.
     #[tokio::test(start_paused = true)]
     async fn set_ups_fail() {
         let runtimes = Runtimes::new(vec![Handle::current()]).unwrap();

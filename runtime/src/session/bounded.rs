@@ -16,7 +16,7 @@ pub(super) struct ResultExcess {
     pub(super) item: Option<usize>,
     /// Length in bytes.
     pub(super) len: u64,
-    /// Highest allowed length in bytes.
+    /// Maximum length in bytes.
     pub(super) max: u64,
 }
 

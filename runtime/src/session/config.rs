@@ -57,7 +57,7 @@ pub(crate) struct ResendableXids {
     /// The programs. `None` stands for all.
     programs: Option<Vec<u32>>,
     next: AtomicU32,
-    /// The time after the first attempt of a call in which it may be sent again.
+    /// The time after the first attempt of a call during which the call may be sent again.
     window: Duration,
 }
 
@@ -66,7 +66,7 @@ impl ResendableXids {
         Self { programs, next: AtomicU32::new(first), window }
     }
 
-    /// Returns the time after the first attempt of a call in which it may be sent again.
+    /// Returns the time after the first attempt of a call during which the call may be sent again.
     pub(crate) fn window(&self) -> Duration {
         self.window
     }

@@ -290,7 +290,7 @@ pub(super) fn settings(connection: ConnectionConfig) -> ChannelConfig {
     ChannelConfig::new(connection, 1)
 }
 
-/// Returns the payload stream of a reply with its eligible items.
+/// Returns the payload stream of a reply, with its eligible items in their places.
 fn whole(reply: &OutgoingReply) -> Vec<u8> {
     let mut stream = reply.message.to_vec();
     for item in reply.reduced.iter() {
@@ -313,7 +313,7 @@ fn header(procedure: u32) -> CallHeader {
     CallHeader::new(XID, PROGRAM, VERSION, procedure)
 }
 
-/// Encodes a message of a header and encoded arguments.
+/// Encodes a header, and appends encoded arguments.
 fn message(header: &CallHeader, arguments: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
     header.encode(&mut FlatSink::new(&mut message)).unwrap();

@@ -167,7 +167,7 @@ fn reply(len: usize) -> OutgoingReply {
     OutgoingReply { message, reduced: Default::default() }
 }
 
-/// Calls with no chunk, with a Write chunk, and with a Reply chunk.
+/// Returns calls with no chunk, with a Write chunk, and with a Reply chunk.
 fn calls() -> [Vec<u32>; 3] {
     let write = [XID, 1, 8, 0, 0, 1, 1, 7, 100, 0, 0, 0, 0, XID, 0, 2];
     let reply = [XID, 1, 8, 0, 0, 0, 1, 1, 7, 9000, 0, 0, XID, 0, 3];

@@ -29,7 +29,7 @@ fn both(sequence: u32, level: ProtectionLevel) -> (Arc<dyn Protection>, Arc<dyn 
     (of(&client), of(&server))
 }
 
-/// RFC 2203 §5.3.2.1.
+/// RFC 2203 §5.3.2.1: the service `none` protects no body.
 #[test]
 fn service_none_protects_no_body() {
     assert!(BodyProtection::of(&contexts().0, &BlockingQueue::new(), 1, ProtectionLevel::Authentication).is_none());

@@ -167,7 +167,7 @@ fn verifiers_of_replies() {
     assert_eq!(rejected(server.receive(&call)), AuthStat::RpcsecGssCtxproblem);
 }
 
-/// RFC 2203 §5.4: the destruction of a context.
+/// RFC 2203 §5.4: a valid request destroys its context.
 #[test]
 fn contexts_are_destroyed() {
     let (server, created, now) = established(GssServerConfig::default());

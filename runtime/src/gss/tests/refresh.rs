@@ -119,7 +119,7 @@ async fn denied_contexts_are_replaced() {
     }
 }
 
-/// Polls a future once.
+/// Polls a future once. Returns `true` if it is pending.
 async fn is_waiting(mut future: Pin<&mut impl Future>) -> bool {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }

@@ -29,7 +29,7 @@ fn is_covered_by_default(service: &dyn Service, procedure: u32) -> bool {
     procedure != 0 && !service.procedure(procedure).is_some_and(|info| info.idempotent)
 }
 
-/// The duplicate request cache of one service.
+/// The part of a service in the duplicate request cache of its program.
 pub(in crate::server) struct ServiceDuplicates {
     program: u32,
     version: u32,

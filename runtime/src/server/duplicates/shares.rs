@@ -20,7 +20,8 @@ pub(super) struct ClientId {
 
 /// The recorded replies, by client. `K` is the key of a reply in the cache.
 pub(super) struct ReplyShares<K> {
-    /// All replies, the oldest first. One that was evicted stays here until it is the oldest, or until there are many of them.
+    /// All replies, the oldest first. An evicted reply stays here until it is the oldest one, or until there are many
+    /// evicted ones.
     order: VecDeque<OrderedReply>,
     groups: FxHashMap<u64, ClientGroup<K>>,
     total: Room,

@@ -21,7 +21,7 @@ use crate::{
     session::{Context, EncodedReply, InboundCall, PolledCall, Refusal, ReplyFuture, Service},
 };
 
-/// The limits of one service.
+/// The limits of one service and its procedures.
 pub(in crate::server) struct ServiceLimits {
     /// The limits that apply to procedures without limits of their own.
     of_service: Option<Arc<Limiter>>,

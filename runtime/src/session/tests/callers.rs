@@ -80,8 +80,8 @@ fn authenticators_see_the_received_call() {
     assert_eq!((&seen.arguments[..], seen.is_reduced), (&[0, 0, 0, 3, 0, 0, 0x0b, 0xb8][..], true));
 }
 
-/// Calls with the same AUTH_SYS credential share its memory, also if other calls come in between. Other credentials do not, and
-/// change nothing.
+/// Calls with the same AUTH_SYS credential share its memory, also if other calls come in between. Calls with
+/// credentials of other flavors do not affect this.
 #[test]
 fn equal_credentials_share_memory() {
     let guard = AcceptsAll::default();

@@ -159,7 +159,7 @@ async fn panics_of_authenticators_end_the_call() {
     assert!(matches!(replies[..], [(ReplyToken(2), ReplyCommand::Discard)]), "{replies:?}");
 }
 
-/// Handlers that wait reply in the order in which they end. Tasks that have ended are forgotten.
+/// Handlers that wait reply in the order in which they end. Ended tasks are removed.
 #[tokio::test]
 async fn handlers_that_wait_reply_later() {
     let waiting = Waiting::new();
@@ -182,7 +182,7 @@ async fn handlers_that_wait_reply_later() {
     }
 }
 
-/// Keeps the reasons for which connections were closed.
+/// An observer that records the reasons why connections were closed.
 #[derive(Clone)]
 struct Observer {
     closed: Arc<Mutex<Vec<String>>>,

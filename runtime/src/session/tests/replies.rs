@@ -201,8 +201,8 @@ impl Procedure for Bounded {
     }
 }
 
-/// RFC 8166 §6.2: a result that is longer than its binding allows is not sent, whatever the caller could receive. With every
-/// transport, protected or not, the error is the same, and the server says which part is too long.
+/// RFC 8166 §6.2: a result that is longer than its binding allows is not sent, whatever the caller could receive. With
+/// every transport, protected or not, the error is the same, and the server logs the part that is too long.
 #[test]
 fn results_within_their_bounds_are_sent() {
     let lens = [3, 5];

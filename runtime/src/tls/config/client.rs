@@ -58,8 +58,8 @@ impl TlsClientConfig {
         Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the name that the certificate of the server at `host` must have. With another one, the authentication of the server
-    /// fails (RFC 9289 §4.2).
+    /// Returns the name that the certificate of the server at `host` must have. With another name, the authentication
+    /// of the server fails (RFC 9289 §4.2).
     pub(crate) fn server_name(&self, host: &str) -> Result<ServerName<'static>, TlsConfigError> {
         let name = self.0.settings.server_name.as_deref().unwrap_or(host);
         ServerName::try_from(name.to_owned()).map_err(|_| TlsConfigError::ServerName { name: name.to_owned() })
