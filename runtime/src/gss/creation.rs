@@ -29,9 +29,9 @@ pub(super) struct ContextCreation {
     rounds: u32,
     /// The handle that the server has assigned. Empty before its first reply.
     handle: Bytes,
-    /// The context, once the mechanism has completed it.
+    /// The context. `None` until the mechanism has completed it.
     context: Option<Arc<dyn GssContext>>,
-    /// The window of sequence numbers and the verifier, once the server has completed the context.
+    /// The window of sequence numbers, and the verifier. `None` until the server has completed the context.
     completed: Option<(u32, OpaqueAuth)>,
     /// The major and the minor status with which the server has refused the context.
     refusal: Option<(u32, u32)>,

@@ -488,7 +488,7 @@ mod tests {
         }
     }
 
-    /// The status codes in a server's refusal are those of its library.
+    /// The status codes in a server's refusal come from the server's library.
     #[test]
     fn refusals_of_the_server_say_what_to_do() {
         let client = KerberosClient::new("nfs@server");

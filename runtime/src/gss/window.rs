@@ -13,7 +13,7 @@ pub(super) struct SequenceWindow {
 /// The position of a sequence number relative to the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Position {
-    /// Above the window. The window moves forward once the call is authentic.
+    /// Above the window. The window moves forward when the call has been found authentic.
     Above,
     /// Within the window, and not seen.
     New,

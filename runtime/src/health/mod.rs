@@ -144,8 +144,8 @@ mod tests {
         (report.status, report.sequence)
     }
 
-    /// The states of the whole server and of a shutdown take precedence over that of a service. The sequence number
-    /// counts only changes.
+    /// The states of the whole server and of a shutdown take precedence over the state of a service. The sequence
+    /// number counts only changes.
     #[test]
     fn states() {
         use HealthStatus::{NotServing, ServiceUnknown, Serving};

@@ -118,7 +118,7 @@ impl BlockingQueue {
         Self::default()
     }
 
-    /// Runs `work` on a thread for blocking work, once the thread is free.
+    /// Runs `work` on a thread for blocking work, when one is free.
     ///
     /// # Errors
     /// Returns an error if `work` panics or the runtime is shutting down.

@@ -169,9 +169,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves the program HEALTH ([`health`](crate::health)), which reports the states in `health` to clients. Once the
+    /// Serves the program HEALTH ([`health`](crate::health)), which reports the states in `health` to clients. When the
     /// server [shuts down](super::ServerHandle::shutdown), it reports that no service is serving. Set a [drain
-    /// delay](Self::drain_delay), so that clients that watch are told before their connections close.
+    /// delay](Self::drain_delay), so that clients that watch learn this before their connections close.
     ///
     /// A client that watches is called back over its connection. One connection can watch at most 16 services, the
     /// connections of one host 2048, and all connections together 4096. Further clients are asked to check again from
@@ -352,7 +352,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the maximum number of concurrent connections of one host. Default: no limit but that of
+    /// Sets the maximum number of concurrent connections of one host. Default: only the limit of
     /// [`max_connections`](Self::max_connections).
     ///
     /// At the limit, a new connection takes the place of the host's longest idle one, if that has been idle for a minute or more.
@@ -410,8 +410,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the time in which a client must send its first call, once it is connected. Longer than zero. Default 120 s.
-    /// [`Duration::MAX`] means no limit.
+    /// Sets the time from the connection of a client in which it must send its first call. Longer than zero. Default
+    /// 120 s. [`Duration::MAX`] means no limit.
     ///
     /// A connection without a first call is closed even if other bytes arrive, unless the server calls its client.
     pub fn first_call_timeout(mut self, timeout: Duration) -> Self {

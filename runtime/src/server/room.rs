@@ -98,9 +98,9 @@ impl ConnectionRoom {
     }
 
     /// Lets a connection in. If there is no room, an idle connection has to leave. The first choice is the longest idle
-    /// connection of the host with the most connections, if that host has more than the host of the new one would have.
-    /// The second choice is the connection that has been idle for longest, if that is for [`LONG_IDLE`] or more. At the
-    /// limit of a host, only the second choice applies, among connections of that host.
+    /// connection of the host with the most connections, if that host has more connections than the host of the new one
+    /// would have. The second choice is the connection that has been idle for longest, if it has been idle for
+    /// [`LONG_IDLE`] or more. At the limit of a host, only the second choice applies, among connections of that host.
     pub(super) fn enter(self: &Arc<Self>, host: HostAddr) -> Result<RoomPermit, NoRoom> {
         let now = now();
         let mut state = self.state();
@@ -150,8 +150,8 @@ impl RoomState {
         occupants.filter(|occupant| !matches!(occupant.stage, OccupantStage::Leaving)).count()
     }
 
-    /// Returns the connection that has been idle for longest, of the host with the most connections that has an idle one. The host must
-    /// have more than `own` connections.
+    /// Returns the longest idle connection of the host with the most connections. Only hosts that have an idle
+    /// connection, and more than `own` connections, are considered.
     fn idle_of_larger_host(&self, own: usize) -> Option<(HostAddr, u64)> {
         let mut larger: Vec<_> = self.hosts.keys().map(|&host| (self.count(host), host)).collect();
         larger.retain(|&(count, _)| count > own);
@@ -159,7 +159,8 @@ impl RoomState {
         larger.into_iter().find_map(|(_, host)| self.longest_idle([host], Some(now())))
     }
 
-    /// Returns the connection of these hosts that has been idle for longest, and since `latest` or before.
+    /// Returns the connection of these hosts that has been idle for longest. It must have been idle since `latest` or
+    /// before.
     fn longest_idle(
         &self,
         hosts: impl IntoIterator<Item = HostAddr>,

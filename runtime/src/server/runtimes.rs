@@ -277,7 +277,8 @@ mod tests {
         (outcome.map(|()| lock(&chosen).unwrap()), start.elapsed())
     }
 
-    /// A runtime that does not begin in time is passed over until it runs again. Without another one, a connection waits for it.
+    /// A runtime that does not begin in time is passed over until it runs again. If there is no other runtime, a
+    /// connection waits for it.
     #[tokio::test(start_paused = true)]
     async fn stalled_runtimes_are_passed_over() {
         assert!(Runtimes::new(Vec::new()).is_none());

@@ -172,7 +172,7 @@ impl InboundCall {
         Refusal::new(self.incoming.xid, self.security.clone(), Arc::clone(&self.context.connection))
     }
 
-    /// Returns the key of the call for the duplicate request cache. `program` and `version` are those of its service.
+    /// Returns the key of the call for the duplicate request cache. `program` and `version` identify its service.
     pub(crate) fn request_key(&self, program: u32, version: u32, ignores_stamp: bool) -> RequestKey {
         let Self { incoming, context, .. } = self;
         let arguments = ArgumentsDigest::new(incoming.payload.as_slice(), self.arguments_at as usize, incoming.reads());

@@ -228,8 +228,8 @@ impl Context {
         &self.extensions
     }
 
-    /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
-    /// returns to the pool once the result was sent.
+    /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The
+    /// memory returns to the pool when the result has been sent.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         self.connection.pool()

@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// A reply does not wait for the acknowledgement of the one before it.
+    /// A reply is sent without waiting for the acknowledgement of the previous reply.
     #[tokio::test]
     async fn tcp_sends_at_once() {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

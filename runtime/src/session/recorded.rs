@@ -87,8 +87,8 @@ impl RequestKey {
         self.procedure
     }
 
-    /// Returns the key as bytes, for a store. Equal keys have equal bytes, and different keys have different bytes, also in later
-    /// runs of the server. The length is at most 60 bytes more than that of the machine name or the principal.
+    /// Returns the key as bytes, for a store. Equal keys have equal bytes, and different keys have different bytes,
+    /// also in later runs of the server. The key is at most 60 bytes longer than the machine name or the principal.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(36 + self.client.len());

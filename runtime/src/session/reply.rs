@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The reported outcome of a reply is the one in its header, whatever the length of the verifier.
+    /// The reported outcome of a reply is the outcome in its header, whatever the length of the verifier.
     #[test]
     fn outcomes_of_encoded_headers() {
         let pool = BufferPool::default();

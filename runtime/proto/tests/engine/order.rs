@@ -314,7 +314,8 @@ fn memory_is_exposed_only_during_its_call() {
     assert!(client.finished().expect("finished").is_ok());
 }
 
-/// RFC 8166 §4.5.4: after a failed invalidation, the connection is closed, and the call finishes once the connection has ended.
+/// RFC 8166 §4.5.4: after a failed invalidation, the connection is closed. The call finishes when the connection has
+/// ended.
 #[test]
 fn a_call_outlives_the_connection_that_cannot_invalidate_its_memory() {
     let mut client = RecordedEngine::new(Role::Client);

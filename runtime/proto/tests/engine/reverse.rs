@@ -175,7 +175,7 @@ fn credits_of_messages_without_direction_are_ignored() {
     }
 }
 
-/// RFC 8167 §4.2: the thresholds of the reverse direction are those of the forward direction, swapped.
+/// RFC 8167 §4.2: the reverse direction has the thresholds of the forward direction, with the roles swapped.
 #[test]
 fn thresholds() {
     let mut config = PairConfig::default();

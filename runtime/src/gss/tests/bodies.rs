@@ -51,7 +51,7 @@ fn bodies_have_the_form_of_the_specification() {
     }
 }
 
-/// RFC 2203 §5.3.3.1: the sequence number in a body is that of the credential.
+/// RFC 2203 §5.3.3.1: the sequence number in a body is the sequence number of the credential.
 #[test]
 fn bodies_belong_to_one_call() {
     let (client, server) = contexts();

@@ -261,8 +261,8 @@ fn lifetimes_of_mechanism_and_server() {
     }
 }
 
-/// The limit for each host counts the contexts of all its users, and the limit of all contexts counts those of all
-/// hosts. The context of a user at one host may be used from another one.
+/// The limit for each host counts the contexts of all its users. The total limit counts the contexts of all hosts. The
+/// context of a user at one host may be used from another host.
 #[test]
 fn limits_of_hosts_with_several_users() {
     let config = GssServerConfig { max_contexts: 3, max_contexts_per_address: 2, ..GssServerConfig::default() };

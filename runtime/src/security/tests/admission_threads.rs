@@ -39,14 +39,14 @@ fn works(admissions: &Admissions, last: u8, running: &Arc<AtomicUsize>, most: us
     })
 }
 
-/// Begins work of a host that is given up after it was polled up to `polls` times.
+/// Begins work of a host, and drops it after up to `polls` polls.
 fn gives_up(admissions: &Admissions, last: u8, polls: usize) -> JoinHandle<()> {
     let admissions = admissions.clone();
     thread::spawn(move || drop(block_on(give_up(admissions.admit(host(last)), polls))))
 }
 
-/// The work of each host begins, within its limit, although other work is given up. No state is kept for a host without
-/// work.
+/// The work of each host begins, within its limit, although other work is dropped while it waits. No state is kept for
+/// a host without work.
 #[test]
 fn all_work_begins() {
     check(|| {

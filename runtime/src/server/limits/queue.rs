@@ -202,7 +202,7 @@ impl Limiter {
         LimitStats { running: state.running.total, ..state.stats }
     }
 
-    /// Counts a call whose handler starts. An admitted call may be given up before that.
+    /// Counts a call whose handler starts. An admitted call may be dropped before that.
     pub(super) fn execute(&self) {
         self.state().stats.executed += 1;
     }

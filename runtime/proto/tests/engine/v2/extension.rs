@@ -396,7 +396,8 @@ fn conveyed_call_with_the_xid_of_a_local_call() {
     assert!(support::take_call(&mut facing.engine).is_none());
 }
 
-/// §7.2.2: if a message has a malformed property, none of its properties is applied, including those of an extension before it.
+/// §7.2.2: if a message has a malformed property, none of its properties is applied, not even a valid property of an
+/// extension before it.
 #[test]
 fn a_malformed_property_discards_the_whole_message() {
     for malformed in [(LOAD_PROPID, &[][..]), (2, &[1, 2][..])] {

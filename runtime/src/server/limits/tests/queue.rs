@@ -257,7 +257,7 @@ fn no_peer_takes_all_handlers() {
     }
 }
 
-/// A host with many connections and principals gets no more turns than another one.
+/// A host with many connections and principals gets no more turns than another host.
 #[test]
 fn hosts_take_turns_before_their_connections() {
     let limiter = limiter(Limits::new().concurrency(1));
