@@ -26,7 +26,7 @@ pub(super) struct BodyProtection {
 }
 
 impl BodyProtection {
-    /// Returns the protection of a call; `None` if only its header is protected.
+    /// Returns the protection of a call. `None` if only its header is protected.
     pub(super) fn of(
         context: &Arc<dyn GssContext>,
         queue: &BlockingQueue,

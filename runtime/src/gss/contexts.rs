@@ -1,4 +1,4 @@
-//! The contexts of a server: established ones, and those in creation (RFC 2203 §5.3.3.3, §5.4).
+//! The contexts of a server: established contexts, and contexts in creation (RFC 2203 §5.3.3.3, §5.4).
 
 use std::{
     collections::HashMap,

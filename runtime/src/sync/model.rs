@@ -32,7 +32,7 @@ pub(crate) use shuttle::sync::{
 
 pub(crate) use self::changes::Changes;
 
-/// The `Notify` of tokio, where a thread can be interrupted before each use.
+/// The `Notify` of tokio. A thread can be interrupted before each use of it.
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
     notify: tokio::sync::Notify,

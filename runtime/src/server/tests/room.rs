@@ -83,7 +83,7 @@ async fn few_connections_leave_at_a_time() {
     assert_eq!(room.counts(), (16, 0));
 }
 
-/// In a large room, more connections may leave at a time: an eighth.
+/// In a large room, up to an eighth of the connections may be leaving at a time.
 #[tokio::test]
 async fn an_eighth_may_leave_at_a_time() {
     let room = ConnectionRoom::new(160, usize::MAX);

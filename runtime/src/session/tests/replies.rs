@@ -19,7 +19,7 @@ fn is_in(reply: &ReplyCommand, memory: &std::ops::Range<*const u8>) -> bool {
     }
 }
 
-/// A reply without chunks is in the memory of its call. A call with chunks may need another header and another length.
+/// A reply is written into the memory of its call, unless the call provides chunks for the reply.
 #[test]
 fn replies_use_the_memory_of_their_calls() {
     let mut served = Served::new(Transport::Rdma, service(echo));

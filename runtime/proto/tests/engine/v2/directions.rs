@@ -127,7 +127,7 @@ fn faults_within_replies() {
     facing.finished().expect("no reply").unwrap();
 }
 
-/// §7.1.3: a message of a broken sequence that breaks it once more does not end the sequence of another call.
+/// §7.1.3: a further fault in a sequence that is already broken does not end the sequence of another call.
 #[test]
 fn broken_sequences_do_not_end_others() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());

@@ -276,8 +276,8 @@ fn wrong_material_ends_the_connection() {
     }
 }
 
-/// §4.2.3: the first message has at most 1024 bytes, however many properties there are. It is the only one until a message of
-/// the server grants credits. §4.2.2: the others have at most 4096 bytes.
+/// §4.2.3: the first message has at most 1024 bytes, however many properties there are. The second message is not sent
+/// until a message of the server grants credits. §4.2.2: later messages have at most 4096 bytes.
 #[test]
 fn first_message_is_short() {
     let mut config = who(1, 20_000, 1, 2);
@@ -329,7 +329,7 @@ fn endless_exchange_times_out() {
     assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::NegotiationFailed { .. })));
 }
 
-/// A server does not time out a client that has sent nothing. That is left to the upper layer.
+/// A server does not time out a client that has sent nothing. The upper layer sets such a limit.
 #[test]
 fn silent_client() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
