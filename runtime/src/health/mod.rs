@@ -73,8 +73,8 @@ struct ServiceStates {
 }
 
 impl ServiceStates {
-    /// Returns the state of a service. `is_registered` is `true` if the server has it, and `is_draining` is `true` if
-    /// the server is shutting down.
+    /// Returns the state of a service. `is_registered` is `true` if the server has the service, and
+    /// `is_draining` is `true` if the server is shutting down.
     fn report(&self, service: &HealthService, is_registered: bool, is_draining: bool) -> HealthReport {
         let set = self.services.get(&service.key());
         let status = if !service.is_server() && !is_registered && set.is_none() {
@@ -123,8 +123,8 @@ impl Health {
         self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the state of a service. `is_registered` is `true` if the server has it, and `is_draining` is `true` if
-    /// the server is shutting down.
+    /// Returns the state of a service. `is_registered` is `true` if the server has the service, and
+    /// `is_draining` is `true` if the server is shutting down.
     pub(crate) fn report(&self, service: &HealthService, is_registered: bool, is_draining: bool) -> HealthReport {
         self.states().report(service, is_registered, is_draining)
     }
