@@ -89,6 +89,7 @@ impl<'a> ObservedCall<'a> {
         Self { span, metrics: metrics.client(name) }
     }
 
+    /// Returns the span of the call.
     pub(crate) fn span(&self) -> &Span {
         self.span
     }

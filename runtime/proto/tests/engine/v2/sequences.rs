@@ -245,7 +245,7 @@ fn call_abandoned_after_a_part_was_sent() {
     assert!(outcome.is_ok(), "{:?}; {:?}", outcome.err(), duo.sides[SERVER].peer.conn.close_reason());
 }
 
-/// The same many times without a grace period leaves nothing behind.
+/// Many calls that are abandoned after a part was sent, without a grace period, leave no memory registered.
 #[test]
 fn many_calls_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();
