@@ -192,7 +192,8 @@ impl Scheme {
         if !is_scheme(name) {
             return Err(SchemeError::BadName { name });
         }
-        let mut options = vec![UrlOption::VERSION.name()];
+        let mut options =
+            [UrlOption::VERSION, UrlOption::PRIORITY, UrlOption::WEIGHT].map(|option| option.name()).to_vec();
         for option in own.iter().map(UrlOption::name) {
             let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             if option.is_empty() || !option.bytes().all(is_allowed) || options.contains(&option) {

@@ -381,12 +381,12 @@ async fn streams_move_to_runtimes() {
 
 #[test]
 fn wrong_registrations_are_refused() {
-    struct Repeats;
+    struct Repeats(&'static [UrlOption]);
     impl SchemeProvider for Repeats {
         type Connector = SimConnector;
         type Listener = SimListener;
         fn options(&self) -> &'static [UrlOption] {
-            &[UrlOption::LOCAL, UrlOption::LOCAL]
+            self.0
         }
         fn connector(&self, _options: &UrlOptions) -> SimConnector {
             SimFabric::global().connector()
@@ -404,8 +404,18 @@ fn wrong_registrations_are_refused() {
         assert_eq!(register(name), Err(SchemeError::Taken { name }));
         assert_eq!(Scheme::register_stream(name, Pipes::default()), Err(SchemeError::Taken { name }));
     }
-    let option = "local";
-    assert_eq!(Scheme::register("repeats", Repeats), Err(SchemeError::BadOption { name: "repeats", option }));
+    // An option must not hide another one of the scheme, or one that every scheme has.
+    const ANY: fn(&str) -> bool = |_| true;
+    const REPEATED: [(&str, &[UrlOption]); 4] = [
+        ("local", &[UrlOption::LOCAL, UrlOption::LOCAL]),
+        ("version", &[UrlOption::new("version", "ANY", ANY)]),
+        ("priority", &[UrlOption::LOCAL, UrlOption::new("priority", "ANY", ANY)]),
+        ("weight", &[UrlOption::new("weight", "ANY", ANY)]),
+    ];
+    for (option, options) in REPEATED {
+        let refused = Scheme::register("repeats", Repeats(options));
+        assert_eq!(refused, Err(SchemeError::BadOption { name: "repeats", option }));
+    }
     // A refused registration leaves no scheme behind.
     let unknown = "repeats://host:1".parse::<Url>().unwrap_err();
     assert!(matches!(&unknown, UrlError::UnknownScheme { scheme, .. } if scheme == "repeats"), "{unknown}");

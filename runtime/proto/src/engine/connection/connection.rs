@@ -375,7 +375,7 @@ impl Engine for Connection {
     }
 
     fn is_receiving(&self) -> bool {
-        self.core.served.is_receiving()
+        self.core.served.is_receiving() || self.wire.is_receiving()
     }
 
     fn memory(&self) -> &MemoryShare {

@@ -47,6 +47,11 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Ends the connection if a timeout that is specific to this version has expired.
     fn handle_timeout(&mut self, _core: &mut ConnectionCore, _now: Instant) {}
 
+    /// Returns `true` if a message has arrived in part.
+    fn is_receiving(&self) -> bool {
+        false
+    }
+
     /// Drops partially received messages.
     fn drop_partial(&mut self) {}
 

@@ -226,6 +226,10 @@ impl Wire for WireV2 {
         earliest(self.handshake.due(), self.reassembly.due())
     }
 
+    fn is_receiving(&self) -> bool {
+        self.reassembly.due().is_some()
+    }
+
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {
         // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may have dropped the message.
         if self.handshake.due().is_some_and(|due| due <= now) {
