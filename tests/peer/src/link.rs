@@ -46,7 +46,7 @@ impl Segment {
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
-    /// The handle that its Send with Invalidate named.
+    /// The handle that the message invalidated. `None` if it did not arrive by Send with Invalidate.
     pub(crate) invalidated: Option<u32>,
 }
 
@@ -95,7 +95,7 @@ impl Link {
         self.send_invalidating(message, None);
     }
 
-    /// Sends a message by Send with Invalidate, if a handle is given.
+    /// Sends a message. Uses Send with Invalidate if `handle` is given.
     pub(crate) fn send_invalidating(&mut self, message: &[u8], handle: Option<u32>) {
         let message = MessageBuf::received(PayloadBuf::from(message.to_vec()), message.len());
         let (id, invalidate) = (self.id(), handle.map(MemoryHandle));
@@ -121,7 +121,8 @@ impl Link {
         }
     }
 
-    /// Invalidates memory, and returns its contents. `None` if the memory is not registered.
+    /// Invalidates memory, and returns its contents. Returns `None` after the deadline, or if the memory is not
+    /// registered.
     pub(crate) async fn take(&mut self, segment: Segment, deadline: Instant) -> Option<Bytes> {
         let id = self.id();
         self.queue_pair.post(WorkRequest::Invalidate { id, handle: MemoryHandle(segment.handle) });
@@ -189,7 +190,7 @@ impl Link {
         }
     }
 
-    /// Waits for the next message, which may have a call. Describes its absence.
+    /// Waits for the next message, which may contain a call. The error describes why none came.
     pub(crate) async fn next_call(&mut self, deadline: Instant) -> Result<Bytes, String> {
         match self.next(deadline).await {
             Next::Message(arrived) => Ok(arrived.bytes),
@@ -198,7 +199,7 @@ impl Link {
         }
     }
 
-    /// Waits for completions. `None` after the deadline.
+    /// Waits for completions. Returns `None` after the deadline.
     async fn poll(&mut self, deadline: Instant) -> Option<()> {
         let mut completions = Vec::new();
         let poll = poll_fn(|cx| self.queue_pair.poll(cx, &mut completions));
@@ -231,7 +232,8 @@ impl Link {
     }
 }
 
-/// Describes the end of a connection from the point of view of the report: the implementation is "the peer".
+/// Formats the reason for the end of a connection, with its causes. "The peer" in this text is the implementation under
+/// test.
 fn describe(reason: &DisconnectReason) -> String {
     let mut text = reason.to_string();
     let mut cause = std::error::Error::source(reason);

@@ -35,7 +35,7 @@ fn file() -> NfsFile {
     NfsFile { handle: "file".into() }
 }
 
-/// Time limits that a slow machine does not exceed.
+/// Returns time limits that a slow machine does not exceed.
 pub(crate) fn limits() -> Limits {
     Limits { patience: Duration::from_secs(30), settle: Duration::from_millis(20) }
 }
@@ -63,7 +63,7 @@ async fn serve(builder: ServerBuilder) -> ServerUnderTest {
     ServerUnderTest { target, program: (100_003, 3), nfs: Some(file()), limits: limits() }
 }
 
-/// Returns a client that is started in this way.
+/// Returns a client under test that `start` runs.
 pub(crate) fn client_of(start: Start) -> ClientUnderTest {
     let listen = Target { fabric: Fabric::Iwarp, addr: "127.0.0.1:0".parse().unwrap() };
     ClientUnderTest { listen, start: Some(start), limits: limits() }

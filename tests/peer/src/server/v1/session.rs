@@ -44,14 +44,14 @@ impl Session {
         Ok(Self { link, limits: server.limits, null, granted: 1, usual: "SUCCESS" })
     }
 
-    /// Connects, and makes a first NULL call, which must succeed.
+    /// Connects, and makes a first NULL call, which must get a reply.
     pub(super) async fn open(server: &ServerUnderTest) -> Steps<Self> {
         let mut session = Self::connect(server, private_data(false, INLINE, INLINE)).await?;
         session.hello().await?;
         Ok(session)
     }
 
-    /// Makes a NULL call without anything unusual.
+    /// Makes a NULL call without anything unusual. Remembers the grant of the reply and its status.
     pub(super) async fn hello(&mut self) -> Steps<Message> {
         let (xid, call) = self.null();
         self.link.send(&call);
@@ -121,8 +121,8 @@ impl Session {
 
     /// Sends messages, then a NULL call, and returns what came in response to the messages.
     ///
-    /// If the case expects an answer, `waits`, the time limit is that for answers. Otherwise a short time after the reply to the NULL
-    /// call is enough.
+    /// `waits` is `true` if the case expects an answer. Otherwise, a short wait after the reply to the NULL call is
+    /// enough.
     pub(super) async fn observe(&mut self, sent: &Sent, waits: bool) -> Came {
         self.exchange(sent, waits).await.0
     }

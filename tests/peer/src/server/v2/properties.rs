@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// An identifier that the draft does not assign.
+/// A property identifier that the draft does not assign.
 const UNKNOWN: u32 = 0x7fff_fff1;
 
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
