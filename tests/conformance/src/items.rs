@@ -12,7 +12,7 @@ use syn::{
 /// One item of a source file.
 #[derive(Debug)]
 pub struct SourceItem {
-    /// The item's name, after those of the modules, and the type or trait that contain it.
+    /// The item's name, after the names of the modules and the type or trait that contain it.
     pub path: Vec<String>,
     /// Byte range of the item with its attributes.
     pub range: Range<usize>,
@@ -43,7 +43,7 @@ impl SourceItem {
 ///
 /// # Errors
 ///
-/// If `text` is not Rust.
+/// Fails if `text` is not Rust.
 pub fn items(text: &str) -> syn::Result<Vec<SourceItem>> {
     let mut finder = Finder::default();
     finder.visit_file(&syn::parse_file(text)?);

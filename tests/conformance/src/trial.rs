@@ -23,7 +23,7 @@ use crate::{
 /// Time after which tests of a fault count as hanging. It is above the time limits of the tests themselves.
 const MAX_DURATION: Duration = Duration::from_secs(300);
 
-/// Interval at which a test program whose output has ended is asked whether it has ended, too.
+/// Interval of the checks whether a test program has ended after its output.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The outcome of the tests of one fault.
@@ -57,7 +57,7 @@ pub struct Step {
     pub target: TestTarget,
     /// The names of the tests.
     pub names: Vec<String>,
-    /// Time after which they count as hanging.
+    /// Time after which the tests count as hanging.
     pub limit: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Trial {
     ///
     /// # Errors
     ///
-    /// If a test does not exist.
+    /// Fails if a test does not exist.
     pub fn new(
         number: u32,
         cited: &[(TestTarget, CitedTest)],
@@ -90,7 +90,7 @@ impl Trial {
     ///
     /// # Errors
     ///
-    /// If a program cannot be started.
+    /// Fails if a program cannot be started.
     pub fn run(&self, programs: &BTreeMap<TestTarget, TestProgram>) -> anyhow::Result<Verdict> {
         let mut hung = false;
         let mut failed = Vec::new();
@@ -186,11 +186,12 @@ fn failures(child: &mut Child) -> mpsc::Receiver<String> {
     receive
 }
 
-/// Runs trials, several at a time, and hands each outcome with its duration to `report` as it arrives.
+/// Runs trials, `jobs` at a time. Calls `report` with each outcome and its duration as it arrives. Returns the outcomes
+/// in the order of the trials.
 ///
 /// # Errors
 ///
-/// If a test program cannot be started.
+/// Fails if a test program cannot be started.
 pub fn run_all(
     trials: &[Trial],
     programs: &BTreeMap<TestTarget, TestProgram>,

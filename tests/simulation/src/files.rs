@@ -46,18 +46,18 @@ pub enum FileCall {
     List,
     /// READ of a block.
     Read {
-        /// The name, by which the client looks the file up before.
+        /// The name by which the client looks the file up first.
         name: u8,
-        /// The file, as LOOKUP returned it. 0 before.
+        /// The file ID that LOOKUP returned. 0 before the LOOKUP.
         file: u64,
         /// The index of the block.
         block: u8,
     },
     /// WRITE of a block with the number of the operation.
     Write {
-        /// The name, by which the client looks the file up before.
+        /// The name by which the client looks the file up first.
         name: u8,
-        /// The file, as LOOKUP returned it. 0 before.
+        /// The file ID that LOOKUP returned. 0 before the LOOKUP.
         file: u64,
         /// The index of the block.
         block: u8,
@@ -104,15 +104,15 @@ pub enum FileReply {
     Exists,
     /// NFS3ERR_STALE.
     Stale,
-    /// The file with a name.
+    /// The ID of a file.
     File(u64),
     /// The number in a block. 0 if none was written.
     Block(u64),
-    /// The names with their files.
+    /// The names with the IDs of their files.
     Names(Vec<(u8, u64)>),
 }
 
-/// One directory.
+/// The names and blocks of one directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct DirectoryState {
     names: BTreeMap<u8, u64>,
@@ -194,7 +194,8 @@ fn block_data(number: u64, len: u32) -> Bytes {
     block.freeze()
 }
 
-/// Returns the number in a block.
+/// Returns the number in a block. 0 if none was written. Returns an error if the rest of the block does not fit the
+/// number.
 fn block_number(block: &[u8], len: u32) -> Result<u64, String> {
     if block.iter().all(|byte| *byte == 0) {
         return Ok(0);

@@ -1,4 +1,5 @@
-//! A simulation of clients and servers of `rpcrdma` in one thread, with virtual time and a network that fails as a seed says.
+//! A simulation of clients and servers of `rpcrdma` in one thread, with virtual time and a network whose faults follow
+//! from a seed.
 //!
 //! A run with the same seed is the same run: the order of events, their times and all random numbers follow from it. The product's
 //! own random numbers come from [`rpcrdma::seed_random_numbers`], its time from tokio's paused clock, and its connections from two URL

@@ -67,11 +67,11 @@ struct Totals {
     calls: u64,
     failed: u64,
     faults: BTreeMap<FaultKind, u64>,
-    /// Number of checked histories, and of those whose check was given up.
+    /// Number of checked histories, and number of histories whose check was given up.
     histories: (u64, u64),
     /// Number of runs in which only faults of this kind took effect. The key `None` counts runs in which no fault did.
     alone: BTreeMap<Option<FaultKind>, u64>,
-    /// Number of these runs that reached each place in the product.
+    /// Number of runs in `alone` that reached each place in the product.
     symptoms: BTreeMap<Option<FaultKind>, BTreeMap<String, u64>>,
     wrong: BTreeMap<u64, Vec<String>>,
     /// Sum of the hashes of the event logs, which shows whether two runs of the same seeds are the same.

@@ -94,9 +94,9 @@ impl CallKind {
 pub struct Operation {
     /// Number of the operation, unique in the run and larger than those before it of the same client.
     pub number: u64,
-    /// The call is the last one of its client, after all faults were repaired.
+    /// `true` if the call is the last one of its client, after all faults were repaired.
     pub is_last: bool,
-    /// Pause before it, in milliseconds.
+    /// Pause before the call, in milliseconds.
     pub pause: u64,
     /// The time limit in milliseconds. 0 for none.
     pub timeout: u64,
@@ -138,7 +138,7 @@ impl Connections {
     }
 }
 
-/// A client.
+/// The plan of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientPlan {
     /// The host of the client.
@@ -157,7 +157,7 @@ pub struct ClientPlan {
     pub inline: u32,
     /// Interval and time-out of keep-alive probes, in milliseconds.
     pub keepalive: (u64, u64),
-    /// Lifetime of the tickets of the client's security mechanism, in milliseconds.
+    /// Lifetime of the tickets of the client's security mechanism, in milliseconds. `None` if it has no limit.
     pub ticket: Option<u64>,
     /// Protection by RPCSEC_GSS: 0 for none, 1 for authentication, 2 for integrity, 3 for privacy.
     pub protection: u8,
@@ -197,7 +197,7 @@ pub struct Scenario {
     pub seed: u64,
     /// Number of servers, whose hosts are 1, 2 and so on.
     pub servers: Host,
-    /// The servers share one disk, so that clients may call any of them. Otherwise each server has its own.
+    /// `true` if the servers share one disk, so that clients may call any of them. Otherwise, each server has its own.
     pub shares_disk: bool,
     /// The settings of the servers.
     pub server: ServerPlan,
@@ -357,7 +357,7 @@ impl Scenario {
         1..=self.servers
     }
 
-    /// Returns the kinds of its faults.
+    /// Returns the kinds of the planned faults.
     #[must_use]
     pub fn fault_kinds(&self) -> BTreeSet<FaultKind> {
         self.faults.iter().map(|fault| fault.kind).collect()

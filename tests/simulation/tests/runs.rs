@@ -1,4 +1,4 @@
-//! Runs of the simulation in the usual tests: a few seeds, the seeds that once failed, and what a run is built on.
+//! Runs of the simulation in the usual tests: a few seeds, the seeds that once failed, and the checks of a run.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{collections::BTreeMap, time::Duration};
@@ -142,7 +142,7 @@ fn rest_call(record: &Record) -> FileCall {
     }
 }
 
-/// Returns a call with the time limit of 100 ms.
+/// Returns a call that ended at its deadline of 100 ms.
 fn failed_at_deadline(outcome: CallOutcome) -> Record {
     let mut record = record(2, VALUE, (100, 200), outcome);
     record.operation.timeout = 100;
