@@ -43,7 +43,7 @@ async fn crowd(
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// More idle connections than the server allows, all of one host. Those over iWARP have been set up.
+/// Opens more idle connections than the server allows, all from one host. Connections over iWARP are set up.
 pub(crate) async fn idle(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     crowd(plan, transport, async |server, count| {
         let mut attackers = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) async fn idle(plan: &Plan, transport: &'static str) -> anyhow::Result
     .await
 }
 
-/// Connections that send nothing, or the first half of an MPA request.
+/// Opens connections that send nothing, or over iWARP the first half of an MPA request.
 pub(crate) async fn half_open(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     crowd(plan, transport, async |server, count| {
         let mut attackers = connect_many(count, server.address(transport)).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn half_open(plan: &Plan, transport: &'static str) -> anyhow::R
 /// Number of connections whose set-up takes long.
 const SLOW: usize = 64;
 
-/// Connections that send one byte of their MPA request each second.
+/// Opens connections that send one byte of their MPA request each second.
 pub(crate) async fn slow_handshakes(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;
     let victim = Victim::of_nfs(&server, "iwarp").await?;

@@ -1,4 +1,4 @@
-//! How a hostile peer plays its plan.
+//! The part of a hostile peer that plays its plan.
 
 use std::time::Duration;
 
@@ -82,11 +82,11 @@ pub(crate) async fn idle(is_idle: impl Fn() -> bool, limit: Duration) -> bool {
     true
 }
 
-/// How a hostile peer gets its connections.
+/// The source of a hostile peer's connections.
 pub(crate) struct Entrance {
     network: Network,
     setup: Setup,
-    /// The connections of clients. `None` for a hostile client, which connects itself.
+    /// The accepted connections, and the task that accepts them. `None` for a hostile client, which connects itself.
     accepted: Option<(UnboundedReceiver<Link>, JoinHandle<()>)>,
     /// The networks of the connections over the simulated provider.
     fabrics: Vec<SimNetwork>,
@@ -115,7 +115,7 @@ impl Entrance {
         Ok(Self { network: network.clone(), setup, accepted: Some((receiver, task)), fabrics: Vec::new() })
     }
 
-    /// Returns the next connection.
+    /// Returns the next connection, if there is one.
     async fn next(&mut self) -> Option<Link> {
         let link = match &mut self.accepted {
             Some((accepted, _)) => accepted.try_recv().ok()?,
@@ -137,7 +137,7 @@ impl Entrance {
         Some(link)
     }
 
-    /// Returns the number of regions that the product has registered: at the end of connections that connected, or that accepted.
+    /// Returns the number of regions that the product has registered at its ends of all connections.
     pub(crate) fn registered(&self) -> usize {
         let end = if self.accepted.is_some() { SimEnd::A } else { SimEnd::B };
         self.fabrics.iter().map(|network| network.registered(end)).sum()

@@ -39,7 +39,7 @@ pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 
 /// The time that a shutdown gives the calls in progress.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Maximum time from the end of this grace to the end of a shutdown, in which clients close their sides.
+/// Maximum time from the end of [`DRAIN`] to the end of a shutdown. Clients close their sides in this time.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
 
 /// A host with a server.

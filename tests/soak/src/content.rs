@@ -5,7 +5,7 @@ use bytes::Bytes;
 /// Number of words at the beginning that name the content: key, version, length.
 const NAMING: u64 = 3;
 
-/// Identifies data.
+/// The identity of data, from which all its bytes follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) key: u64,

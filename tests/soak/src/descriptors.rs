@@ -1,4 +1,5 @@
-//! A server that has no descriptors left: its limit is lowered to those that it has, and connections take the rest.
+//! A server that has no descriptors left. Its limit is lowered to little more than the descriptors that it has, and
+//! connections take the rest.
 
 use std::{fs, net::SocketAddr};
 

@@ -1,7 +1,7 @@
 //! A straight line through samples over time, by least squares, with the standard error of its slope.
 
-/// Length of the intervals of which the smallest sample counts, in seconds. A disturbance raises single samples, and neighbouring ones
-/// depend on each other. A leak raises the smallest, too.
+/// Length of an interval, in seconds. Only the smallest sample of each interval counts, because a disturbance raises
+/// single samples, and neighbouring samples depend on each other. A leak raises the smallest sample, too.
 const INTERVAL: f64 = 10.0;
 /// Number of standard errors by which a slope must exceed its bound.
 const SIGNIFICANT: f64 = 3.0;

@@ -18,7 +18,7 @@ use crate::{descriptors::open_descriptors, fit::Sample, inspect::Inspected, outs
 /// Number of bytes of a MiB.
 pub(crate) const MIB: f64 = 1_048_576.0;
 
-/// A resource.
+/// A resource whose growth is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resource {
     /// Resident memory, in MiB.
@@ -63,7 +63,7 @@ impl fmt::Display for Resource {
 /// The samples of each resource, by the name of the process.
 pub(crate) type Series = BTreeMap<(String, Resource), Vec<Sample>>;
 
-/// Samples of a run.
+/// A sampler, with the servers and processes whose resources it samples.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     pub(crate) servers: Vec<Arc<Server>>,

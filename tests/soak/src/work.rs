@@ -32,7 +32,7 @@ const MAX_PAUSE: u64 = 60;
 pub(crate) enum Phase {
     /// Workers make calls.
     Work,
-    /// Workers verify all effects. The number increases.
+    /// Workers verify all effects. The number increases with each verification.
     Verify(u32),
 }
 
@@ -71,7 +71,7 @@ impl Progress {
     }
 }
 
-/// The surroundings of a worker.
+/// The parts of a run that a worker uses.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     pub(crate) progress: Arc<Progress>,
@@ -95,13 +95,13 @@ impl Surroundings {
     }
 }
 
-/// Returns the credential of the user that runs this program, at a host of its own.
+/// Returns the credential of the user that runs this program, with a host name of its own for each worker.
 pub(crate) fn own_credential(id: u64) -> Credential {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Credential::sys(format!("soak-{id}"), uid, gid, [])
 }
 
-/// The work at one service.
+/// A worker at one service.
 pub(crate) trait Work: Send + 'static {
     fn surroundings(&mut self) -> &mut Surroundings;
 
