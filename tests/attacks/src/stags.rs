@@ -18,7 +18,7 @@ use crate::{
 const MAX_MEMORY: u64 = 256 << 20;
 /// Number of bytes of data in the call whose memory is attacked.
 const LEN: u32 = 4096;
-/// STag of this call's chunk at its client.
+/// STag of the chunk of the attacked call, at its client.
 const CHUNK: u32 = 99;
 /// Number of invented STags that are tried, each on a new connection.
 const INVENTED: u32 = 16;

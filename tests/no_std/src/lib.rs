@@ -69,9 +69,9 @@ pub struct Settings {
 /// An enumeration written in Rust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, rpcrdma::XdrEncode, rpcrdma::XdrDecode)]
 pub enum Mode {
-    /// 1
+    /// Idle mode, encoded as 1.
     Idle = 1,
-    /// 2
+    /// Busy mode, encoded as 2.
     Busy = 2,
 }
 

@@ -34,7 +34,7 @@ const CALL_SECONDS: &str = "5";
 const RETRY_SECONDS: &str = "20";
 /// Number of calls of nfscp in flight.
 const JOBS: &str = "8";
-/// Number of bytes in each call of nfscp. With larger calls, the server's pool of buffers would grow for an hour.
+/// Size of each call of nfscp. With larger calls, the server's pool of buffers would grow for an hour.
 const CHUNK: &str = "256KiB";
 
 /// An order to disturb a running nfscp. A worker executes it, and then reports that to the sender.

@@ -16,7 +16,7 @@ use crate::{
 const MAX_ERRORS: usize = 8;
 /// Part of a run in which caches and pools grow.
 const WARM_UP: f64 = 0.4;
-/// Maximum duration of this part, in seconds.
+/// Maximum duration of the part of a run in which caches and pools grow, in seconds.
 const MAX_WARM_UP: f64 = 600.0;
 /// Shortest run whose slopes are checked.
 const MIN_CHECKED: Duration = Duration::from_secs(300);

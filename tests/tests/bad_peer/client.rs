@@ -16,7 +16,7 @@ use super::{
     words,
 };
 
-/// Returns a channel to a scripted server.
+/// Starts a scripted server. Returns a client that is connected to it, and the server's task.
 async fn served<S: Future<Output = ()> + Send + 'static>(
     server: impl FnOnce(Raw) -> S + Send + 'static,
 ) -> (BadV1Client, tokio::task::JoinHandle<()>) {

@@ -7,8 +7,9 @@ use super::{
     wire::{Conversation, Fpdu, Message, Mpa, Opcode, Place, Rpc, Segment},
 };
 
-/// Lengths of the headers of a call and of a reply with AUTH_NONE (RFC 5531 §9), in bytes.
+/// Length of the header of a call with AUTH_NONE (RFC 5531 §9), in bytes.
 const CALL: usize = 40;
+/// Length of the header of a successful reply with AUTH_NONE (RFC 5531 §9), in bytes.
 const REPLY: usize = 24;
 
 /// Encoded length of a blob's name, in bytes.

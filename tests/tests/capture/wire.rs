@@ -60,7 +60,7 @@ pub(crate) enum Place {
     Tagged { stag: u64, offset: u64 },
 }
 
-/// The fields of an RDMA Read Request. The requester chose those of the sink.
+/// The source and the sink of an RDMA Read Request. The requester chose the handle and the offset of the sink.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadRequest {
     pub(crate) source: Segment,
