@@ -1,4 +1,4 @@
-//! Attacks with connections: idle ones, half-open ones, and set-ups that take long.
+//! Attacks with connections: idle connections, half-open connections, and slow set-ups.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ fn limits(form: Form) -> (usize, usize) {
     form.either((128, 192), (1024, 1200))
 }
 
-/// Measures the victim alone, lets the attackers connect, and measures it on a connection that is made during the attack.
+/// Measures the victim alone, lets the attackers connect, and measures the victim on a connection that it makes during
+/// the attack.
 async fn crowd(
     plan: &Plan,
     transport: &str,

@@ -61,7 +61,7 @@ async fn client(to: SocketAddr) -> anyhow::Result<CountersV1Client> {
 /// Counters and their acknowledged values.
 type Acknowledged = BTreeMap<String, u64>;
 
-/// Adds to new counters, and returns those that were acknowledged.
+/// Adds to new counters, and returns the counters that were acknowledged.
 async fn acknowledge(client: &CountersV1Client, counters: Range<usize>) -> anyhow::Result<Acknowledged> {
     let mut acknowledged = Acknowledged::new();
     for nth in counters {

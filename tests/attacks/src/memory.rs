@@ -33,7 +33,7 @@ use crate::{
 const MIB: u64 = 1 << 20;
 /// Time for the server to receive what attackers have sent, before the victim's calls are measured.
 pub(crate) const ARRIVAL: Duration = Duration::from_millis(300);
-/// Length of a call without credentials, in bytes.
+/// Length in bytes of the header of a call without credentials.
 const HEAD_LEN: u32 = 40;
 /// Receive buffer of connections that do not read, in bytes.
 const SMALL_BUFFER: u32 = 4096;

@@ -26,7 +26,7 @@ use crate::{
 const MAX_MEMORY: u64 = 256 << 20;
 /// Number of attackers, which work until the victim has made its calls.
 const ATTACKERS: usize = 4;
-/// Time for a connection to end after a violation of the protocol.
+/// Maximum time for a connection to end after a violation of the protocol.
 const MAX_END: Duration = Duration::from_secs(20);
 
 /// Minimum number of messages that the server refuses before the flood ends.
@@ -36,7 +36,7 @@ const MIN_REFUSED: u64 = 200;
 #[derive(Debug, Default)]
 struct Flood {
     sent: AtomicU64,
-    /// Connections that the server has closed, or calls that it has rejected.
+    /// Number of connections that the server has closed, or of calls that it has rejected.
     refused: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ where
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// Waits for the server to close a connection after a violation.
+/// Waits for the server to close a connection after a violation. Fails if it does not within [`MAX_END`].
 async fn expect_end(stream: &mut tokio::net::TcpStream, what: &str) -> anyhow::Result<()> {
     let ended = tokio::time::timeout(MAX_END, async {
         while !is_closed(stream) {

@@ -69,12 +69,12 @@ pub(crate) fn mpa_request() -> Vec<u8> {
     [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 16, 0, 16]].concat()
 }
 
-/// Encodes words.
+/// Encodes words in big-endian order.
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Encodes a message of RPC-over-RDMA version 1 without chunks (RFC 8166 section 4). Its XID is that of the call.
+/// Encodes a message of RPC-over-RDMA version 1 without chunks (RFC 8166 section 4). Its XID is the one of the call.
 pub(crate) fn inline_message(call: &[u8]) -> Vec<u8> {
     let xid: Vec<u8> = call.iter().copied().take(4).collect();
     [xid, words(&[1, 8, 0, 0, 0, 0]), call.to_vec()].concat()
@@ -94,7 +94,7 @@ pub(crate) struct IwarpPeer {
 }
 
 impl IwarpPeer {
-    /// Connects from a local address, and sets the connection up.
+    /// Connects from a local address, and sets up the connection.
     pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr) -> anyhow::Result<Self> {
         let mut stream = raw::connect(from, to, None).await?;
         raw::write(&mut stream, &mpa_request()).await?;

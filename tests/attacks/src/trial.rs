@@ -89,7 +89,7 @@ impl Trial {
         }
     }
 
-    /// Records what must not happen.
+    /// Records a fault.
     pub(crate) fn fault(&mut self, fault: impl Into<String>) {
         self.faults.push(fault.into());
     }

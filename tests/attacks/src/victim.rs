@@ -1,4 +1,4 @@
-//! The victim: a client that makes usual calls, one after the other, and measures them.
+//! The victim: a client that makes usual calls, one after the other, and measures their latencies.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -79,7 +79,7 @@ pub(crate) async fn mount(server: &NfsServer) -> anyhow::Result<NfsFh3> {
     Ok(NfsFh3 { data: ok.fhandle.0 })
 }
 
-/// Returns a name in a directory.
+/// Returns the arguments that name an entry of a directory.
 pub(crate) fn entry(dir: &NfsFh3, name: &str) -> Diropargs3 {
     Diropargs3 { dir: dir.clone(), name: Filename3(name.into()) }
 }

@@ -56,7 +56,7 @@ async fn bulk(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A client of both servers.
+/// A client of either server.
 pub(crate) struct Client {
     stream: TcpStream,
     buf: Vec<u8>,

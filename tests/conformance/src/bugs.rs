@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{programs::TestProgram, switch, table::Fault};
 
-/// The table, relative to the root.
+/// Path of the table of bugs, relative to the root of the repository.
 pub const TABLE: &str = "tests/simulation/bugs.toml";
 
-/// The record of the last search for all bugs, relative to the root.
+/// Path of the record of the last search for all bugs, relative to the root of the repository.
 pub const RECORD: &str = "tests/simulation/bugs_found.toml";
 
 /// Distance between the first seeds of two searches for the same bug.
@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum number of seeds that one process plays.
 const MAX_BATCH: u64 = 64;
 
-/// Maximum length of a violation in the record.
+/// Maximum length of a violation in the record, in characters.
 const MAX_TEXT: usize = 160;
 
 /// The contents of [`TABLE`].
@@ -48,7 +48,7 @@ struct BugTable {
 pub struct Bug {
     /// The unique name.
     pub name: String,
-    /// The mistake in one sentence.
+    /// The mistake, in one sentence.
     pub what: String,
     /// The change of the code.
     pub fault: Fault,
@@ -114,7 +114,7 @@ pub struct BugRun {
     pub date: String,
     /// Commit that was checked out at the last search.
     pub commit: String,
-    /// Number of bugs.
+    /// Number of bugs with results.
     pub bugs: usize,
     /// Number of bugs that at least half of the searches found.
     pub found: usize,

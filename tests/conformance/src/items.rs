@@ -27,7 +27,7 @@ pub struct FunctionParts {
     pub body: Range<usize>,
     /// The key word `const`.
     pub constness: Option<Range<usize>>,
-    /// `true` for a test.
+    /// `true` if the function is a test.
     pub is_test: bool,
 }
 
@@ -83,7 +83,7 @@ impl Finder {
         self.add(&signature.ident, range, Some(parts));
     }
 
-    /// Adds the functions in a call of `proptest!`, whose parameters are not those of Rust.
+    /// Adds the functions in a call of `proptest!`, whose parameters are not valid Rust.
     fn add_properties(&mut self, tokens: TokenStream) {
         let mut tokens = tokens.into_iter();
         while let Some(token) = tokens.next() {

@@ -154,7 +154,7 @@ impl Planted<'_> {
     }
 }
 
-/// Numbers the faults of all tables.
+/// Returns the faults of all tables, with their numbers.
 fn planted<'a>(root: &Path, tables: &'a [Table]) -> anyhow::Result<Vec<Planted<'a>>> {
     let mut all = Vec::new();
     for (table, rule) in tables.iter().flat_map(|table| table.rules.iter().map(move |rule| (table, rule))) {

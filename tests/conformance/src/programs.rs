@@ -114,7 +114,7 @@ pub struct TestProgram {
     pub executable: PathBuf,
     /// Folder of the package, in which the tests run.
     pub folder: PathBuf,
-    /// Names of all its tests.
+    /// Names of all tests in the program.
     pub tests: Vec<String>,
 }
 
@@ -215,9 +215,9 @@ pub struct CompilerError {
 /// Outcome of compiling.
 #[derive(Debug)]
 pub enum Built {
-    /// All programs.
+    /// The compiled programs.
     Programs(BTreeMap<TestTarget, TestProgram>),
-    /// At least one error.
+    /// The errors, of which there is at least one.
     Failed(Vec<CompilerError>),
 }
 

@@ -82,7 +82,7 @@ pub struct Fault {
     pub within: String,
     /// The text to replace. The function contains it once.
     pub replace: String,
-    /// The text in its place.
+    /// The text that replaces it.
     pub with: String,
 }
 
@@ -103,7 +103,7 @@ impl Rule {
         format!("{}#{}", self.section, self.numbers(","))
     }
 
-    /// Returns the numbers of the key words, or the letter.
+    /// Returns the numbers of the key words, joined by `separator`, or the letter.
     pub fn numbers(&self, separator: &str) -> String {
         let numbers: Vec<_> = self.n.iter().map(ToString::to_string).collect();
         if numbers.is_empty() { self.part.clone() } else { numbers.join(separator) }

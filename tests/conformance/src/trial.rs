@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The outcome of the tests of one fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// These tests failed, or their program ended by a signal.
+    /// The tests that failed, or whose program ended by a signal.
     Noticed(Vec<String>),
     /// All tests passed.
     Missed,
@@ -42,7 +42,7 @@ pub enum Verdict {
 pub struct Trial {
     /// The number of the fault. 0 for none.
     pub number: u32,
-    /// The tests, in their order.
+    /// The tests, in the order in which they run.
     pub steps: Vec<Step>,
     /// `true` to end at the first failure, to run one test at a time, and to limit the memory.
     pub is_brief: bool,
@@ -53,7 +53,7 @@ pub struct Trial {
 /// Tests that run in one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The program.
+    /// The program that contains the tests.
     pub target: TestTarget,
     /// The names of the tests.
     pub names: Vec<String>,
@@ -86,7 +86,7 @@ impl Trial {
         Self { number, steps, is_brief: false, reached: None }
     }
 
-    /// Runs the tests.
+    /// Runs the tests with the fault, and returns the verdict.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Trial {
         })
     }
 
-    /// Runs the tests of one step and returns those that failed, or `None` if the program did not end in time.
+    /// Runs the tests of one step. Returns the tests that failed, or `None` if the program did not end in time.
     fn run_step(&self, step: &Step, program: &TestProgram) -> anyhow::Result<Option<Vec<String>>> {
         let mut command = if self.is_brief { program.limited_command() } else { program.command() };
         command.arg("--exact").args(&step.names).env(switch::SELECTED, self.number.to_string());

@@ -1,4 +1,4 @@
-//! Checks of the mutants of the project's own code, without compiling them, and of the record of survivors.
+//! Checks of the mutants of the project's own code, and of the record of survivors. The mutants are not compiled.
 #![deny(warnings, missing_docs)]
 
 use std::fs;

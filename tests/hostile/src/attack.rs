@@ -70,7 +70,7 @@ pub(crate) fn network(wire: Wire, setup: Setup) -> Network {
     Network::new(wire, if setup.has(5) { 512 } else { 1 << 16 }, setup.has(6))
 }
 
-/// Waits in virtual time until a condition holds, or a limit has passed.
+/// Waits in virtual time until a condition holds. Returns `false` if it does not hold within `limit`.
 pub(crate) async fn idle(is_idle: impl Fn() -> bool, limit: Duration) -> bool {
     let end = Instant::now() + limit;
     while !is_idle() {
@@ -182,7 +182,7 @@ async fn accept_rdma(listener: rpcrdma::provider::sim::SimListener, setup: Setup
 pub(crate) struct Attack {
     pub(crate) peer: Peer,
     pub(crate) entrance: Entrance,
-    /// Connections that the peer uses no longer and has not closed.
+    /// Connections that the peer no longer uses and has not closed.
     parked: Vec<Link>,
 }
 

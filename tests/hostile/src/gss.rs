@@ -13,7 +13,7 @@ use crate::{
 pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 /// The flavor of credentials and verifiers.
 pub(crate) const FLAVOR: u32 = 6;
-/// Control procedures (RFC 2203 section 5).
+/// Control procedures of RPCSEC_GSS (RFC 2203 section 5).
 pub(crate) const DATA: u32 = 0;
 pub(crate) const INIT: u32 = 1;
 

@@ -17,7 +17,7 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Returns all segments.
+    /// Returns the segments of all chunks.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         let reads = self.reads.iter().map(|(_, segment)| *segment);
         let chunks = self.writes.iter().chain(&self.reply);
@@ -52,7 +52,7 @@ pub(crate) fn put(out: &mut Vec<u8>, words: &[u32]) {
     words.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
 }
 
-/// Appends bytes with their length, padded.
+/// Appends bytes with their length and padding.
 pub(crate) fn put_opaque(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, &[bytes.len() as u32]);
     out.extend_from_slice(bytes);

@@ -27,7 +27,7 @@ const FRAME_LEN: usize = 20;
 /// Maximum length in bytes of the data in a segment.
 const MAX_SEGMENT: usize = 8192;
 
-/// A connection over iWARP.
+/// A connection of a hostile peer over iWARP.
 pub(crate) struct IwarpLink {
     pub(crate) pipe: Pipe,
     is_set_up: bool,

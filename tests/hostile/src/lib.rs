@@ -72,7 +72,7 @@ pub enum Wire {
 pub struct Target {
     /// The role of the product.
     pub role: Role,
-    /// The transport.
+    /// The transport of all connections.
     pub wire: Wire,
 }
 

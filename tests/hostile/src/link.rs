@@ -96,7 +96,7 @@ impl Link {
     }
 }
 
-/// A connection over the simulated provider.
+/// A connection of a hostile peer over the simulated provider.
 pub(crate) struct RdmaLink {
     pub(crate) queue_pair: SimQueuePair,
     is_receiving: bool,
@@ -213,7 +213,7 @@ impl Pipe {
     }
 }
 
-/// A connection over TCP.
+/// A connection of a hostile peer over TCP.
 pub(crate) struct TcpLink {
     pub(crate) pipe: Pipe,
     record: Vec<u8>,

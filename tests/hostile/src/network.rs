@@ -69,7 +69,7 @@ impl Network {
         }
     }
 
-    /// Makes this network the one of the URL scheme in this thread, until the guard is dropped.
+    /// Makes the URL scheme use this network in this thread, until the guard is dropped.
     pub(crate) fn enter(&self) -> impl Drop + use<> {
         struct Leave;
         impl Drop for Leave {
@@ -97,7 +97,7 @@ impl Network {
         })
     }
 
-    /// Connects a client.
+    /// Connects a client from a host to a port of the server.
     pub(crate) async fn connect(
         &self,
         builder: ChannelBuilder,

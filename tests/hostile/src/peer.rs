@@ -21,7 +21,7 @@ const FIRST_XID: u32 = 0x4000;
 /// Credits of a message without a mistake.
 const CREDITS: u32 = 8;
 
-/// A hostile peer with its connection, and all that it has seen.
+/// A hostile peer with its connection, and everything that it remembers.
 pub(crate) struct Peer {
     pub(crate) wire: Wire,
     pub(crate) is_v2: bool,

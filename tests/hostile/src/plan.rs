@@ -45,7 +45,7 @@ pub enum Step {
     Answer(Exchange),
     /// Begins a call of the client under attack, or of the server back to the peer.
     Begin(Exchange),
-    /// Sends any message.
+    /// Sends a message with any header.
     Message(Message),
     /// Sends an earlier message again, with one byte changed.
     Again {
@@ -62,7 +62,7 @@ pub enum Step {
     Read(Span),
     /// Sends a segment of iWARP, or a fragment of TCP.
     Segment(Segment),
-    /// Sends bytes that follow no protocol.
+    /// Sends any bytes, without a frame.
     Bytes(Vec<u8>),
     /// Sends properties of version 2.
     Properties(Vec<(u8, Field)>),
@@ -135,11 +135,11 @@ pub enum Place {
 /// A message with any header.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Message {
-    /// The XID.
+    /// The XID of the header.
     pub xid: Field,
     /// Bit 0: another version. Bit 1: Send with Invalidate. Bit 2: the last byte is missing. Bits 4 to 7: the header's type.
     pub form: u8,
-    /// The credits.
+    /// The credits in the header.
     pub credits: Field,
     /// The flags of version 2, and the number of fragments over TCP.
     pub flags: u8,
@@ -170,10 +170,10 @@ pub enum Body {
     Bytes(Vec<u8>),
 }
 
-/// A part of memory of the product.
+/// A part of the product's memory.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Span {
-    /// The memory.
+    /// The handle and the offset of the memory.
     pub place: Place,
     /// Length in bytes.
     pub len: u16,

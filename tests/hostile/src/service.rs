@@ -1,4 +1,4 @@
-//! The services of servers and clients.
+//! The services of the servers and of the clients in a run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::protocol::{
     fuzzed_v1::FuzzedV1,
 };
 
-/// Maximum time that a handler waits.
+/// Maximum time that a handler waits, in milliseconds.
 const MAX_WAIT: u32 = 2000;
 /// Maximum number of bytes in a reply.
 const MAX_LEN: u32 = 16384;

@@ -32,7 +32,7 @@ const MAX_ERRORS: usize = 4;
 /// The identifiers of calls that are not idempotent. They are unique in this process, and so in each record of executed calls.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A kind of calls.
+/// A kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Idempotent calls with a deadline.
@@ -170,12 +170,12 @@ async fn call<I: Invoke>(client: &I, kind: Kind, timeout: Duration, last_answers
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// The longest time in which no call succeeded.
+    /// The longest time in which callers made calls and none succeeded.
     gap: Option<Duration>,
 }
 
 impl Calls {
-    /// Evaluates calls of callers that were stopped at a time.
+    /// Evaluates the calls of callers that were stopped at the time `stopped`.
     fn new(calls: Vec<Call>, stopped: Instant) -> Self {
         let succeeded = calls.iter().filter(|call| call.error.is_none() && call.ended < stopped);
         let mut ends: Vec<Instant> = succeeded.map(|call| call.ended).collect();

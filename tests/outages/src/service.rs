@@ -49,7 +49,7 @@ pub(crate) mod protocol {
     }
 }
 
-/// The duration of a call at the server. Long enough for calls of many callers to be in flight at once.
+/// The duration of a call at the server. It is long enough for calls of many callers to be in flight at once.
 const WORK: Duration = Duration::from_millis(5);
 
 /// Options of the server.

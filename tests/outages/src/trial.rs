@@ -124,7 +124,7 @@ impl<'a> Trial<'a> {
         Process::start(arguments, &urls, urls.len()).await
     }
 
-    /// Starts a proxy of a server, which sees the connections come from 127.0.0.`local`.
+    /// Starts a proxy of a server. The server sees the connections come from the address 127.0.0.`local`.
     pub(crate) async fn proxy(&self, to: SocketAddr, local: u8, delay: Duration) -> anyhow::Result<Process> {
         let local = format!("127.0.0.{local}");
         let delay = delay.as_millis().to_string();
@@ -132,7 +132,7 @@ impl<'a> Trial<'a> {
         Process::start(arguments.into(), &[], 1).await
     }
 
-    /// Records what must not happen.
+    /// Records a fault.
     pub(crate) fn fault(&mut self, fault: impl Into<String>) {
         self.findings.faults.push(fault.into());
     }
@@ -191,7 +191,7 @@ impl<'a> Trial<'a> {
         Ok(calls)
     }
 
-    /// Adds calls to the table.
+    /// Adds calls to the findings.
     pub(crate) fn add(&mut self, calls: Calls) {
         self.findings.measured.calls.extend(calls);
     }

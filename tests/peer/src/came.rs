@@ -75,7 +75,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The verdict on each kind of answer. Any other answer is wrong.
+/// The kinds of answers that a case accepts, as conforming or as unusual. Any other answer is wrong.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Accepted {
     pub(crate) conforming: &'static [Kind],

@@ -1,10 +1,10 @@
-//! Cases, and what they find.
+//! Cases, with their rules, verdicts and findings.
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use serde::Serialize;
 
-/// The judgement of a case.
+/// The verdict of a case on the implementation under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -16,7 +16,7 @@ pub enum Verdict {
     Wrong,
     /// The implementation does not have the optional feature, or the connection does not permit the case.
     NotSupported,
-    /// The case could not run: for example because nothing listens at the address.
+    /// The case could not run, for example because nothing listens at the address.
     NotRun,
 }
 
@@ -53,7 +53,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts.
+    /// All parts, in the order of reports.
     pub const ALL: [Self; 7] = [
         Self::V1Server,
         Self::V1Nfs,

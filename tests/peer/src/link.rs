@@ -1,4 +1,5 @@
-//! A connection, as the cases use it: messages, memory and RDMA, each with a time limit.
+//! A connection to the implementation under test, with messages, memory and RDMA operations. Each wait has a time
+//! limit.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,7 +19,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// Number of Receives of a connection. Cases send fewer messages that need an answer.
 pub(crate) const RECEIVES: usize = 128;
-/// Size of each Receive in bytes. Larger than what the peer announces, so that longer messages of the implementation are seen.
+/// Size of each Receive in bytes. It is larger than the size that the peer announces, so that longer messages of the
+/// implementation are seen.
 pub(crate) const RECEIVE_SIZE: usize = 16 << 10;
 
 /// Registered memory: handle, length and offset, as in a segment of a chunk.
@@ -54,7 +56,7 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) enum Next {
     Message(Arrived),
-    /// The connection ended, for this reason.
+    /// The end of the connection, with its reason.
     Ended(String),
     TimedOut,
 }
@@ -154,7 +156,7 @@ impl Link {
         self.queue_pair.post(WorkRequest::Write { id, source: data.into(), remote });
     }
 
-    /// Writes as much of the data as there is room for to the segments of a chunk, in order.
+    /// Writes data to the segments of a chunk, in order and as far as there is room.
     pub(crate) fn write_to(&mut self, chunk: &[Segment], data: &[u8]) {
         let mut left = data;
         for segment in chunk {

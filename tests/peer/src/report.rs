@@ -10,15 +10,15 @@ use crate::{
 /// The number of findings with each verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Findings that conform.
+    /// Number of conforming findings.
     pub conforming: usize,
-    /// Unusual findings.
+    /// Number of unusual findings.
     pub unusual: usize,
-    /// Violations.
+    /// Number of violations.
     pub wrong: usize,
-    /// Cases whose feature the implementation does not have.
+    /// Number of cases whose feature the implementation does not have.
     pub not_supported: usize,
-    /// Cases that could not run.
+    /// Number of cases that could not run.
     pub not_run: usize,
 }
 

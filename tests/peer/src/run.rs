@@ -1,4 +1,4 @@
-//! Runs cases.
+//! Runs the cases of a [`Choice`].
 
 use std::{sync::Arc, time::Instant};
 

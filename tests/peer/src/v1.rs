@@ -160,7 +160,7 @@ pub(crate) enum Body {
     Msg(Lists, Bytes),
     /// RDMA_NOMSG.
     Nomsg(Lists),
-    /// RDMA_ERROR with ERR_VERS.
+    /// RDMA_ERROR with ERR_VERS, and the lowest and the highest supported version.
     ErrVers(u32, u32),
     /// RDMA_ERROR with ERR_CHUNK.
     ErrChunk,

@@ -31,13 +31,13 @@ pub(crate) struct StoredReply {
 /// The data of the service. Several servers may share it.
 #[derive(Debug, Default)]
 pub struct Disk {
-    /// The counters.
+    /// The values of the counters, by number.
     pub counters: BTreeMap<u32, u64>,
     /// The additions, by the number of the operation.
     pub applied: BTreeMap<u64, Applied>,
     /// The versions and the data of the blobs, by key.
     pub blobs: BTreeMap<u32, (u64, Bytes)>,
-    /// The files.
+    /// The directories and files of the NFS service.
     pub files: FileTree,
     /// The recorded replies, by request key.
     pub(crate) replies: BTreeMap<Vec<u8>, StoredReply>,

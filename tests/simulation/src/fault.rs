@@ -24,7 +24,7 @@ pub enum FaultKind {
     HostDown,
     /// A server is killed between an effect and its reply.
     CrashAfterEffect,
-    /// A server is shut down in order, and started again.
+    /// A server is shut down in an orderly way, and started again.
     Restart,
     /// The disk of a server is full.
     DiskFull,
@@ -47,7 +47,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds.
+    /// All kinds of faults.
     pub const ALL: [Self; 18] = [
         Self::Cut,
         Self::Separate,
@@ -110,7 +110,7 @@ impl fmt::Display for FaultKind {
 /// A fault of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind.
+    /// The kind of the fault.
     pub kind: FaultKind,
     /// Time since the beginning of the run, in milliseconds.
     pub at: u64,
@@ -122,7 +122,7 @@ pub struct Fault {
     pub server: Host,
     /// The affected direction. A fault of memory affects the end that sends in this direction.
     pub direction: Direction,
-    /// A number that depends on the kind: steps, a factor, milliseconds.
+    /// A number whose meaning depends on the kind: steps, a factor or milliseconds.
     pub number: u64,
 }
 

@@ -20,19 +20,19 @@ pub const BLOCKS: usize = 3;
 pub enum FileCall {
     /// LOOKUP.
     LookUp {
-        /// The name.
+        /// The name to look up.
         name: u8,
     },
     /// CREATE EXCLUSIVE.
     Create {
-        /// The name.
+        /// The name of the new file.
         name: u8,
         /// The file ID.
         file: u64,
     },
     /// REMOVE.
     Remove {
-        /// The name.
+        /// The name to remove.
         name: u8,
     },
     /// RENAME.
@@ -82,7 +82,7 @@ impl FileCall {
         }
     }
 
-    /// Returns the same call for a file that was found.
+    /// Returns this call with the file ID that LOOKUP returned.
     #[must_use]
     pub const fn with_file(self, found: u64) -> Self {
         match self {

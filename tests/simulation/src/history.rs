@@ -52,7 +52,7 @@ pub enum FailureCause {
 /// The result of a call.
 #[derive(Debug, Clone)]
 pub enum CallOutcome {
-    /// No result yet.
+    /// The call is in progress.
     InProgress,
     /// A number: a sum, a value, or the version of a blob whose data is right.
     Done(u64),
@@ -62,7 +62,7 @@ pub enum CallOutcome {
     Wrong(String),
     /// The client was killed before it had a result.
     Killed,
-    /// An error.
+    /// The call failed with an error.
     Failed {
         /// The error in words.
         error: String,
@@ -84,7 +84,7 @@ impl CallOutcome {
 /// A call of a run.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// The client.
+    /// The client that made the call.
     pub client: Host,
     /// The server that may have received the call. `None` if it may be any server.
     pub server: Option<Host>,
@@ -94,7 +94,7 @@ pub struct Record {
     pub start: Duration,
     /// Time of its end. `Duration::MAX` if the call has not ended.
     pub end: Duration,
-    /// The result.
+    /// The result of the call.
     pub outcome: CallOutcome,
 }
 
@@ -132,7 +132,7 @@ impl History {
         }
     }
 
-    /// Returns the calls.
+    /// Returns all calls so far.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.lock().clone()
@@ -142,7 +142,7 @@ impl History {
 /// A time in which calls may fail, because of a fault or of its consequences.
 #[derive(Debug, Clone)]
 pub struct Excuse {
-    /// The fault.
+    /// The fault that explains failures.
     pub fault: Fault,
     /// The beginning of the fault.
     pub from: Duration,

@@ -14,7 +14,7 @@ const MAX_STEPS: usize = 20_000;
 pub trait Model {
     /// The state after some calls.
     type State: Clone + Eq + Hash;
-    /// A call.
+    /// A call to the object.
     type Call: fmt::Debug;
     /// The result of a call.
     type Reply: fmt::Debug;
@@ -51,7 +51,7 @@ pub struct Event<M: Model> {
 pub enum Verdict {
     /// An order that explains all results.
     Linearizable,
-    /// There is no such order. The text says how far the best one got.
+    /// No order explains all results. The text describes how far the best order got.
     Violation(String),
     /// The search reached its limit before it found an order or excluded all.
     Undecided,

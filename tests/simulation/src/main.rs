@@ -60,7 +60,7 @@ fn print_minimal(seed: u64) {
 /// Number of seeds from which on the program fails if a kind of fault never took effect.
 const MIN_SEEDS_WITH_ALL_FAULTS: u64 = 500;
 
-/// The sums over all runs.
+/// The totals of all runs.
 #[derive(Debug, Default)]
 struct Totals {
     seeds: u64,

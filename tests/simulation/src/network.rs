@@ -43,7 +43,7 @@ pub struct Link {
     pub client: Host,
     /// The server's host.
     pub server: Host,
-    /// The medium that carries it.
+    /// The medium that carries the connection.
     pub medium: Medium,
 }
 
@@ -139,7 +139,7 @@ struct NetworkState {
     hits: BTreeMap<FaultKind, u64>,
 }
 
-/// The network of one run. Clones refer to the same one.
+/// The network of one run. Clones share it.
 #[derive(Clone)]
 pub struct Network(Arc<NetworkInner>);
 
@@ -167,7 +167,7 @@ impl Network {
         Self(Arc::new(NetworkInner { state, fabric: SimFabric::new(config), choices, log }))
     }
 
-    /// Makes this network the one of the URL schemes in this thread, until the guard is dropped.
+    /// Makes the URL schemes use this network in this thread, until the guard is dropped.
     pub fn enter(&self) -> impl Drop + use<> {
         struct Leave;
         impl Drop for Leave {

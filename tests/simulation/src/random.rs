@@ -1,4 +1,4 @@
-//! The random choices of a run, all from its seed.
+//! The random choices of a run, which all follow from its seed.
 
 use std::{
     ops::RangeInclusive,

@@ -75,7 +75,7 @@ fn events<M: Model>(
 pub struct Histories {
     /// Number of histories whose check was given up.
     pub undecided: u64,
-    /// Number of histories.
+    /// Number of checked histories.
     pub checked: u64,
     /// Violations: histories that no order explains.
     pub wrong: Vec<String>,

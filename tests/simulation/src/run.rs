@@ -51,7 +51,7 @@ const RELEASE: Duration = Duration::from_secs(30);
 /// The result of a run.
 #[derive(Debug, Clone)]
 pub struct RunReport {
-    /// Violations of what is promised.
+    /// The promises that were broken.
     pub wrong: Vec<String>,
     /// The hash of all events, and the number of events.
     pub digest: (u64, u64),
@@ -263,7 +263,7 @@ impl Run {
         }
     }
 
-    /// Checks from time to time that the servers keep their limits.
+    /// Checks at intervals that the servers keep their limits.
     async fn monitor(self: Arc<Self>) {
         loop {
             tokio::time::sleep(MONITOR_INTERVAL).await;
@@ -315,7 +315,8 @@ impl Run {
         }
     }
 
-    /// Checks that a client pauses between its attempts to connect, also if its connections are accepted and then closed.
+    /// Checks that a client pauses between its attempts to connect, even if its connections are accepted and then
+    /// closed. Returns a description of the violation.
     fn check_requests(&self, client: &ClientPlan) -> Option<String> {
         let faults = &self.scenario.faults;
         let starts_again = |fault: &Fault| match fault.kind {

@@ -32,24 +32,24 @@ pub enum CallKind {
     },
     /// PUT of a blob, whose version is the number of the operation.
     Put {
-        /// The key.
+        /// The key of the blob.
         key: u32,
         /// Length of the data, in bytes.
         len: u32,
     },
     /// GET of a blob.
     Get {
-        /// The key.
+        /// The key of the blob.
         key: u32,
     },
     /// SUM of the numbers from 1 to a limit.
     Sum {
-        /// The limit.
+        /// The last number of the sum.
         limit: u32,
     },
     /// COUNT to a limit.
     Count {
-        /// The limit.
+        /// The last number of the list.
         limit: u32,
     },
     /// ASK_BACK, which calls back.
@@ -59,11 +59,11 @@ pub enum CallKind {
     },
     /// A call to the NFS service.
     File {
-        /// The directory.
+        /// The ID of the directory.
         directory: u64,
         /// Length of the blocks of all files, in bytes.
         block_len: u32,
-        /// The call.
+        /// The call in this directory.
         call: FileCall,
     },
     /// A call of a protocol generated from random XDR.
@@ -92,7 +92,7 @@ impl CallKind {
 /// A planned call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// Number of the operation, unique in the run and larger than those before it of the same client.
+    /// Number of the operation. It is unique in the run, and increases with each operation of a client.
     pub number: u64,
     /// `true` if the call is the last one of its client, after all faults were repaired.
     pub is_last: bool,
@@ -102,7 +102,7 @@ pub struct Operation {
     pub timeout: u64,
     /// Time after which the caller gives the call up, in milliseconds. 0 if it waits.
     pub patience: u64,
-    /// The call.
+    /// The procedure and the arguments of the call.
     pub call: CallKind,
 }
 
@@ -143,11 +143,11 @@ impl Connections {
 pub struct ClientPlan {
     /// The host of the client.
     pub host: Host,
-    /// The server that it calls, unless it calls all.
+    /// The server that the client calls, unless it balances its calls over all servers.
     pub server: Host,
     /// `sim-rdma` or `sim-tcp`.
     pub scheme: &'static str,
-    /// The version of RPC-over-RDMA that it offers. 0 for both.
+    /// The version of RPC-over-RDMA that the client offers: 1 or 2, or 0 for both.
     pub version: u8,
     /// The connections of the client.
     pub connections: Connections,
@@ -201,7 +201,7 @@ pub struct Scenario {
     pub shares_disk: bool,
     /// The settings of the servers.
     pub server: ServerPlan,
-    /// The clients.
+    /// The plans of the clients.
     pub clients: Vec<ClientPlan>,
     /// The faults, in the order of their times.
     pub faults: Vec<Fault>,
@@ -233,7 +233,7 @@ fn file_call(choices: &Choices, number: u64) -> FileCall {
 }
 
 impl Scenario {
-    /// Returns the plan of a seed.
+    /// Returns the scenario that follows from a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let choices = Choices::new(seed);

@@ -193,7 +193,7 @@ impl ServerHost {
         }
     }
 
-    /// Shuts the server down in order.
+    /// Shuts the server down in an orderly way.
     pub async fn shut_down(&self) {
         let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
         if handle.stats().open > 0 {

@@ -43,7 +43,7 @@ pub struct SimulatedServer {
     pub(crate) queues: Queues,
     /// A semaphore that is closed when all connections of a killed server are closed.
     pub(crate) gone: Arc<Semaphore>,
-    /// Tells the simulation that the server of a host crashes now, and why.
+    /// A sender that tells the simulation that the server of a host crashes now, and why.
     pub(crate) crashes: UnboundedSender<(Host, FaultKind)>,
 }
 

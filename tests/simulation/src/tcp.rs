@@ -294,7 +294,7 @@ impl StreamProvider for SimulatedTcp {
     }
 }
 
-/// Carries what both ends send.
+/// Carries the bytes that both ends send.
 async fn carry(network: Network, client: Host, server: Host, link: Arc<TcpLink>) {
     while poll_fn(|cx| link.poll_movable(cx)).await {
         network.delay(client, server).await;

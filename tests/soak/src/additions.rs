@@ -1,4 +1,4 @@
-//! The work at counters: each worker adds to counters of its own, and knows from the replies how large they may be.
+//! The work at counters. Each worker adds to counters of its own, and knows from the replies how large they may be.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 
 /// Number of counters of a worker.
 const COUNTERS: usize = 3;
-/// Deadline of calls that do not wait for the server.
+/// Deadline of some calls, which is too short for a disturbed server.
 const HASTY: Duration = Duration::from_millis(15);
 
 /// A counter of which one worker knows all additions.

@@ -1,4 +1,4 @@
-//! Data that can be checked byte by byte without a copy: it follows from its key, its version and its length.
+//! Data that can be checked byte by byte without a copy, because it follows from its key, its version and its length.
 
 use bytes::Bytes;
 
@@ -43,7 +43,7 @@ impl Content {
         Bytes::from(data).split_off(skipped)
     }
 
-    /// Returns all bytes.
+    /// Returns all bytes of the content.
     pub(crate) fn all(self) -> Bytes {
         self.bytes(0, self.len)
     }

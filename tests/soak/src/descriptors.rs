@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::net::TcpStream;
 
-/// Number of connections. Each that the server accepts takes a descriptor.
+/// Number of connections. Each accepted connection takes a descriptor of the server.
 const CONNECTIONS: usize = 32;
 /// Number of descriptors that the limit leaves.
 const LEFT: u64 = 2;

@@ -42,7 +42,7 @@ impl From<CallError> for Trouble {
     }
 }
 
-/// The numbers of a [`Ledger`].
+/// The counts and faults of a [`Ledger`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Totals {
     /// Number of calls, or runs of nfscp, that have ended.
@@ -55,7 +55,7 @@ pub(crate) struct Totals {
     pub(crate) verified: u64,
     /// Number of errors by text. Numbers in the texts are left out.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// Descriptions of what must not have happened.
+    /// Descriptions of faults.
     pub(crate) faults: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// Records what must not happen, once for each kind.
+    /// Records a fault, once for each kind.
     pub(crate) fn fault(&self, fault: String) {
         let mut totals = self.totals();
         let is_known = totals.faults.iter().any(|known| without_numbers(known) == without_numbers(&fault));
@@ -105,7 +105,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the numbers so far.
+    /// Returns the counts and faults so far.
     pub(crate) fn read(&self) -> Totals {
         self.totals().clone()
     }

@@ -59,7 +59,7 @@ pub(crate) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// Prints the seed. Returns it, and the duration.
+    /// Prints the seed. Returns the seed and the duration.
     pub(crate) fn begin(&self) -> (u64, Duration) {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         say!("soak of {} minutes, --seed {seed}", self.minutes);

@@ -28,7 +28,7 @@ pub(crate) enum Resource {
     Tasks,
     Regions,
     Connections,
-    /// Buffers for the data of calls.
+    /// Number of buffers for the data of calls.
     Buffers,
     /// Memory that is kept for further buffers, in MiB.
     Kept,
@@ -134,7 +134,7 @@ fn in_status(status: &str) -> impl Iterator<Item = (Resource, f64)> {
     memory.into_iter().chain(of("Threads:").map(|threads| (Resource::Threads, threads)))
 }
 
-/// Reads what the counters server prints: `12 tasks, 3 regions, 4 connections`.
+/// Reads the counts that the counters server prints: `12 tasks, 3 regions, 4 connections`.
 pub(crate) fn in_report(line: &str) -> Vec<(Resource, f64)> {
     let parts = line.split(", ").filter_map(|part| part.split_once(' '));
     let resource = |name: &str| match name {

@@ -118,7 +118,7 @@ pub(crate) trait Work: Send + 'static {
     fn regions(&self) -> u32;
 }
 
-/// Does the work until the sender of phases is dropped. Sends a message after each verification.
+/// Lets a worker work until the sender of phases is dropped. Sends a message after each verification.
 pub(crate) async fn drive(mut work: impl Work, mut phase: watch::Receiver<Phase>, done: mpsc::Sender<()>) {
     let mut restarts = 0;
     let mut verified = Phase::Work;
@@ -157,7 +157,8 @@ async fn step(work: &mut impl Work) {
     }
 }
 
-/// Verifies all effects. Until `deadline`, each is tried again after a failed call. Without a deadline, failed calls are no faults.
+/// Verifies all effects. Until `deadline`, failed verifications are tried again. Without a deadline, failed calls are
+/// not faults.
 async fn verify(work: &mut impl Work, deadline: Option<Instant>) {
     for effect in 0..work.effects() {
         loop {

@@ -26,7 +26,8 @@ pub(crate) struct Expected {
     max_segment: usize,
 }
 
-/// A call and its reply: procedures, Read chunks by position and length, and lengths of Write chunks and Reply chunk.
+/// A call and its reply: their procedures, the Read chunks by position and length, and the lengths of the Write chunks
+/// and the Reply chunk.
 #[derive(Debug, PartialEq, Eq, Clone)]
 struct Shape {
     call: u64,

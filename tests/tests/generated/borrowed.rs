@@ -58,7 +58,7 @@ fn same_errors<T: XdrDecode, V: for<'b> Reads<'b>>(bytes: &[u8]) {
     }
 }
 
-/// Decoding of a borrowed type with any lifetime.
+/// A type that can be decoded in its borrowed form with any lifetime.
 trait Reads<'b> {
     fn error(bytes: &'b [u8]) -> Option<String>;
 }

@@ -11,14 +11,14 @@ use syn::visit::Visit;
 /// A module: the file it is in, its child modules, and its names.
 #[derive(Debug, Default)]
 struct Module {
-    /// The path of the file in the source folder.
+    /// The path of the file, relative to the source folder.
     file: String,
     children: BTreeSet<String>,
-    /// Names that it defines or re-exports.
+    /// Names that the module defines or re-exports.
     exported: BTreeSet<String>,
-    /// Names that it imports or re-exports.
+    /// Names that the module imports or re-exports, with their paths.
     names: BTreeMap<String, Vec<String>>,
-    /// Modules all of whose names it imports or re-exports.
+    /// Modules from which the module imports or re-exports all names.
     globs: Vec<Vec<String>>,
 }
 

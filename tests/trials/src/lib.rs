@@ -21,11 +21,11 @@ use tokio::time::timeout;
 /// The result of a trial that measures `M`.
 #[derive(Debug, Clone, Default)]
 pub struct Findings<M> {
-    /// The measurements.
+    /// The measurements of the trial.
     pub measured: M,
-    /// Description of what else happened.
+    /// Description of other results.
     pub outcome: String,
-    /// Descriptions of what must not have happened.
+    /// Descriptions of faults, which must not happen.
     pub faults: Vec<String>,
     /// The reason why the trial was not played.
     pub not_run: Option<String>,

@@ -35,7 +35,7 @@ pub struct ChildProcess {
     /// File with the standard error of the process, if it is stored.
     errors: Option<PathBuf>,
     printed: Arc<Mutex<Printed>>,
-    /// The task that reads the lines of the process, which ends with them.
+    /// The task that reads the lines of the process. It ends when the process closes its output.
     reading: Option<JoinHandle<()>>,
 }
 
@@ -145,7 +145,7 @@ impl ChildProcess {
         id.context("the process has ended")
     }
 
-    /// Sends SIGSTOP. The kernel goes on to accept connections and data for the process.
+    /// Sends SIGSTOP. The kernel continues to accept connections and data for the process.
     ///
     /// # Errors
     /// Fails if the process has ended.
@@ -177,7 +177,7 @@ impl ChildProcess {
         self.child.kill().await.context("cannot kill a process")
     }
 
-    /// Sends SIGTERM, and waits for the end of the process and of what it prints.
+    /// Sends SIGTERM, and waits until the process and its output have ended.
     ///
     /// # Errors
     /// Fails if the process does not end in time, or not with success.

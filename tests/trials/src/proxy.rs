@@ -26,7 +26,7 @@ const PIECES: usize = 1024;
 /// requests and replies, RFC 5044 §7.1) has no checksum, and decides about checksums.
 const UNCORRUPTED: u64 = 4096;
 
-/// The way of a proxy's connections to the server, with faults that can be changed while connections are open.
+/// The route of a proxy's connections to the server, with faults that can change while connections are open.
 #[derive(Debug)]
 pub struct Link {
     /// Address of the server. `None` while it is down.
@@ -67,7 +67,7 @@ impl Link {
         Self { local, ..self }
     }
 
-    /// Sets the address of the server for new connections. With `None`, they are closed.
+    /// Sets the address of the server for new connections. With `None`, the proxy closes new connections.
     pub fn lead_to(&self, server: Option<SocketAddr>) {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
@@ -229,7 +229,7 @@ impl Proxy {
 mod tests {
     use super::*;
 
-    /// Returns what arrives of `data` over a link.
+    /// Returns the part of `data` that arrives over a link.
     async fn sent_over(link: Arc<Link>, data: Vec<u8>) -> Vec<u8> {
         let (mut client, proxy) = tokio::io::duplex(64);
         let (other, mut server) = tokio::io::duplex(64);

@@ -29,7 +29,7 @@ use rpcrdma_conformance::{
     trial::{Verdict, run_all},
 };
 
-/// The record, relative to the root.
+/// Path of the record of mutants, relative to the root of the repository.
 const RECORD: &str = "tests/conformance/mutants.toml";
 
 /// Change the code in many places, and show which changes the tests notice

@@ -31,14 +31,14 @@ pub struct Mutant {
     pub manifest: PathBuf,
     /// The file, relative to the root.
     pub file: PathBuf,
-    /// The change.
+    /// The change of the code.
     pub mutation: Mutation,
 }
 
 /// Compiled test programs with mutants.
 #[derive(Debug)]
 pub struct Compiled {
-    /// The programs.
+    /// The programs, by test target.
     pub programs: BTreeMap<TestTarget, TestProgram>,
     /// Numbers of the mutants that do not compile.
     pub dropped: BTreeSet<u32>,

@@ -30,7 +30,7 @@ pub struct Record {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AreaRun {
-    /// The area.
+    /// Name of the area.
     pub name: String,
     /// Day of the run, such as `2026-11-28`.
     pub date: String,
@@ -54,13 +54,13 @@ pub struct AreaRun {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Survivor {
-    /// The area.
+    /// Name of the mutant's area.
     pub area: String,
-    /// File and line.
+    /// File and line of the mutant.
     pub at: String,
-    /// The function.
+    /// The function that the mutant changes.
     pub function: String,
-    /// The change.
+    /// The change as code, such as `a + b → a - b`.
     pub mutation: String,
     /// The reason why no test can notice the mutant. `None` if a test could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ impl Survivor {
 }
 
 impl Record {
-    /// Reads a record. A missing file is an empty one.
+    /// Reads a record. Returns an empty record if there is no file.
     ///
     /// # Errors
     ///

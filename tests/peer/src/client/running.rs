@@ -65,7 +65,7 @@ impl RunningClient {
         Err(Early::not_run("the client ended without a connection"))
     }
 
-    /// Keeps the listener open until the end of the case.
+    /// Keeps the listener open until the client is dropped.
     pub(crate) fn keep(&mut self, listener: impl Send + Sync + 'static) {
         self.listener = Some(Box::new(listener));
     }
@@ -114,7 +114,7 @@ pub(super) trait ServedSession: Send {
     /// Waits for the next call.
     fn call(&mut self, deadline: Instant) -> impl Future<Output = Result<Self::Call, String>> + Send;
 
-    /// Replies to a call correctly.
+    /// Sends the correct reply to a call.
     fn serve(&mut self, call: &Self::Call) -> impl Future<Output = ()> + Send;
 
     /// Replies to a call with SYSTEM_ERR.

@@ -93,7 +93,7 @@ fn reply_to(request: &SetupFrame) -> SetupFrame {
     }
 }
 
-/// Sets a connection up, and waits for the client's first call.
+/// Sets up a connection, and waits for the client's first call.
 async fn called(client: &ClientUnderTest) -> Steps<(Called, RunningClient)> {
     let (mut wire, request, running) = requested(client).await?;
     wire.write(&reply_to(&request).encode()).await;

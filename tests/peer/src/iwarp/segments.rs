@@ -1,4 +1,4 @@
-//! Invalid segments, which either role answers with a Terminate, and unusual ones, which it accepts.
+//! Invalid segments, which both roles answer with a Terminate, and unusual segments, which both accept.
 
 use super::frames::{
     ErrorCode, READ_RESPONSE, SEND, SEND_INVALIDATE, SEND_PART, TERMINATE, WRITE, fpdu, fpdu_padded_with, fpdus,
@@ -260,7 +260,7 @@ pub(super) fn valid() -> Vec<Valid> {
     ]
 }
 
-/// A Terminate that reports a local error.
+/// Returns a Terminate that reports a local error.
 pub(super) fn terminate() -> Vec<u8> {
     fpdu(&untagged(TERMINATE, (2, 1, 0), &[0x00, 0x00, 0, 0]))
 }

@@ -15,7 +15,7 @@ pub(super) const S: u8 = 0x10;
 /// The IRD and the ORD that the peer announces.
 pub(super) const DEPTH: u16 = 16;
 
-/// A request or a reply.
+/// A frame of connection set-up: a request or a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SetupFrame {
     pub(super) key: [u8; 16],

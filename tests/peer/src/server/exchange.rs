@@ -30,7 +30,7 @@ impl<const VERSION: u32> Sent<VERSION> {
         Self { lists, ..Self::call(call) }
     }
 
-    /// Describes messages whose answer may have any XID.
+    /// Creates messages whose answer may have any XID.
     pub(super) fn anonymous(messages: Vec<Vec<u8>>) -> Self {
         Self { xid: None, vers: VERSION, messages, lists: Lists::default() }
     }
@@ -51,7 +51,8 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Sends everything, and returns the answer, or a description of its absence. Messages that `is_ignored` recognizes are no answers.
+    /// Sends everything, and returns the answer, or a description of its absence. Messages that `is_ignored` recognizes
+    /// do not count as answers.
     pub(super) async fn run(
         self,
         link: &mut Link,

@@ -1,4 +1,4 @@
-//! Planted faults.
+//! The faults that tests plant in implementations.
 
 use bytes::Bytes;
 
@@ -39,7 +39,7 @@ pub(crate) enum Effect {
 pub(crate) struct Fault {
     /// A description of the fault.
     pub(crate) what: &'static str,
-    /// The cases that find it.
+    /// The names of the cases that find the fault.
     pub(crate) found_by: &'static [&'static str],
     /// Returns `true` if the fault applies to a message.
     pub(crate) when: fn(&Seen) -> bool,

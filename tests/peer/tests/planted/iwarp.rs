@@ -1,4 +1,4 @@
-//! Faults of iWARP.
+//! Faults of iWARP implementations.
 
 use crc_fast::crc32_iscsi;
 
@@ -43,7 +43,7 @@ fn untagged(frame: &[u8]) -> Option<[u32; 3]> {
     (!is_setup(frame) && frame.get(2)? & 0x80 == 0).then_some([word(8)?, word(12)?, word(16)?])
 }
 
-/// Faults of both roles: `listener` or `connector` in the names of the cases.
+/// Creates faults of both roles. `$role` is `listener` or `connector`, as in the names of the cases.
 macro_rules! faults {
     ($role:literal) => {
         &[

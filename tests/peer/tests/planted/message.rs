@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment(pub(crate) u32, pub(crate) u32, pub(crate) u64);
 
-/// Chunk lists, and the first word behind them.
+/// The chunk lists of a message, and the place of its payload.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lists {
     pub(crate) reads: Vec<(u32, Segment)>,

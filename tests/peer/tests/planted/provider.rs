@@ -252,10 +252,10 @@ impl Connector for FaultyConnector {
 /// A listener of a faulty server.
 pub(crate) struct FaultyListener(pub(crate) IwarpListener, pub(crate) &'static Fault);
 
-/// A connection to a faulty server.
+/// An incoming connection of a faulty server.
 pub(crate) struct FaultyIncoming(IwarpIncoming, &'static Fault);
 
-/// A request to a faulty server.
+/// A connection request to a faulty server.
 pub(crate) struct FaultyRequest(IwarpRequest, &'static Fault);
 
 impl Listener for FaultyListener {

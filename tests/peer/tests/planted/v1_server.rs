@@ -63,7 +63,7 @@ fn is_write(seen: &Seen) -> bool {
     seen.payload(5) == 7
 }
 
-/// Changes the length of a segment of the first Write chunk in a reply.
+/// Changes the length of a segment of a Write chunk in a reply.
 fn set_write_len(reply: &mut [u8], chunk: usize, segment: usize, len: u32) {
     let seen = Seen::new(reply, 0, &[]);
     let before: usize = seen.writes()[..chunk].iter().map(|chunk| 2 + 4 * chunk.len()).sum();

@@ -74,7 +74,7 @@ pub(crate) fn channel() -> ChannelBuilder {
     Channel::builder().reconnect(Reconnect::Never).call_timeout(LONG)
 }
 
-/// Makes calls without chunks, some at a time, then with Write chunks, two at a time, and with a Read chunk.
+/// Makes four calls without chunks at once, then two calls with Write chunks at once, and a call with a Read chunk.
 pub(crate) async fn use_file(channel: Result<Channel, ConnectError>) -> Result<(), Box<dyn std::error::Error>> {
     let nfs = NfsV3Client::new(channel?);
     let nulls = (nfs.nfsproc3_null(), nfs.nfsproc3_null(), nfs.nfsproc3_null(), nfs.nfsproc3_null());

@@ -20,7 +20,7 @@ pub(super) const GRANT: u32 = 32;
 /// The program number of NFS.
 const NFS: u32 = 100_003;
 
-/// A connection from a client.
+/// A connection of version 1, and the client that opened it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) link: Link,
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Waits for the first call, whatever it is.
+    /// Waits for the first call, of any procedure.
     pub(super) async fn first(&mut self) -> Steps<Call> {
         let deadline = self.deadline();
         self.call(deadline).await.map_err(|why| Early::not_run(format!("no call: {why}")))

@@ -22,7 +22,7 @@ use crate::{
 /// The program number of NFS.
 const NFS: u32 = 100_003;
 
-/// A connection from a client.
+/// A connection of version 2, and the client that opened it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) link: Link,

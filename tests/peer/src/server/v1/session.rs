@@ -32,7 +32,7 @@ pub(super) struct Session {
     usual: &'static str,
 }
 
-/// The messages of a case.
+/// The messages of a case, in version 1.
 pub(super) type Sent = exchange::Sent<VERSION>;
 
 impl Session {
@@ -108,13 +108,13 @@ impl Session {
         self.null_with(&Lists::default())
     }
 
-    /// Returns a message with a NULL call and these chunks.
+    /// Returns a message with a NULL call and these chunks, and its XID.
     pub(super) fn null_with(&self, lists: &Lists) -> (u32, Vec<u8>) {
         let (xid, call) = self.null_call();
         (xid, message(xid, CREDITS, lists, Some(&call)))
     }
 
-    /// Returns a message whose call is in these segments, at position zero.
+    /// Returns the XID, and a message whose call is in these segments, at position zero.
     pub(super) fn long(&self, xid: u32, segments: &[Segment]) -> (u32, Vec<u8>) {
         (xid, message(xid, CREDITS, &Lists::reads(0, segments), None))
     }

@@ -39,7 +39,7 @@ pub(super) struct Session {
     pub(super) properties: Option<Message>,
 }
 
-/// The messages of a case.
+/// The messages of a case, in version 2.
 pub(super) type Sent = exchange::Sent<VERSION>;
 
 /// Encodes the value of a property that is a number.
