@@ -1,5 +1,5 @@
-//! Runs the fuzz target `decode` on its seeds, without a fuzzer. Inputs that failed once become seeds. The crates of the runtime do
-//! the same for their targets.
+//! Runs the fuzz target `decode` on its seeds, without a fuzzer. Inputs that failed once become seeds. The crates of
+//! the runtime have such tests for their own targets.
 #![allow(clippy::unwrap_used)]
 
 use std::{path::Path, sync::LazyLock};

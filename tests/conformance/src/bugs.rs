@@ -274,7 +274,8 @@ mod tests {
 
     use super::*;
 
-    /// A program that does what the simulation would do with a bug: it prints a violation, panics, hangs, or ends well.
+    /// Creates a program that does what the simulation does with a bug: it prints a violation, panics, hangs, or ends
+    /// well.
     fn program(script: &str) -> (tempfile::TempDir, TestProgram) {
         let folder = tempfile::tempdir().unwrap();
         let executable = folder.path().join("program");

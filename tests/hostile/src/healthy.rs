@@ -35,7 +35,7 @@ pub(crate) struct Healthy {
     turn: u32,
 }
 
-/// Returns the version of RPC-over-RDMA that the healthy client uses.
+/// Returns the version of RPC-over-RDMA that the clients of a run offer.
 pub(crate) fn versions(is_v2: bool) -> Versions {
     if is_v2 { Versions::V2 } else { Versions::V1 }
 }

@@ -1,4 +1,5 @@
-//! The processes of a scenario: a server that records what it executes, and a proxy. This program starts itself as either.
+//! The processes of a scenario: a server that records the calls that it executes, and a proxy. This program starts
+//! itself as either.
 
 use std::{
     fs::{File, OpenOptions},

@@ -11,7 +11,7 @@ pub(crate) enum Came {
     Reply(&'static str),
     /// A transport error of this name, such as `ERR_CHUNK`.
     Error(&'static str),
-    /// A malformed message, or one that is neither a reply nor a transport error.
+    /// Any other message, such as a malformed one.
     Other(String),
     /// No message, although the connection still served a later call.
     Nothing,

@@ -1,4 +1,4 @@
-//! The event log of a run, whose hash shows whether two runs are the same.
+//! The event log of a run. Its hash shows if two runs are equal.
 
 use std::{
     collections::BTreeSet,

@@ -74,7 +74,7 @@ struct Totals {
     /// Number of runs in `alone` that reached each place in the product.
     symptoms: BTreeMap<Option<FaultKind>, BTreeMap<String, u64>>,
     wrong: BTreeMap<u64, Vec<String>>,
-    /// Sum of the hashes of the event logs, which shows whether two runs of the same seeds are the same.
+    /// Sum of the hashes of the event logs. It shows if two runs of the program with equal seeds are equal.
     digest: u64,
 }
 

@@ -86,7 +86,7 @@ impl Link {
         }
     }
 
-    /// Stops what the sender of a direction sends, or lets it continue.
+    /// Stops the messages in one direction, or lets them continue.
     fn stall(&self, direction: Direction, stalled: bool) {
         match &self.medium {
             Medium::Rdma(network) => network.stall(direction.sender(), stalled),
@@ -240,9 +240,9 @@ impl Network {
         tokio::time::sleep(Duration::from_millis(delay * u64::from(factor))).await;
     }
 
-    /// Waits until a connection request has arrived at `server`, which may be never.
+    /// Waits until a connection request has arrived at `server`. If the request is lost, waits forever.
     ///
-    /// Returns `false` if the server refuses.
+    /// Returns `false` if the server refuses the connection.
     pub(crate) async fn request(&self, client: Host, server: Host) -> bool {
         self.state().requests.entry((client, server)).or_default().push(self.0.log.elapsed());
         self.delay(client, server).await;

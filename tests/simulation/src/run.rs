@@ -162,7 +162,8 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
     Ok(RunReport { wrong, digest, faults, symptoms, calls, histories, lines })
 }
 
-/// Returns `true` if each call that arrives at a server is executed: no connection is lost, and nobody gives up a call.
+/// Returns `true` if every call that arrives at a server is executed, because no connection is lost and no caller gives
+/// up a call.
 fn has_undisturbed_queues(scenario: &Scenario) -> bool {
     let clients = &scenario.clients;
     scenario.faults.is_empty()
@@ -277,7 +278,7 @@ impl Run {
         }
     }
 
-    /// Waits until clients and servers have released what the calls used.
+    /// Waits until clients and servers have released the resources of the calls.
     async fn check_release(&self, wrong: &mut Vec<String>) {
         let end = self.log.elapsed() + RELEASE;
         loop {

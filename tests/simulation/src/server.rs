@@ -214,7 +214,7 @@ impl ServerHost {
         event!(self.log, "server {} has shut down", self.host);
     }
 
-    /// Notes the places in the product that the counters of the server show. Calls need not have reached them.
+    /// Notes the places in the product that the counters of the server show, such as a lost connection.
     fn note(&self, handle: &ServerHandle) {
         let stats = handle.stats();
         let (ended, counters) = (stats.ended, stats.counters);

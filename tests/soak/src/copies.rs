@@ -1,4 +1,5 @@
-//! The work of nfscp: directories are copied to nfs3d and back. A directory counts as copied if nfscp says so by its exit status.
+//! The work of nfscp: directories are copied to nfs3d and back. A directory counts as copied if the exit status of
+//! nfscp reports success.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,4 @@
-//! The course of all workers: they make calls until they are told to verify all acknowledged effects.
+//! The course of all workers: they make calls, and then verify all acknowledged effects.
 
 use std::{
     sync::{

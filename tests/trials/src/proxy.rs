@@ -197,7 +197,7 @@ impl Proxy {
     /// Returns the address that clients connect to.
     ///
     /// # Errors
-    /// Fails if the system does not tell it.
+    /// Fails if the system does not return it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

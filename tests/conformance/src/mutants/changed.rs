@@ -8,7 +8,7 @@ use std::{
 
 use crate::record::output;
 
-/// Ranges of changed lines by file. The lines and the paths are those of the current files.
+/// Ranges of changed lines, by file. The lines are numbered as in the current files.
 pub type ChangedLines = BTreeMap<PathBuf, Vec<RangeInclusive<usize>>>;
 
 /// Returns the lines of Rust files that have changed since the last common ancestor with `revision`, committed or not.

@@ -196,7 +196,7 @@ mod tests {
         assert!(trial(4, 9).is_none());
     }
 
-    /// Integration tests may have names like a module.
+    /// Unit tests of the module run first, although integration tests may have names like a module.
     #[test]
     fn unit_tests_of_the_module_are_first() {
         let mut integration = test("inner::quick", 1, &[1]);

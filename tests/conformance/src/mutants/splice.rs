@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, ops::Range};
 use super::mutate::{Form, Mutation};
 use crate::items::items;
 
-/// The call that asks whether a mutant is selected.
+/// The function that returns `true` if a mutant is selected.
 const SWITCH: &str = "::rpcrdma_planted::planted";
 
 /// A source file with mutants.
