@@ -25,7 +25,7 @@ pub const RECORD: &str = "tests/simulation/bugs_found.toml";
 /// Distance between the first seeds of two searches for the same bug.
 const SEARCH_DISTANCE: u64 = 1_000_000;
 
-/// Interval of the checks whether a run has ended.
+/// Interval at which the end of a run is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Maximum number of seeds that one process plays.

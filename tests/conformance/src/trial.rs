@@ -23,7 +23,7 @@ use crate::{
 /// Time after which tests of a fault count as hanging. It is above the time limits of the tests themselves.
 const MAX_DURATION: Duration = Duration::from_secs(300);
 
-/// Interval of the checks whether a test program has ended after its output.
+/// Interval at which the end of a test program is checked after its output has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The outcome of the tests of one fault.

@@ -33,7 +33,7 @@ const HOSTILE: Host = 66;
 const ROUNDS: u32 = 40;
 /// Maximum number of connections of a hostile client at a time.
 const MAX_CONNECTIONS: usize = 6;
-/// Interval of checks whether something is released.
+/// Interval at which [`idle`] checks its condition.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Durations of pauses in milliseconds.
 const PAUSES: [u64; 8] = [1, 10, 100, 500, 1000, 3000, 7000, 20_000];

@@ -51,18 +51,18 @@ pub mod derived {
 /// An XDR type written in Rust.
 #[derive(Debug, Clone, PartialEq, rpcrdma::XdrEncode, rpcrdma::XdrDecode)]
 pub struct Settings {
-    /// `string name<64>`
+    /// The name: `string name<64>` in XDR.
     #[xdr(max = 64)]
     pub name: String,
-    /// `opaque key<>`
+    /// The key: `opaque key<>` in XDR.
     pub key: Vec<u8>,
-    /// `unsigned int intervals<16>`
+    /// The intervals: `unsigned int intervals<16>` in XDR.
     #[xdr(max = 16)]
     pub intervals: Vec<u32>,
-    /// `opaque firmware<>`
+    /// The firmware: `opaque firmware<>` in XDR.
     #[xdr(ddp)]
     pub firmware: Bytes,
-    /// `mode *mode`
+    /// The mode, if there is one: `mode *mode` in XDR.
     pub mode: Option<Mode>,
 }
 

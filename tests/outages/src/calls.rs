@@ -107,8 +107,8 @@ impl Load {
         self.answered_by(since, limit, |_| true).await
     }
 
-    /// Waits for an idempotent call after `since` that a server accepted by `is_wanted` answers. Returns the time in
-    /// between, or `None` if there is none within `limit`.
+    /// Waits until a server for which `is_wanted` returns `true` answers an idempotent call after `since`. Returns the
+    /// time in between, or `None` if there is none within `limit`.
     pub(crate) async fn answered_by(
         &self,
         since: Instant,

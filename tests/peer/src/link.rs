@@ -234,7 +234,8 @@ impl Link {
     }
 }
 
-/// Formats the reason for the end of a connection, with its causes. "The peer" in this text is the implementation under
+/// Formats the reason for the end of a connection, with its causes. The text calls the implementation under test "the
+/// peer".
 /// test.
 fn describe(reason: &DisconnectReason) -> String {
     let mut text = reason.to_string();

@@ -1,4 +1,4 @@
-//! The calls of clients, as the generated clients make them.
+//! The calls that clients make with the generated client types.
 
 use std::fmt::Debug;
 

@@ -18,31 +18,31 @@ pub const BLOCKS: usize = 3;
 /// A call to the NFS service. Names are numbers, and blocks have the same length in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileCall {
-    /// LOOKUP.
+    /// LOOKUP of a name.
     LookUp {
         /// The name to look up.
         name: u8,
     },
-    /// CREATE EXCLUSIVE.
+    /// CREATE of a file, in the mode EXCLUSIVE.
     Create {
         /// The name of the new file.
         name: u8,
         /// The file ID.
         file: u64,
     },
-    /// REMOVE.
+    /// REMOVE of a file.
     Remove {
         /// The name to remove.
         name: u8,
     },
-    /// RENAME.
+    /// RENAME of a file.
     Rename {
         /// The old name.
         from: u8,
         /// The new name.
         to: u8,
     },
-    /// READDIR.
+    /// READDIR of the directory.
     List,
     /// READ of a block.
     Read {
@@ -98,11 +98,11 @@ impl FileCall {
 pub enum FileReply {
     /// The call was executed.
     Done,
-    /// NFS3ERR_NOENT.
+    /// The name does not exist (NFS3ERR_NOENT).
     Missing,
-    /// NFS3ERR_EXIST.
+    /// Another file has the name (NFS3ERR_EXIST).
     Exists,
-    /// NFS3ERR_STALE.
+    /// The file was removed (NFS3ERR_STALE).
     Stale,
     /// The ID of a file.
     File(u64),

@@ -243,7 +243,7 @@ fn meets_blocked_callback(record: &Record, records: &[Record], scenario: &Scenar
 /// Returns `true` if a call failed before its deadline for lack of a connection, although its client was allowed to
 /// retry.
 ///
-/// Two cases are right. A balancer has a budget for retries, and does not repeat a call that must not be executed
+/// Two cases are allowed. A balancer has a budget for retries, and does not repeat a call that must not be executed
 /// twice. A server whose disk is full, or whose recorded reply is damaged, replies to a repeated call that it does not
 /// execute it, and no retry follows a reply.
 fn gives_up_early(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> bool {

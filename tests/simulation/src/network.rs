@@ -207,7 +207,7 @@ impl Network {
         Ipv4Addr::new(10, 0, 0, host).into()
     }
 
-    /// Returns the host with an address of [`ip`](Self::ip).
+    /// Returns the host that an address belongs to. [`ip`](Self::ip) returns such addresses.
     #[must_use]
     pub fn host(addr: SocketAddr) -> Host {
         match addr.ip() {

@@ -16,7 +16,7 @@ const FAULT_WINDOW: u64 = 20_000;
 /// A call of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
-    /// NULL.
+    /// A call of NULL.
     Null,
     /// ADD to a counter.
     Add {

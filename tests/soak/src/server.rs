@@ -107,7 +107,7 @@ pub(crate) struct Way {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) service: Service,
-    /// Progress of the server, whose name has the service and its number.
+    /// Progress of the server. Its name consists of the service and a number.
     pub(crate) progress: Arc<Progress>,
     /// `true` if the server is killed and restarted from time to time. The resources of other servers are sampled.
     pub(crate) is_killed: bool,
