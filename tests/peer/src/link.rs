@@ -236,7 +236,6 @@ impl Link {
 
 /// Formats the reason for the end of a connection, with its causes. The text calls the implementation under test "the
 /// peer".
-/// test.
 fn describe(reason: &DisconnectReason) -> String {
     let mut text = reason.to_string();
     let mut cause = std::error::Error::source(reason);
