@@ -79,7 +79,7 @@ fn split(text: &str) -> (String, Vec<(String, String)>) {
     (prose, blocks)
 }
 
-/// Targets of `[text](target)`.
+/// Returns the targets of links, as in `[text](target)`.
 fn links(prose: &str) -> Vec<&str> {
     prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
 }
@@ -248,7 +248,8 @@ fn toml_parses_and_names_features_that_exist() {
     assert!(count >= 4, "only {count} blocks of TOML were found");
 }
 
-/// The workflows and CONTRIBUTING name steps of `.ci/run` that exist, and the workflow for long steps has all that need no argument.
+/// The workflows and CONTRIBUTING name steps of `.ci/run` that exist. The workflow for long steps has all long steps
+/// that need no argument.
 #[test]
 fn workflows_run_steps_that_exist() {
     let script = read(&root().join(".ci/run"));
@@ -315,8 +316,8 @@ fn sources_in(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The guide's table of limits names tests that exist: the end of the file's path, or of that of the folder of a file `tests.rs`,
-/// and the function.
+/// The guide's table of limits names tests that exist. A name is the end of the file's path, or for a file `tests.rs`
+/// the end of its folder's path, followed by the function.
 #[test]
 fn the_table_of_limits_names_tests() {
     let mut sources = Vec::new();

@@ -123,7 +123,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     Ok(missed.is_empty())
 }
 
-/// Runs the cited tests once without a fault. A test that fails then would notice everything.
+/// Runs the cited tests once without a fault, because a test that fails anyway would seem to notice every fault.
 fn pass_without_faults(
     trials: &[Trial],
     programs: &BTreeMap<TestTarget, programs::TestProgram>,
@@ -154,7 +154,7 @@ impl Planted<'_> {
     }
 }
 
-/// Numbers the faults of all tables.
+/// Returns the faults of all tables, with their numbers.
 fn planted<'a>(root: &Path, tables: &'a [Table]) -> anyhow::Result<Vec<Planted<'a>>> {
     let mut all = Vec::new();
     for (table, rule) in tables.iter().flat_map(|table| table.rules.iter().map(move |rule| (table, rule))) {
@@ -195,7 +195,8 @@ fn choose<'a, 'b>(all: &'b [Planted<'a>], cli: &Cli) -> Vec<&'b Planted<'a>> {
     chosen
 }
 
-/// Returns the faults whose tests are all in the first `programs`, or in as many more of them as it takes to have `count` faults.
+/// Returns the faults whose tests are all in the first `programs` of `targets`. Adds programs until there are `count`
+/// faults.
 fn of_programs<'a, 'b>(
     chosen: Vec<&'b Planted<'a>>,
     targets: &[&TestTarget],
@@ -215,7 +216,7 @@ fn of_programs<'a, 'b>(
 mod tests {
     use super::*;
 
-    /// Few programs are compiled for a random choice, and none in vain.
+    /// A random choice compiles few programs, and each of them has a fault.
     #[test]
     fn random_faults_need_few_programs() {
         let tables = read_tables(&repository().join("tests/conformance/tables")).unwrap();

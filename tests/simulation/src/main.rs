@@ -60,21 +60,21 @@ fn print_minimal(seed: u64) {
 /// Number of seeds from which on the program fails if a kind of fault never took effect.
 const MIN_SEEDS_WITH_ALL_FAULTS: u64 = 500;
 
-/// The sums over all runs.
+/// The totals of all runs.
 #[derive(Debug, Default)]
 struct Totals {
     seeds: u64,
     calls: u64,
     failed: u64,
     faults: BTreeMap<FaultKind, u64>,
-    /// Number of checked histories, and of those whose check was given up.
+    /// Number of checked histories, and number of histories whose check was given up.
     histories: (u64, u64),
     /// Number of runs in which only faults of this kind took effect. The key `None` counts runs in which no fault did.
     alone: BTreeMap<Option<FaultKind>, u64>,
-    /// Number of these runs that reached each place in the product.
+    /// Number of runs in `alone` that reached each place in the product.
     symptoms: BTreeMap<Option<FaultKind>, BTreeMap<String, u64>>,
     wrong: BTreeMap<u64, Vec<String>>,
-    /// Sum of the hashes of the event logs, which shows whether two runs of the same seeds are the same.
+    /// Sum of the hashes of the event logs. It shows if two runs of the program with equal seeds are equal.
     digest: u64,
 }
 
