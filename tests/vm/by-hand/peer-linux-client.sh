@@ -23,9 +23,9 @@ CLIENT
 while [ "$(stat -c %s /run/expected 2>/dev/null || echo 0)" -lt $((1 << 20)) ]; do cat period period period period >>/run/expected; done
 truncate -s $((1 << 20)) /run/expected
 client="bash $SCRATCH/client $mount_port {host} {port}"
-LEAST=20 peer_runs 700 "peer-client-$FABRIC" responder --listen "rdma://$ADDR:0" --client "$client" --part v1-client
+MIN_FINDINGS=20 peer_runs 700 "peer-client-$FABRIC" responder --listen "rdma://$ADDR:0" --client "$client" --part v1-client
 case $FABRIC in
-  siw) LEAST=20 peer_runs 700 peer-client-iwarp responder --listen "iwarp://$ADDR:0" --client "$client" --part v1-client --part iwarp-client ;;
+  siw) MIN_FINDINGS=20 peer_runs 700 peer-client-iwarp responder --listen "iwarp://$ADDR:0" --client "$client" --part v1-client --part iwarp-client ;;
 esac
 # Linux's client still works.
 nfs_mount 3 /mnt/nfs

@@ -9,5 +9,5 @@ peer_runs() {
   timeout --kill-after=5 "$limit" "$BIN/rpcrdma-peer@verbs-dlopen" "$@" --markdown -o "/out/$report.md" >"$SCRATCH/peer.out" 2>&1 || code=$?
   cat "$SCRATCH/peer.out"
   [ $code -le 1 ] || fail "rpcrdma-peer ended with code $code; last words: $(last_words peer)"
-  [ "$(grep -c '^| `' "/out/$report.md")" -ge "${LEAST:-30}" ] || fail "there are few findings in $report.md"
+  [ "$(grep -c '^| `' "/out/$report.md")" -ge "${MIN_FINDINGS:-30}" ] || fail "there are few findings in $report.md"
 }
