@@ -38,7 +38,7 @@ pub(in crate::emit) struct LongStruct {
     pieces: Vec<Piece>,
     /// The fixed part of the length of the encoding, in bytes.
     fixed_len: u64,
-    /// The indices of the fields with encodings of variable length. Empty if there are too many for one expression.
+    /// The indices of the fields whose encodings have a variable length.
     variable: Vec<usize>,
     /// `true` if adjacent fields are encoded together.
     has_runs: bool,
