@@ -1,4 +1,5 @@
-//! Code shared by all commands: logging, command-line options, error messages, shutdown and notifications of the service manager.
+//! Code shared by all commands: logging, command-line options, error messages, shutdown, and notifications of the
+//! service manager.
 
 mod connect;
 mod connections;
@@ -92,8 +93,8 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Parses the command line. Adds the option `--generate`, which prints shell completions or the man page. Exits after printing,
-/// and on wrong usage.
+/// Parses the command line. Adds the option `--generate`, which prints shell completions or the man page. Exits the
+/// process after printing, and on wrong usage.
 #[must_use]
 pub fn parse<C: clap::Parser>() -> C {
     generate::parse().unwrap_or_else(|error| {
@@ -149,7 +150,7 @@ pub fn print_line(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{what}");
 }
 
-/// Returns an error's message and those of its causes in one line, separated by colons, as `{:#}` does for
+/// Returns the messages of an error and of its causes in one line, separated by colons, as `{:#}` does for
 /// [`anyhow::Error`].
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
