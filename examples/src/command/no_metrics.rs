@@ -5,7 +5,7 @@
 pub struct MetricsArgs {}
 
 impl MetricsArgs {
-    /// Does nothing.
+    /// Does nothing, because no metrics are recorded or served.
     ///
     /// # Errors
     /// Never fails.
