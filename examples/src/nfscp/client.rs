@@ -89,8 +89,8 @@ struct ServerLimits {
     largest: u64,
 }
 
-/// Number of attempts of the first call. Each has the time limit `FIRST_CALL_TIMEOUT`. Linux's soft iWARP may process
-/// the first message of a connection only when a second one arrives.
+/// Maximum number of retries of the first call. Each attempt has the time limit `FIRST_CALL_TIMEOUT`. Linux's soft
+/// iWARP may process the first message of a connection only when a second one arrives.
 const FIRST_CALLS: u32 = 5;
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
