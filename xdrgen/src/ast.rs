@@ -25,7 +25,7 @@ pub(crate) struct File {
     pub(crate) source: usize,
     /// The source ranges of preprocessor lines and of the text that conditions exclude, in order.
     pub(crate) excluded: Vec<Span>,
-    /// The positions of annotations, in order, without those of definitions that could not be parsed.
+    /// The positions of annotations, in order. Annotations of definitions that could not be parsed are left out.
     pub(crate) annotations: Vec<Span>,
     /// `#define` lines that are not yet classified as constants or types.
     pub(crate) macros: Vec<Macro>,

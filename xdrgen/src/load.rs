@@ -37,7 +37,7 @@ pub(crate) struct Loader {
     pub(crate) absent: Vec<PathBuf>,
     /// The path of each source that is a file, by its index.
     pub(crate) paths: HashMap<usize, PathBuf>,
-    /// Syntax trees. The tree of a file follows those of the files it includes.
+    /// Syntax trees. The tree of a file follows the trees of the files that it includes.
     pub(crate) trees: Vec<ast::File>,
     /// Files whose reading has started. Each file is read once.
     seen: HashSet<PathBuf>,

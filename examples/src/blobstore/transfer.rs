@@ -25,7 +25,7 @@ use super::{
     },
 };
 
-/// Limits of a transfer.
+/// The limits of the calls that a transfer makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransferOptions {

@@ -135,7 +135,7 @@ impl Export {
         &self.path
     }
 
-    /// Returns the access policy.
+    /// Returns the policy that determines the user that performs a call.
     #[must_use]
     pub fn identities(&self) -> &Identities {
         &self.identities

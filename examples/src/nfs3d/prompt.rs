@@ -36,7 +36,7 @@ pub(super) enum CallWork {
     Change,
     /// Reads at most [`SHORT_READ`] bytes of a file.
     ShortRead,
-    /// Transfers data.
+    /// Writes or commits data, or reads more than [`SHORT_READ`] bytes.
     Transfer,
 }
 
@@ -57,7 +57,7 @@ impl FileSystemSpeed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
-    /// The thread may wait.
+    /// The thread runs no attempt, so it may wait.
     None,
     Running,
     /// A step of the attempt would have waited.

@@ -324,7 +324,7 @@ impl Tree {
 /// The types of file systems, as `f_type` of statfs(2).
 mod magic {
     pub(super) const OVERLAY: u64 = 0x794c_7630;
-    /// The file system in memory: tmpfs.
+    /// tmpfs, the file system in memory.
     pub(super) const MEMORY: u64 = 0x0102_1994;
     /// File systems on local devices: ext2 to ext4, XFS, Btrfs and F2FS. They read the status of an inode in memory
     /// without I/O.

@@ -33,8 +33,8 @@ const SEGMENTS: u64 = 4096;
 const WORD: u64 = 4;
 
 impl BoundsReply for Compound4args {
-    /// Asks for a chunk for each READ and READLINK, in call order. The server pairs them in that order (RFC 8267
-    /// §6.4.1, §6.4.3).
+    /// Returns bounds with a chunk for each READ and READLINK, in call order. The server uses the chunks in this order
+    /// (RFC 8267 §6.4.1, §6.4.3).
     fn reply_bounds(&self) -> ReplyBounds {
         let mut bounds = head(self.tag.len());
         for operation in &self.argarray {
@@ -50,7 +50,7 @@ impl BoundsReply for Compound4args {
 }
 
 impl BoundsReply for CbCompound4args {
-    /// Asks for no chunks: callbacks have no eligible items (RFC 8267 §6.5.1, §6.5.2).
+    /// Returns bounds without chunks, because callbacks have no eligible items (RFC 8267 §6.5.1, §6.5.2).
     fn reply_bounds(&self) -> ReplyBounds {
         let mut bounds = head(self.tag.len());
         for operation in &self.argarray {

@@ -68,7 +68,7 @@ impl Iwarp {
         Self::with(Mpa::new(is_whole))
     }
 
-    /// Creates the state for FPDUs without a set-up.
+    /// Creates the state for FPDUs without a set-up, such as FPDUs in hexadecimal input.
     pub(super) fn fpdus_only() -> Self {
         Self::with(Mpa::fpdus_only())
     }

@@ -102,7 +102,7 @@ impl Mpa {
         Self { state, position: 0, markers: false, crc: None }
     }
 
-    /// Creates the state for FPDUs without a set-up, such as those of hexadecimal input.
+    /// Creates the state for FPDUs without a set-up, such as FPDUs in hexadecimal input.
     pub(super) fn fpdus_only() -> Self {
         Self { state: State::Length(Vec::new()), position: 0, markers: false, crc: None }
     }

@@ -20,9 +20,10 @@ const MAX_REPEATED: u64 = 1 << 16;
 
 /// A procedure of a specification, whose arguments are encoded from JSON, and whose results are decoded to JSON.
 ///
-/// The form of the values is that of [`Message::to_json`](super::Message::to_json): names of enumerators, hexadecimal digits for opaque
-/// data, `null` for an absent optional item, an object with the discriminant and the arm for a union. A string that is not UTF-8
-/// is `{"hex": DIGITS}`. A single argument is the value itself. Several are an object, and none are `null`.
+/// Values have the same form as in [`Message::to_json`](super::Message::to_json): names of enumerators, hexadecimal
+/// digits for opaque data, `null` for an absent optional item, an object with the discriminant and the arm for a union.
+/// A string that is not UTF-8 is `{"hex": DIGITS}`. A single argument is the value itself. Several are an object, and
+/// none are `null`.
 ///
 /// ```
 /// use rpcrdma_xdrgen::{Compiler, decode::{EncodedPart, JsonProcedure}};

@@ -15,42 +15,42 @@ pub(crate) enum WireForm {
     OpaqueArray,
     /// `Bytes` of exactly `len` bytes as `opaque x[len]`.
     OpaqueExact {
-        /// A `u32`.
+        /// The length, as an expression of type `u32`.
         len: TokenStream,
     },
     /// `Bytes` as `opaque x<max>`.
     Opaque {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `Vec<u8>` as `opaque x<max>`.
     ByteVec {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `XdrString` as `string x<max>`.
     Text {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `String` as `string x<max>`.
     Utf8 {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `[T; N]` as `T x[N]`.
     Elements {
-        /// A `u32`.
+        /// The length, as an expression of type `u32`.
         len: TokenStream,
     },
     /// `Vec<T>` of exactly `len` elements as `T x[len]`.
     ElementsExact {
-        /// A `u32`.
+        /// The length, as an expression of type `u32`.
         len: TokenStream,
     },
     /// `Vec<T>` as `T x<max>`.
     Array {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `Vec<Node>` as `node *x`.

@@ -243,8 +243,8 @@ impl<'a> View<'a> {
         slot
     }
 
-    /// Sets the wire form of a DDP-eligible item whose type is a newtype to that of the newtype's contents, because
-    /// these are placed.
+    /// If the type of a DDP-eligible item is a newtype, replaces the wire form of the item by the wire form of the
+    /// newtype's contents, because the contents are placed.
     fn unwrap_placed(&self, base: Base, slot: &mut CodecItem) {
         if let Base::Item(id) = self.layout.resolve(base)
             && let ItemKind::Typedef(target) = &self.layout.item(id).kind

@@ -18,7 +18,7 @@ pub(super) enum BracketBody {
     Namespace,
     /// The arguments of an annotation.
     Annotation,
-    /// Parentheses of another kind.
+    /// Parentheses that do not enclose the arguments of an annotation.
     Round,
     /// `[` or `<`.
     Length,

@@ -54,7 +54,7 @@ struct Condition {
     taken: bool,
     /// `true` if the condition has had its `#else`.
     last: bool,
-    /// `true` if the current branch is active, or is the first branch of `#ifdef RPC_HDR` or the like.
+    /// `true` if the current branch is active, or is the first branch of an `#ifdef` with one of [`RPCGEN_OUTPUTS`].
     for_rpcgen: bool,
 }
 
