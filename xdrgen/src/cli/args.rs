@@ -357,7 +357,7 @@ pub(crate) enum Transport {
     Roce,
 }
 
-/// Parses `NAME=PATH`.
+/// Parses the value of `--extern`, which has the form `NAME=PATH`.
 fn extern_type(text: &str) -> Result<(String, String), String> {
     let (name, path) = text.split_once('=').ok_or("missing `=`; write NAME=PATH")?;
     syn::parse_str::<syn::Path>(path)
