@@ -507,7 +507,7 @@ impl ChannelBuilder {
 }
 
 impl Channel {
-    /// Connects to `scheme://host:port` with the default configuration; see [`Url`](crate::transport::Url).
+    /// Connects to `scheme://host:port` with the default configuration; see [`Url`].
     ///
     /// # Errors
     /// See [`ConnectError`]: the URL is invalid, or no address of the host accepted a connection.

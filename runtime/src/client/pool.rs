@@ -49,7 +49,7 @@ const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 /// flight may transfer, arguments and longest results, where each call counts 8 KiB more.
 ///
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
-///   [`Reconnect`](super::Reconnect).
+///   [`Reconnect`].
 /// - A new connection gets one call until its server has replied, unless there is no other one.
 /// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
 ///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
@@ -175,7 +175,7 @@ impl Drop for InFlight<'_> {
 }
 
 impl ChannelPool {
-    /// Creates a pool of channels to one server. Calls are retried according to the [`Reconnect`](super::Reconnect) of
+    /// Creates a pool of channels to one server. Calls are retried according to the [`Reconnect`] of
     /// the first channel.
     ///
     /// # Panics

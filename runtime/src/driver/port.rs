@@ -70,7 +70,7 @@ impl PortInner {
 #[derive(Debug)]
 struct FreeSlots {
     free: AtomicUsize,
-    /// Number of callers in [`reserve`](Self::reserve).
+    /// Number of callers in [`DriverPort::reserve`].
     waiting: AtomicUsize,
     /// One permit per free slot that is not counted in `free`. Closed with the connection.
     queue: Semaphore,

@@ -11,6 +11,7 @@ mount_port=$(rpcinfo -p localhost | awk '$1 == 100005 && $2 == 3 && $3 == "tcp" 
 cat >client <<'CLIENT'
 # client MOUNT_PORT ADDRESS PORT: mounts, reads the whole file and compares it, then writes to it
 set -e
+exec >>"$0.log" 2>&1
 folder=$(mktemp -d)
 trap 'umount -f "$folder" 2>/dev/null || umount -l "$folder" 2>/dev/null; rmdir "$folder"' EXIT
 timeout 8 mount -t nfs -o "vers=3,proto=rdma,port=$3,mountproto=tcp,mountvers=3,mountport=$1,nolock,soft,timeo=20,retrans=1,noac" \

@@ -8,6 +8,8 @@ peer_runs() {
   log "rpcrdma-peer $*"
   timeout --kill-after=5 "$limit" "$BIN/rpcrdma-peer@verbs-dlopen" "$@" --markdown -o "/out/$report.md" >"$SCRATCH/peer.out" 2>&1 || code=$?
   cat "$SCRATCH/peer.out"
+  # What the clients said that the peer started.
+  [ ! -e "$SCRATCH/client.log" ] || tail -n 20 "$SCRATCH/client.log"
   [ $code -le 1 ] || fail "rpcrdma-peer ended with code $code; last words: $(last_words peer)"
   [ "$(grep -c '^| `' "/out/$report.md")" -ge "${MIN_FINDINGS:-30}" ] || fail "there are few findings in $report.md"
 }

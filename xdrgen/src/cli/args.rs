@@ -204,8 +204,7 @@ pub(crate) struct New {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Extracts lines marked `///`. If there are none, extracts <CODE BEGINS> blocks.\n\n\
-    Example:\n  xdrgen decode blobstore.x traffic.pcapng      print the messages in a capture
-  xdrgen extract rfc8166.txt --amend rpcrdma1.amend -o rpcrdma1.x")]
+    Example:\n  xdrgen extract rfc8166.txt --amend rpcrdma1.amend -o rpcrdma1.x")]
 pub(crate) struct Extract {
     /// Text of the RFC or Internet-Draft.
     #[arg(value_name = "SPEC.txt")]

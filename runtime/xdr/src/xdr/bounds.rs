@@ -1,4 +1,4 @@
-//! Bounds of encodings that are known without a value, and their arithmetic. See [`XdrType`](super::XdrType).
+//! Bounds of encodings that are known without a value, and their arithmetic. See [`XdrType`].
 
 use super::{XdrType, padded_len};
 

@@ -171,6 +171,8 @@ async fn two_messages(server: ServerUnderTest) -> Steps {
 
 /// Sends a first message, and checks that the server refuses it with ERR_BAD_PROPVAL.
 async fn refused(server: ServerUnderTest, (xid, first): (u32, Vec<u8>)) -> Steps {
+    // A server without version 2 is found by good properties.
+    Session::negotiated(&server).await?;
     let mut session = Session::connect(&server).await?;
     session.link.send(&first);
     let deadline = session.deadline();
