@@ -51,7 +51,8 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
             "64 calls more than the server granted, in one go",
             "replies to all calls, or the end of the connection",
             beyond_credits,
-        ),
+        )
+        .dangerous("soft RoCE of Linux 6.1 accepts no connection after it"),
         PART.steps(
             "v1/server/xid-in-use",
             &["RFC 8166 4.2.1#1"],
