@@ -95,7 +95,11 @@ fn start(command: String) -> Start {
         Box::pin(async move {
             let mut shell = tokio::process::Command::new("sh");
             shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            shell.kill_on_drop(true).status().await.is_ok_and(|status| status.success())
+            let status = shell.kill_on_drop(true).status().await;
+            if let Err(error) = &status {
+                eprintln!("rpcrdma-peer: cannot run the client by sh: {error}");
+            }
+            status.is_ok_and(|status| status.success())
         })
     })
 }
