@@ -109,7 +109,10 @@ impl Totals {
     fn print_reached(&self) {
         let without = self.symptoms.get(&None);
         let runs = |kind| self.alone.get(&kind).copied().unwrap_or_default();
-        println!("reached only with faults, in runs in which one kind took effect ({} runs without an effect):", runs(None));
+        println!(
+            "reached only with faults, in runs in which one kind took effect ({} runs without an effect):",
+            runs(None)
+        );
         for kind in FaultKind::ALL {
             let symptoms = self.symptoms.get(&Some(kind)).into_iter().flatten();
             let new = symptoms.filter(|(symptom, _)| !without.is_some_and(|without| without.contains_key(*symptom)));
