@@ -1,0 +1,31 @@
+# about: nfscp copies files to nfs-ganesha and back with TLS
+# peer: nfs-ganesha
+# from: sid
+# limit: 240
+# tools: ip unshare openssl
+. "$TOP/tests/foreign/lib.sh"
+mount_root
+# An authority, a certificate of the server for its address, and one of a client.
+certificate() { # certificate NAME SUBJECT_ALT_NAME
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout "$1.key" -out "$1.pem" -subj "/CN=$1" \
+    -CA ca.pem -CAkey ca.key -addext "subjectAltName=$2" -addext basicConstraints=critical,CA:FALSE
+}
+{
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout ca.key -out ca.pem -subj /CN=ca
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout other.key -out other.pem -subj /CN=other
+  certificate server IP:127.0.0.1
+  certificate client DNS:client.example
+} >openssl.log 2>&1
+start_ganesha MEM sys 'TLS_CONFIG {
+  Enable_TLS = true; TLS_Min_Version = "TLSv1.3";
+  TLS_CA_File = /case/ca.pem; TLS_Cert_File = /case/server.pem; TLS_Key_File = /case/server.key;
+}'
+make_files files 0 1 4095 65537 1048577 2000000
+url=nfs3+tcp://127.0.0.1:2049/export
+tls=(--mount-port 20048 --tls-ca ca.pem --tls-cert client.pem --tls-key client.key)
+# nfs-ganesha negotiates no application protocol.
+refused 'ALPN' "$BIN/nfscp" "${tls[@]}" files/1 "$url/"
+tls+=(--tls-allow-missing-alpn)
+round_trip "$url" files "${tls[@]}"
+tree_round_trip "$url" "${tls[@]}"
+refused 'UnknownIssuer' "$BIN/nfscp" "${tls[@]}" --tls-ca other.pem files/1 "$url/"
