@@ -103,7 +103,7 @@ NFS_CORE_PARAM {
 }
 EXPORT {
   Export_Id = 1; Path = $path; Pseudo = /export; Protocols = 3; Transports = TCP;
-  Access_Type = RW; Squash = All_Squash; Anonymous_Uid = 0; Anonymous_Gid = 0; SecType = $sec;
+  Access_Type = RW; Squash = All_Squash; Anonymous_Uid = 0; Anonymous_Gid = 0; SecType = $sec; ${EXPORT_OPTIONS:-}
   FSAL { Name = $fsal; }
 }
 $(printf '%s\n' "$@")

@@ -16,16 +16,20 @@ certificate() { # certificate NAME SUBJECT_ALT_NAME
   certificate server IP:127.0.0.1
   certificate client DNS:client.example
 } >openssl.log 2>&1
-start_ganesha MEM sys 'TLS_CONFIG {
+EXPORT_OPTIONS="XprtSec = tls, mtls;" start_ganesha MEM sys 'TLS_CONFIG {
   Enable_TLS = true; TLS_Min_Version = "TLSv1.3";
   TLS_CA_File = /case/ca.pem; TLS_Cert_File = /case/server.pem; TLS_Key_File = /case/server.key;
 }'
 make_files files 0 1 4095 65537 1048577 2000000
 url=nfs3+tcp://127.0.0.1:2049/export
-tls=(--mount-port 20048 --tls-ca ca.pem --tls-cert client.pem --tls-key client.key)
-# nfs-ganesha negotiates no application protocol.
+# nfs-ganesha 15.2 loses the first call of some sessions, and answers it with the XID of the AUTH_TLS probe. nfscp makes it again.
+common=(--mount-port 20048 --timeout 3 --tls-ca ca.pem)
+tls=("${common[@]}" --tls-cert client.pem --tls-key client.key)
+# It negotiates no application protocol.
 refused 'ALPN' "$BIN/nfscp" "${tls[@]}" files/1 "$url/"
 tls+=(--tls-allow-missing-alpn)
 round_trip "$url" files "${tls[@]}"
 tree_round_trip "$url" "${tls[@]}"
-refused 'UnknownIssuer' "$BIN/nfscp" "${tls[@]}" --tls-ca other.pem files/1 "$url/"
+"$BIN/nfscp" -q --verify "${common[@]}" --tls-allow-missing-alpn files/1 "$url/anonymous"
+refused 'UnknownIssuer' "$BIN/nfscp" "${tls[@]/ca.pem/other.pem}" files/1 "$url/"
+refused 'AUTH_TOOWEAK|MNT3ERR_ACCES' "$BIN/nfscp" --mount-port 20048 --retry 1 files/1 "$url/"
