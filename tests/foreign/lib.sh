@@ -77,8 +77,12 @@ mount_root() {
 # in_root COMMAND..: runs a program of the peer. Files of the case are in /case.
 in_root() { chroot "$PEER/root" "$@"; }
 
+# can_run_rpcbind: rpcbind changes to a user of its own, which fails if only one user is mapped
+can_run_rpcbind() { [ "$(cat /proc/self/setgroups)" = allow ]; }
+
 # start_rpcbind: runs rpcbind, also for programs outside of the peer's root
 start_rpcbind() {
+  can_run_rpcbind || not_run "needs root, or a range of users for namespaces (/etc/subuid and the package uidmap)"
   mount --bind "$PEER/root/run" /run
   start rpcbind in_root rpcbind -f -w
   listening rpcbind 111

@@ -16,7 +16,7 @@ certificate() { # certificate NAME SUBJECT_ALT_NAME
   certificate server IP:127.0.0.1
   certificate client DNS:client.example
 } >openssl.log 2>&1
-EXPORT_OPTIONS="XprtSec = tls, mtls;" start_ganesha MEM sys 'TLS_CONFIG {
+EXPORT_OPTIONS="XprtSec = tls;" start_ganesha MEM sys 'TLS_CONFIG {
   Enable_TLS = true; TLS_Min_Version = "TLSv1.3";
   TLS_CA_File = /case/ca.pem; TLS_Cert_File = /case/server.pem; TLS_Key_File = /case/server.key;
 }'
