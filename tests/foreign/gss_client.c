@@ -1,12 +1,13 @@
 /*
  * A client of nfs3d and blobstore on libtirpc, with its RPCSEC_GSS.
  *
- * usage: gss_client nfs SEC put FILE NAME    writes a file of the export /e, with MOUNT on port 20048 and NFS on port 2049
+ * usage: gss_client nfs SEC put FILE NAME    writes a file of the export /e
  *        gss_client nfs SEC get NAME FILE    reads one
- *        gss_client blobs SEC put FILE NAME DIGEST    stores a blob on port 20100; the digest is in hexadecimal
+ *        gss_client blobs SEC put FILE NAME DIGEST    stores a blob; the digest is in hexadecimal
  *        gss_client blobs SEC get NAME FILE  reads one
  *
- * SEC is sys, krb5, krb5i or krb5p. The services are nfs@localhost and host@localhost.
+ * SEC is sys, krb5, krb5i or krb5p. The services are nfs@localhost and host@localhost. MOUNT is on port 20048 of this host,
+ * NFS on 2049, and blobstore on 20100.
  */
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -117,7 +118,8 @@ static bool_t create_results(XDR *xdrs, struct results *results)
         return FALSE;
     if (results->status != 0)
         return skip_wcc_data(xdrs);
-    return xdr_bool(xdrs, &follows) && follows && xdr_handle(xdrs, &results->handle) && skip_attributes(xdrs) && skip_wcc_data(xdrs);
+    return xdr_bool(xdrs, &follows) && follows && xdr_handle(xdrs, &results->handle) && skip_attributes(xdrs) &&
+           skip_wcc_data(xdrs);
 }
 
 static bool_t write_arguments(XDR *xdrs, struct arguments *args)
@@ -182,7 +184,8 @@ static bool_t get_results(XDR *xdrs, struct results *results)
 
 static CLIENT *connect_to(int port, u_long program, u_long version)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int socket = RPC_ANYSOCK;
     CLIENT *client = clnttcp_create(&address, program, version, &socket, BUFFER, BUFFER);
     if (!client)
@@ -212,12 +215,13 @@ static void secure(CLIENT *client, const char *sec, char *service)
         fail("NULL", clnt_sperror(client, ""));
 }
 
-/* Makes a call. Its results have to be freed with `done`, with the same function. */
+/* Makes a call, which must succeed. The data of its results belongs to the caller. */
 static void call(CLIENT *client, const char *what, u_long procedure, bool_t (*encode)(XDR *, struct arguments *),
                  struct arguments *args, bool_t (*decode)(XDR *, struct results *), struct results *results)
 {
     memset(results, 0, sizeof *results);
-    enum clnt_stat stat = clnt_call(client, procedure, (xdrproc_t)encode, (caddr_t)args, (xdrproc_t)decode, (caddr_t)results, LIMIT);
+    enum clnt_stat stat = clnt_call(client, procedure, (xdrproc_t)encode, (caddr_t)args, (xdrproc_t)decode,
+                                    (caddr_t)results, LIMIT);
     if (stat != RPC_SUCCESS)
         fail(what, clnt_sperror(client, ""));
     if (results->status != 0) {

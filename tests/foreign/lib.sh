@@ -1,5 +1,5 @@
-# Functions for cases. A case ends at the first command that fails; `fail` gives a reason. It is the first process of its PID
-# namespace, so that all that it has started ends with it.
+# Functions for cases. A case ends at the first command that fails; `fail` gives a reason. It is the first process of its
+# PID namespace, so that all that it has started ends with it.
 #
 #   $BIN   the project's programs           $TOP   the repository
 #   $PEER  what was prepared: for packages of Debian, $PEER/root has the unpacked packages
@@ -136,11 +136,12 @@ tree_round_trip() {
   log "nfscp -rp $* $url"
   if [ ! -d tree ]; then
     make_files tree/a/b 0 1 5000
-    mkdir tree/empty tree/many
+    mkdir tree/empty
     ln -s '../a/b/1' tree/a/link
     ln -s 'nothing there' tree/dangling
     chmod 751 tree/a/b/1
-    (cd tree/many && seq -f 'entry number %04.0f of a long listing' 400 | xargs -d '\n' touch -d '2001-02-03 04:05:06.789')
+    mkdir tree/many
+    seq -f 'tree/many/entry number %04.0f of a long listing' 400 | xargs -d '\n' touch -d '2001-02-03 04:05:06.789'
   fi
   rm -rf back-tree
   "$BIN/nfscp" -q -rp "$@" tree "$url/"

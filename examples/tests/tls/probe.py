@@ -3,7 +3,7 @@
 
 usage: probe.py [OPTIONS] HOST PORT PROGRAM VERSION STEP..
 
-The steps are taken in order on one connection. Each prints one line, and the first one that ends the connection is the last one.
+The steps are taken in order on one connection. Each prints a line. The first one that ends the connection is the last.
 
   probe[=PROC]    the AUTH_TLS probe; with a procedure other than 0, it is not valid
   tls             the handshake; prints the version and the application protocol

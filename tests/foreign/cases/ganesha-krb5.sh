@@ -9,7 +9,6 @@ start_realm
 # The server sees the folder of the case under another name.
 cp realm/krb5.conf krb5.conf
 cp realm/keytab keytab
-export KRB5_CONFIG_HERE=$KRB5_CONFIG
 KRB5_CONFIG=/case/krb5.conf KRB5_KTNAME=FILE:/case/keytab start_ganesha MEM "krb5, krb5i, krb5p" \
   'NFS_KRB5 { Active_krb5 = true; PrincipalName = nfs; KeytabPath = /case/keytab; }'
 make_files files 0 1 4095 65537 1048577 2000000

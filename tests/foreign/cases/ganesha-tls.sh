@@ -6,13 +6,15 @@
 . "$TOP/tests/foreign/lib.sh"
 mount_root
 # An authority, a certificate of the server for its address, and one of a client.
+self_signed=(openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2)
+authority() { "${self_signed[@]}" -keyout "$1.key" -out "$1.pem" -subj "/CN=$1"; }
 certificate() { # certificate NAME SUBJECT_ALT_NAME
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout "$1.key" -out "$1.pem" -subj "/CN=$1" \
-    -CA ca.pem -CAkey ca.key -addext "subjectAltName=$2" -addext basicConstraints=critical,CA:FALSE
+  "${self_signed[@]}" -keyout "$1.key" -out "$1.pem" -subj "/CN=$1" -CA ca.pem -CAkey ca.key \
+    -addext "subjectAltName=$2" -addext basicConstraints=critical,CA:FALSE
 }
 {
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout ca.key -out ca.pem -subj /CN=ca
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout other.key -out other.pem -subj /CN=other
+  authority ca
+  authority other
   certificate server IP:127.0.0.1
   certificate client DNS:client.example
 } >openssl.log 2>&1
@@ -22,7 +24,8 @@ EXPORT_OPTIONS="XprtSec = tls;" start_ganesha MEM sys 'TLS_CONFIG {
 }'
 make_files files 0 1 4095 65537 1048577 2000000
 url=nfs3+tcp://127.0.0.1:2049/export
-# nfs-ganesha 15.2 loses the first call of some sessions, and answers it with the XID of the AUTH_TLS probe. nfscp makes it again.
+# nfs-ganesha 15.2 loses the first call of some sessions, and answers it with the XID of the AUTH_TLS probe. nfscp makes
+# it again.
 common=(--mount-port 20048 --timeout 3 --tls-ca ca.pem)
 tls=("${common[@]}" --tls-cert client.pem --tls-key client.key)
 # It negotiates no application protocol.

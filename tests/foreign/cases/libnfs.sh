@@ -30,7 +30,8 @@ for query in "${queries[@]}"; do
   grep -qE '^drwx.* folder$' listing || fail "the folder is not in the listing"
   grep -qE '^-rw-r----- .* 4095$' listing || fail "the mode is not in the listing"
   in_root nfs-ls "nfs://127.0.0.1/e/many$query" >listing
-  [ "$(grep -c 'entry number' listing)" -eq 400 ] || fail "$(grep -c 'entry number' listing) of 400 entries are in the listing"
+  listed=$(grep -c 'entry number' listing)
+  [ "$listed" -eq 400 ] || fail "$listed of 400 entries are in the listing"
 
   log "nfs-cat and nfs-cp with \"$query\""
   for name in 0 1 4095 65537 1048577 $((20 << 20)); do

@@ -6,4 +6,4 @@
 . "$TOP/tests/foreign/lib.sh"
 start_nfs3d
 make_files export 0 1 4095 65537 1048577 $((20 << 20))
-"$PEER/bin/python" "$TOP/tests/foreign/nfs_rs_client.py" export
+"$PEER/bin/python" "$TOP/tests/foreign/nfs_rs_client.py" export >client.log 2>&1 || fail "$(tail -n 1 client.log)"
