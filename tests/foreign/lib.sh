@@ -118,14 +118,17 @@ CONF
   listening ganesha 20048
 }
 
+# nfscp ARGUMENT..: runs nfscp; a case may replace this function
+nfscp() { "$BIN/nfscp" "$@"; }
+
 # round_trip URL FOLDER OPTION..: copies files to a server and back with nfscp, and compares
 round_trip() {
   local url=$1 files=$2 file
   shift 2
   log "nfscp $* $url"
   rm -rf back && mkdir back
-  "$BIN/nfscp" -q --verify "$@" "$files"/* "$url/"
-  for file in "$files"/*; do "$BIN/nfscp" -q --verify "$@" "$url/$(basename "$file")" back/; done
+  nfscp -q --verify "$@" "$files"/* "$url/"
+  for file in "$files"/*; do nfscp -q --verify "$@" "$url/$(basename "$file")" back/; done
   diff -r "$files" back || fail "the files copied back differ"
 }
 
@@ -144,8 +147,8 @@ tree_round_trip() {
     seq -f 'tree/many/entry number %04.0f of a long listing' 400 | xargs -d '\n' touch -d '2001-02-03 04:05:06.789'
   fi
   rm -rf back-tree
-  "$BIN/nfscp" -q -rp "$@" tree "$url/"
-  "$BIN/nfscp" -q -rp "$@" "$url/tree" back-tree
+  nfscp -q -rp "$@" tree "$url/"
+  nfscp -q -rp "$@" "$url/tree" back-tree
   diff -r --no-dereference tree back-tree || fail "the tree copied back differs"
   diff <(facts tree) <(facts back-tree) || fail "modes, times or links of the tree copied back differ"
 }

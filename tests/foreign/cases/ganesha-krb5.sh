@@ -17,6 +17,6 @@ for sec in krb5 krb5i krb5p; do
   round_trip "$url" files --mount-port 20048 --service nfs@localhost --sec $sec
 done
 tree_round_trip "$url" --mount-port 20048 --service nfs@localhost --sec krb5p
-refused 'krb5' "$BIN/nfscp" --mount-port 20048 --sec sys files/1 "$url/"
+refused 'krb5' nfscp --mount-port 20048 --sec sys files/1 "$url/"
 kdestroy -q
-refused 'run kinit' "$BIN/nfscp" --mount-port 20048 --service nfs@localhost --sec krb5p files/1 "$url/"
+refused 'run kinit' nfscp --mount-port 20048 --service nfs@localhost --sec krb5p files/1 "$url/"

@@ -12,5 +12,5 @@ url=nfs3+tcp://127.0.0.1:2049/export
 round_trip "$url" files --mount-port 20048
 round_trip "$url" files --chunk-size 4KiB --jobs 8
 tree_round_trip "$url" --mount-port 20048
-refused 'no such file' "$BIN/nfscp" --mount-port 20048 "$url/absent" back/
-refused 'MNT3ERR' "$BIN/nfscp" --mount-port 20048 nfs3+tcp://127.0.0.1:2049/elsewhere/x back/
+refused 'no such file' nfscp --mount-port 20048 "$url/absent" back/
+refused 'MNT3ERR' nfscp --mount-port 20048 nfs3+tcp://127.0.0.1:2049/elsewhere/x back/
