@@ -95,6 +95,9 @@ fn another_library_makes_calls() {
     uses_the_export(&server, &[&["--alpn", "h2"], &SUNRPC[..], &certified(&scene)].concat());
 }
 
+/// What a client does, with its options, its steps and what the script must print.
+type ViolationCase<'a> = (&'a str, Vec<&'a str>, &'a [&'a str], &'a [&'a str]);
+
 /// A server answers a client that violates RFC 9289 as the RFC says, and serves the next one.
 #[test]
 fn violations_of_another_library_are_refused() {
@@ -110,7 +113,7 @@ fn violations_of_another_library_are_refused() {
     let with = |options: &[&'static str]| [&certified[..], options].concat();
     let of_unknown = [&SUNRPC[..], &authority, &["--cert", text(&unknown[0]), "--key", text(&unknown[1])]].concat();
     let closed = |step| format!("{step}: {ENDED}");
-    let cases: [(&str, Vec<&str>, &[&str], &[&str]); 14] = [
+    let cases: [ViolationCase<'_>; 14] = [
         ("a call without TLS", good.clone(), &["null"], &["null: denied, AUTH_TOOWEAK"]),
         ("no protocol", with(&[]), &["probe", "tls", "null"], &[OFFERED, "tls: TLSv1.3 None", &closed("null")]),
         (
