@@ -95,7 +95,7 @@ fn another_library_makes_calls() {
     uses_the_export(&server, &[&["--alpn", "h2"], &SUNRPC[..], &certified(&scene)].concat());
 }
 
-/// What a client does, with its options, its steps and what the script must print.
+/// A violation: its description, the options of the client, its steps, and the lines that the script must print.
 type ViolationCase<'a> = (&'a str, Vec<&'a str>, &'a [&'a str], &'a [&'a str]);
 
 /// A server answers a client that violates RFC 9289 as the RFC says, and serves the next one.
