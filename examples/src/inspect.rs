@@ -1,4 +1,4 @@
-//! Reads the state of a server that offers the program INTROSPECTION
+//! A client that reads the state of a server through the program INTROSPECTION
 //! ([`rpcrdma::introspection`](rpcrdma::introspection)).
 
 use std::time::Duration;
@@ -13,13 +13,13 @@ use rpcrdma::{
 };
 use serde_json::{Value, json};
 
-/// Maximum number of entries of each list. A server that reports more is not read further.
+/// Maximum number of entries to read of each list of the server.
 const MAX_SHOWN: usize = 4096;
 
 /// The state of a server at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The server itself.
+    /// The state of the server as a whole.
     pub server: InspectServer,
     /// The services with their procedures.
     pub services: Vec<(InspectService, Vec<InspectProcedure>)>,
@@ -37,7 +37,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Creates a client whose calls have this time limit.
+    /// Creates a client whose calls have the time limit `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
         Self { client: IntrospectionV1Client::new(channel), timeout }
@@ -129,7 +129,7 @@ pub fn explain(url: &str, error: &CallError) -> String {
     }
 }
 
-/// Returns a service as JSON.
+/// Returns a service as a JSON object.
 #[must_use]
 pub fn service_json(service: &InspectService) -> Value {
     json!({ "program": service.program, "version": service.version, "name": service.name.to_string() })
@@ -156,14 +156,14 @@ fn counters_json(counters: &InspectCounters) -> Value {
     })
 }
 
-/// Returns nanoseconds as seconds.
+/// Converts nanoseconds to seconds.
 #[must_use]
 pub fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
 impl Snapshot {
-    /// Returns the state as JSON. Durations are in seconds, sizes in bytes.
+    /// Returns the state as JSON. Durations are in seconds, and sizes in bytes.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let server = &self.server;

@@ -20,7 +20,8 @@ pub mod nfs3d;
 #[cfg(unix)]
 pub mod nfscp;
 
-/// Pages of the guide whose code needs features. `rpcrdma-tests` has all pages, without these features.
+/// Doc tests of the pages of the guide whose code needs features. `rpcrdma-tests` tests all pages without these
+/// features.
 #[cfg(doctest)]
 mod guide {
     #[cfg(feature = "tls")]

@@ -20,7 +20,8 @@ use rpcrdma_examples::{
     command::chain,
 };
 
-/// Sizes near multiples of four (XDR padding), the inline threshold, the page size, and one and several ranges.
+/// Blob sizes in bytes: near multiples of four (XDR padding), the inline threshold, the page size, and the length of
+/// one range and of several ranges.
 const SIZES: [usize; 17] =
     [0, 1, 2, 3, 4, 5, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20, 5 << 20];
 
@@ -270,7 +271,7 @@ async fn a_full_list_uses_a_reply_chunk_and_pages_are_complete() {
     assert!(written > 300 * 60 * 2, "{written}");
 }
 
-/// The part of the protocol that a server with malformed listings needs.
+/// The part of the blobstore protocol that a server with malformed listings needs.
 mod liar {
     rpcrdma::xdr! {
         struct stat { unsigned hyper size; unsigned int attachment_len; unsigned hyper modified; opaque digest[32]; };
@@ -285,8 +286,8 @@ mod liar {
 struct Liar;
 
 impl liar::blobstore_v1::BlobstoreV1 for Liar {
-    /// Lists the letters of the cookie as names, with `.` as an escape sequence. A cookie with a final `!` returns a
-    /// page that is not the last.
+    /// Lists the letters of the cookie as names. A `.` becomes a name with an escape sequence. If the cookie ends with
+    /// `!`, the page is not marked as the last one.
     async fn list(&self, _cx: &Context, args: liar::ListArgs) -> Result<liar::ListRes, HandlerError> {
         let (letters, end) = match args.cookie.strip_suffix(b"!") {
             Some(letters) => (letters, false),

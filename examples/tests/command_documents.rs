@@ -88,7 +88,7 @@ fn rpcping() {
     .check();
 }
 
-/// `xdrgen` has the same option. Neither package depends on the other, so each has a copy of the code.
+/// `xdrgen` has the same option `--generate`. Neither package depends on the other, so each has a copy of the code.
 #[test]
 fn both_copies_of_the_code_are_equal() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

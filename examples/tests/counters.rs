@@ -37,7 +37,8 @@ use tokio::{
     time::timeout,
 };
 
-/// The environment variables of the server's process: its database, scheme and cache.
+/// Environment variables of the server's process: the path of its database, the URL scheme, and the kind of duplicate
+/// request cache.
 const STORE: &str = "COUNTERS_STORE";
 const SCHEME: &str = "COUNTERS_SCHEME";
 const CACHE: &str = "COUNTERS_CACHE";
@@ -46,7 +47,7 @@ const CACHE: &str = "COUNTERS_CACHE";
 const CLIENTS: usize = 4;
 /// Minimum number of kills in a run with the whole cache.
 const KILLS: u64 = 12;
-/// The longest run that waits for a call that was sent again, or for a violation.
+/// Maximum duration of a run that waits for a call that was sent again, or for a violation.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// The duplicate request cache of the server.
@@ -84,7 +85,7 @@ fn main() {
     }
 }
 
-/// A service that stores no replies.
+/// A service that executes additions without storing their replies.
 struct Forgetful(CounterStore);
 
 impl CountersV1 for Forgetful {
@@ -98,7 +99,7 @@ impl CountersV1 for Forgetful {
     }
 }
 
-/// The server's process. Prints its URL, and serves until it is killed.
+/// Runs in the server's process: prints the URL, and serves until the process is killed.
 async fn serve(path: &Path) {
     let store = if path.exists() { CounterStore::open(path) } else { CounterStore::create(path) }.unwrap();
     let forgetful = CountersV1Server::new(Forgetful(store.clone()));
@@ -138,7 +139,7 @@ impl Drop for Process {
     }
 }
 
-/// A proxy to the current process of the server.
+/// A TCP proxy to the current process of the server. It cuts connections on request.
 #[derive(Debug, Default)]
 struct Proxy {
     server: Mutex<Option<SocketAddr>>,
@@ -273,7 +274,8 @@ async fn run(scheme: &str, cache: Cache) -> Outcome {
     outcome
 }
 
-/// Adds 1 to one new counter after the other. Returns the counters with their results.
+/// Creates counters one after the other, each with an addition of 1. Returns the counters with the results of the
+/// additions.
 async fn add(
     client: usize,
     url: String,

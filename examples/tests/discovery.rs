@@ -1,4 +1,4 @@
-//! Blobstores that are found by real service discovery, and crash and restart under load.
+//! Tests of clients that find blobstores by real service discovery, while servers crash and restart under load.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -69,7 +69,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns the path of a program, or prints that the test does not run.
+/// Returns the path of a program. If it is not installed, prints that the test does not run and returns `None`.
 fn installed(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -81,7 +81,7 @@ fn installed(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// The time for which servers crash, in seconds.
+/// Returns the duration of the phase in which servers crash, in seconds.
 fn seconds() -> u64 {
     env::var("RPCRDMA_FAILOVER_SECONDS").map_or(12, |text| text.parse().unwrap())
 }
@@ -135,7 +135,7 @@ impl Blobstore {
         self.process.as_mut().unwrap()
     }
 
-    /// Ends the server in order.
+    /// Sends SIGTERM to the server, and waits until it has exited successfully.
     async fn shut_down(&mut self) {
         let mut process = self.process.take().unwrap();
         process.signal(Signal::TERM);
@@ -163,7 +163,7 @@ type Client = BlobstoreV1Client<ServiceCaller>;
 /// The deadline of each call, so that a call that hangs fails the test.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time limit for anything that the test waits for.
+/// Time limit for each event that the test waits for.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Load {
@@ -190,7 +190,7 @@ impl Load {
         }
     }
 
-    /// Waits for this many further calls, and returns the number of calls that each server executed.
+    /// Resets the counts, waits for `calls` further calls, and returns the number of calls that each server executed.
     async fn count(&self, calls: usize) -> [usize; 3] {
         self.outcome.lock().unwrap().counts = [0; 3];
         let counts = || self.outcome.lock().unwrap().counts;
@@ -198,7 +198,7 @@ impl Load {
         counts()
     }
 
-    /// Ends the load, in which no call may have failed, and prints its latency.
+    /// Ends the load, checks that no call has failed, and prints the latency.
     async fn finish(self, name: &str) {
         self.stop.store(true, Ordering::Relaxed);
         for task in self.tasks {
@@ -227,14 +227,15 @@ async fn wait_until_even(load: &Load) {
     even_counts(load, 600).await;
 }
 
-/// Waits until calls are spread evenly for longer.
+/// Waits until a larger number of calls is spread evenly over the servers, and prints the counts.
 async fn check_evenness(load: &Load, name: &str) {
     let (counts, off) = even_counts(load, 6000).await;
     println!("{name}: {counts:?} calls, at most {off:.1} % from the mean");
 }
 
-/// Waits until each server executes a third of this many calls, with a difference of at most 20 %. Returns the numbers of calls and the
-/// largest difference in percent. A server that gets less processor time than others also gets fewer calls meanwhile.
+/// Waits until, of `calls` calls, each server executes a third, with a difference of at most 20 %. Returns the numbers
+/// of calls and the largest difference in percent. The wait is needed because a server that gets less processor time
+/// for a while also gets fewer calls.
 async fn even_counts(load: &Load, calls: usize) -> ([usize; 3], f64) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -248,7 +249,7 @@ async fn even_counts(load: &Load, calls: usize) -> ([usize; 3], f64) {
     }
 }
 
-/// Waits until a server gets no calls any more, and then has no connections.
+/// Waits until a server gets no more calls, and then until it has no connections.
 async fn wait_until_unused(load: &Load, servers: &[Blobstore], server: usize) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -298,7 +299,7 @@ async fn crash(servers: &mut [Blobstore]) {
     }
 }
 
-/// Returns a port that is free on three addresses, and these.
+/// Returns three loopback addresses with a port that is free on all of them.
 fn addresses() -> [SocketAddr; 3] {
     loop {
         let first = TcpListener::bind("127.0.7.1:0").unwrap();
@@ -310,7 +311,7 @@ fn addresses() -> [SocketAddr; 3] {
     }
 }
 
-/// A DNS server on a free port, with the addresses of `blobs.test`.
+/// A DNS server on a free port, which knows the addresses of `blobs.test`.
 struct Dns {
     hosts: PathBuf,
     addr: SocketAddr,
@@ -386,8 +387,8 @@ async fn three_blobstores_behind_dns() {
     load.finish("rolling restart behind DNS").await;
 }
 
-/// Calls are divided by the weights of the SRV records. The server with the higher number of priority gets some only after the others
-/// have crashed.
+/// Calls are distributed by the weights of the SRV records. The server whose priority has the higher number gets calls
+/// only after the others have crashed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blobstores_behind_srv_records() {
     let mut records = Vec::new();
@@ -465,7 +466,7 @@ async fn srv_records() {
     assert!(error.to_string().contains("unknown scheme"), "{error}");
 }
 
-/// Runs a test in its own network and mount namespaces. Returns `true` inside of them.
+/// Runs a test again in its own network and mount namespaces. Returns `true` inside of them.
 fn isolated(test: &str, unshare: PathBuf) -> bool {
     if env::var_os(INSIDE).is_some() {
         return true;
@@ -539,10 +540,10 @@ async fn a_pool_over_two_interfaces() {
     }
 }
 
-/// The environment variable that marks the test process in its own network namespace.
+/// Environment variable that is set in the process that runs a test in its own namespaces.
 const INSIDE: &str = "RPCRDMA_TEST_NAMESPACE";
 
-/// Starts `nfs3d`, and waits until it has printed its last line, which is that of MOUNT.
+/// Starts `nfs3d`, and waits until it has printed the URL of MOUNT, its last line.
 fn start_nfs3d(root: &TempDir, arguments: &[&str]) -> Process {
     let export = root.path().join("export");
     fs::create_dir_all(&export).unwrap();

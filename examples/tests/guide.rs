@@ -1,4 +1,4 @@
-//! The documents' shell blocks: every program, subcommand and flag of this package that they name is there.
+//! Test of the shell blocks in the documents: every program, subcommand and flag of this package that they name exists.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -54,7 +54,7 @@ fn help(program: &str, subcommand: Option<&str>) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Words of a help text that look like flags.
+/// Returns the words of a help text that look like flags.
 fn flags(help: &str) -> Vec<&str> {
     help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).filter(|word| word.starts_with('-')).collect()
 }

@@ -1,4 +1,4 @@
-//! Tests of the programs with Kerberos. Each test has a realm and a KDC of its own (`tests/krb5/realm`).
+//! Tests of the programs with Kerberos. Each test has its own realm and KDC (`tests/krb5/realm`).
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use time_limit::TimeLimit;
 
-/// Bytes of the files that are copied.
+/// Length of the files that are copied, in bytes.
 const SIZE: usize = 3 << 20;
 /// User ID of alice at the server, if the tests run as root.
 const ALICE: u32 = 4242;
@@ -39,7 +39,7 @@ impl Realm {
         Self::with_variables(Vec::new())
     }
 
-    /// Makes a realm by a clock of its own. Returns `None` if Kerberos or faketime is not installed.
+    /// Makes a realm with its own clock. Returns `None` if Kerberos or faketime is not installed.
     fn with_clock() -> Option<(Self, RealmClock)> {
         let Some(clock) = RealmClock::stopped() else {
             println!("NOT RUN: faketime is not installed");
@@ -48,7 +48,8 @@ impl Realm {
         Some((Self::with_variables(clock.variables.clone())?, clock))
     }
 
-    /// Makes a realm, whose KDC and programs have these variables.
+    /// Makes a realm whose KDC and programs have these environment variables. Returns `None` if Kerberos is not
+    /// installed.
     fn with_variables(mut variables: Vec<(String, String)>) -> Option<Self> {
         let limit = TimeLimit::start();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -126,18 +127,18 @@ impl Drop for Realm {
     }
 }
 
-/// The time of day of a realm and of the programs in it, by the library of faketime. It stands unless the test moves it. Clocks that
-/// only measure time are not changed.
+/// The time of day of a realm and of the programs in it, set by the library of faketime. It changes only when the test
+/// changes it. Monotonic clocks are not affected.
 struct RealmClock {
     folder: TempDir,
     /// Seconds since the epoch.
     now: u64,
-    /// The variables of programs by this clock.
+    /// The environment variables of programs that use this clock.
     variables: Vec<(String, String)>,
 }
 
 impl RealmClock {
-    /// Returns a clock that stands at the time of the system. Returns `None` if faketime is not installed.
+    /// Returns a stopped clock that shows the current time. Returns `None` if faketime is not installed.
     fn stopped() -> Option<Self> {
         let found = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output().ok()?;
         let library = String::from_utf8(found.stdout).unwrap();
@@ -172,7 +173,7 @@ struct Running {
 }
 
 impl Running {
-    /// Returns what follows `prefix` in the lines that begin with it.
+    /// Returns the rest of each line that begins with `prefix`.
     fn urls(&self, prefix: &str) -> Vec<String> {
         self.lines.iter().filter_map(|line| line.strip_prefix(prefix)).map(str::to_owned).collect()
     }
@@ -200,7 +201,7 @@ const NFS3D: &str = env!("CARGO_BIN_EXE_nfs3d");
 const NFSCP: &str = env!("CARGO_BIN_EXE_nfscp");
 const RPCPING: &str = env!("CARGO_BIN_EXE_rpcping");
 
-/// `nfs3d`, with its export.
+/// A running `nfs3d`, with its export.
 struct Nfs3d {
     here: TempDir,
     server: Running,
@@ -236,7 +237,7 @@ impl Nfs3d {
         self.server.child.wait().unwrap();
     }
 
-    /// Starts the killed server again, with the same state on the same ports.
+    /// Starts the server again after it was killed, with the same state and ports.
     fn restart(&mut self, realm: &Realm, flavors: &str) {
         let [iwarp, tcp] = self.server.urls("NFS on ").try_into().unwrap();
         let [mount] = self.server.urls("MOUNT on ").try_into().unwrap();
@@ -260,7 +261,7 @@ impl Nfs3d {
     }
 }
 
-/// Options of every call of `nfscp`.
+/// Returns the command line of `nfscp` with the options that every run needs, followed by `args`.
 fn nfscp<'a>(server: &'a Nfs3d, args: &[&'a str]) -> Vec<&'a str> {
     let options = ["--json", "--service", "nfs@localhost", "--mount-port", &server.mount_port];
     [&options, args].concat()
@@ -302,7 +303,7 @@ fn files_are_copied_with_every_flavor() {
     assert_eq!(fs::metadata(server.path("export/default")).unwrap().uid(), Nfs3d::alice());
 }
 
-/// The server knows none of its earlier contexts after a restart, and a copy in progress completes.
+/// A copy in progress completes although the restarted server no longer knows the client's security contexts.
 #[test]
 fn copies_survive_a_restart_of_the_server() {
     const FLAVORS: &str = "krb5i:krb5p";
@@ -333,22 +334,26 @@ fn copies_survive_a_restart_of_the_server() {
     }
 }
 
-/// The length of a file that is copied while tickets expire, in MiB. `RPCRDMA_TEST_COPY_MIB=1024` copies 1 GiB.
+/// Returns the length of a file that is copied while tickets expire, in MiB. `RPCRDMA_TEST_COPY_MIB` sets it. The
+/// default is 32.
 fn long_copy() -> usize {
     std::env::var("RPCRDMA_TEST_COPY_MIB").map_or(32, |mib| mib.parse().unwrap())
 }
 
-/// The number of bytes of one call. A short copy makes many calls, so that it can be stopped in its middle.
+/// Returns the size of a READ or WRITE, as an option. In a short copy, calls are small and therefore many, so that the
+/// copy can be stopped in the middle.
 fn call_size() -> &'static str {
     if long_copy() > 256 { "256KiB" } else { "16KiB" }
 }
 
-/// Lifetime of the tickets in seconds. Security contexts are used for half of it, in real time.
+/// Lifetime of the tickets, in seconds. A security context is used for half of this time, as measured by a monotonic
+/// clock.
 const LIFETIME: u64 = 4;
-/// The time for which a copy is stopped in its middle.
+/// The time for which a copy is stopped in the middle.
 const STOP: Duration = Duration::from_secs(3);
 
-/// Returns the number of bytes that the files of a directory occupy. A file may have another name until it is complete.
+/// Returns the number of bytes on disk that all files in a directory occupy. It includes incomplete files, which may
+/// have temporary names.
 fn occupied(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).unwrap().filter_map(|entry| Some(entry.ok()?.path()));
     let sizes = entries.filter_map(|path| {
@@ -358,8 +363,8 @@ fn occupied(directory: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Runs a program that copies to `directory`, and stops it in the middle. Meanwhile, its ticket expires, and the user obtains another
-/// one. It must succeed, with more than one security context.
+/// Runs a program that copies to `directory`, and stops it in the middle. Meanwhile, its ticket expires, and the user
+/// obtains a new one. Checks that the program succeeds and has used more than one security context.
 fn copy_with_a_stop(realm: &Realm, clock: &mut RealmClock, mut command: Command, directory: &Path) {
     let lifetime = format!("{LIFETIME}s");
     realm.kinit(&lifetime);
@@ -386,7 +391,7 @@ fn copy_with_a_stop(realm: &Realm, clock: &mut RealmClock, mut command: Command,
     assert!(contexts >= 2, "{what}: {log}");
 }
 
-/// Tickets expire while `nfscp` copies, and the user obtains new ones.
+/// `nfscp` completes a copy although tickets expire in the middle, if the user obtains new ones.
 #[test]
 fn files_are_copied_with_tickets_that_expire() {
     let Some((realm, mut clock)) = Realm::with_clock() else { return };
@@ -408,7 +413,7 @@ fn files_are_copied_with_tickets_that_expire() {
     }
 }
 
-/// Tickets expire while `blobstore` copies, and the user obtains new ones.
+/// `blobstore` completes a copy although tickets expire in the middle, if the user obtains new ones.
 #[test]
 fn blobs_are_stored_with_tickets_that_expire() {
     let Some((realm, mut clock)) = Realm::with_clock() else { return };

@@ -39,7 +39,7 @@ use serde_json::Value;
 use time_limit::TimeLimit;
 use tokio::{io::AsyncWriteExt as _, runtime::Runtime};
 
-/// The command `blobstore serve` with metrics.
+/// A running `blobstore serve` with metrics, killed when dropped.
 struct Served {
     child: Child,
     url: String,
@@ -71,7 +71,7 @@ impl Served {
         http(&self.metrics, "GET", path)
     }
 
-    /// The server is ready a moment after it has printed its addresses.
+    /// Waits until the server is ready, which is a moment after it has printed its addresses.
     fn wait_until_ready(&self) {
         let started = Instant::now();
         while self.get("/readyz").0 != 200 {
@@ -87,7 +87,7 @@ impl Drop for Served {
     }
 }
 
-/// Makes an HTTP request. HTTP 1.0, because its responses have no chunks.
+/// Makes an HTTP request, and returns the status and the body. It uses HTTP/1.0, in which responses are not chunked.
 fn http(addr: &str, method: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -98,7 +98,7 @@ fn http(addr: &str, method: &str, path: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// The exporter of this process: a runtime that serves the metrics, and `ADDRESS:PORT`.
+/// Returns the `ADDRESS:PORT` of the exporter of this process, which the first call starts in its own runtime.
 fn exporter() -> &'static str {
     #[derive(clap::Parser)]
     struct Cli {
@@ -117,7 +117,7 @@ fn exporter() -> &'static str {
     addr
 }
 
-/// The tests that use the exporter of this process run one after the other.
+/// Held by each test that uses the exporter of this process, so that these tests run one after the other.
 static SERIAL: Mutex<()> = Mutex::new(());
 
 fn is_installed(tool: &str) -> bool {
@@ -187,7 +187,7 @@ fn clients_that_do_not_read() {
     assert_eq!(served.get("/readyz"), (200, "ready\n".to_owned()));
 }
 
-/// `nfs3d` serves metrics of its calls, and health.
+/// `nfs3d` serves metrics of its calls, and its health.
 #[cfg(target_os = "linux")]
 #[test]
 fn metrics_of_nfs3d() {
@@ -275,7 +275,7 @@ fn dashboard() -> Vec<String> {
     queries
 }
 
-/// Serves blobs in this process. Returns the URL.
+/// Serves blobs in this process. Returns the URL, the handle of the server, and the task that serves.
 async fn serve(root: &Path, listen: &str) -> (String, rpcrdma::server::ServerHandle, tokio::task::JoinHandle<()>) {
     let store = Store::open(root, StoreOptions::default()).unwrap();
     let service = BlobstoreV1Server::new(BlobService::new(store.into()));
@@ -287,7 +287,7 @@ async fn serve(root: &Path, listen: &str) -> (String, rpcrdma::server::ServerHan
     (server.urls()[0].clone(), server.handle(), tokio::spawn(server.serve()))
 }
 
-/// Each metric and each label in a query of the dashboard is exported.
+/// Every metric and label that a query of the dashboard uses is exported.
 #[test]
 fn dashboard_names() {
     let _limit = TimeLimit::start();
@@ -343,7 +343,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts a server that reads these targets every second.
+    /// Starts a Prometheus server that reads `targets`, pairs of a job and an address, every second.
     fn start(targets: &[(&str, &str)]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut config = "global: {scrape_interval: 1s}\nscrape_configs:\n".to_owned();
@@ -388,13 +388,14 @@ impl Drop for Prometheus {
     }
 }
 
-/// Returns the index of the bucket of a duration in seconds.
+/// Returns the index of the histogram bucket that contains a duration, in seconds.
 fn bucket(seconds: f64) -> usize {
     DURATION_BUCKETS.partition_point(|&bound| bound < seconds)
 }
 
-/// Prometheus reads the metrics of client and server for 4 seconds, or for as long as RPCRDMA_METRICS_SECONDS says. The counts are
-/// those of the client, and the 99th percentile is at most one bucket away from that of the client's own histogram.
+/// Prometheus reads the metrics of client and server for 4 seconds, or for `RPCRDMA_METRICS_SECONDS` seconds. Its
+/// counts equal the client's, and its 99th percentile is at most one bucket away from the 99th percentile of the
+/// client's own histogram.
 #[test]
 fn prometheus() {
     if !is_installed("prometheus") {

@@ -1,4 +1,4 @@
-//! `nfs41cb` against a server of NFS 4.1 that recalls the delegation (RFC 8267 §6.5.2).
+//! Test of `nfs41cb` with an NFS 4.1 server that recalls the delegation (RFC 8267 §6.5.2).
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Arc, Mutex};
@@ -38,10 +38,10 @@ struct RecallOutcome {
     status: Nfsstat4,
 }
 
-/// Events at the server.
+/// Events and values that the server has seen.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Size of callbacks that the client has reported.
+    /// Maximum size of callbacks that the client has reported, in bytes.
     callback_size: u32,
     /// The task that recalls the delegation.
     recall: Option<JoinHandle<RecallOutcome>>,
@@ -49,7 +49,7 @@ struct Seen {
     is_returned: bool,
 }
 
-/// A server with one file, whose delegation it recalls at once.
+/// A server with one file. It recalls the delegation of the file at once.
 #[derive(Clone, Default)]
 struct Recalling(Arc<Mutex<Seen>>);
 
@@ -125,7 +125,7 @@ impl NfsV4 for Recalling {
     }
 }
 
-/// Returns a callback that recalls the delegation, with a tag of `tag` bytes.
+/// Returns a CB_COMPOUND that recalls the delegation, with a tag of `tag` bytes.
 fn callback(sequence: u32, tag: usize) -> CbCompound4args {
     let sequence = nfs::CbSequence4args {
         csa_sessionid: SESSION,

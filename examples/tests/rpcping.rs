@@ -37,7 +37,7 @@ impl PingedV3 for Pinged {
     }
 }
 
-/// Starts a server on both transports, and returns its URLs for iWARP and TCP.
+/// Starts a server on iWARP and TCP, and returns its URLs, in this order.
 fn serve() -> [String; 2] {
     serve_until().0
 }
@@ -90,7 +90,7 @@ fn output() {
     assert!(!shown.contains("reply 1") && shown.contains("2 calls, 2 replies"), "{shown}");
 }
 
-/// In both versions, the credits shown are the server's grant, not a smaller number that the client requested.
+/// In both versions of RPC-over-RDMA, the credits shown are the server's grant, even if the client requested fewer.
 #[test]
 fn credits_are_those_of_the_server() {
     for credits in [3, 32, 100, 1000] {

@@ -1,4 +1,4 @@
-//! Tests of `rpcping --call` and `rpcping --health`, which need a program on the server.
+//! Tests of `rpcping --call` and `rpcping --health` with programs that have specifications and health.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/pinged.rs"]
@@ -116,7 +116,7 @@ fn versions_and_sources_of_arguments() {
     assert_eq!(child.wait_with_output().unwrap().stdout, b"9\n");
 }
 
-/// Errors name the value, the procedure or the file, and have the exit code of their kind.
+/// Errors name the value, procedure or file in question, and each kind has its own exit code.
 #[test]
 fn errors_of_calls() {
     let ([url, _], _) = serve_both(echo());
@@ -140,7 +140,7 @@ fn errors_of_calls() {
     assert!(code == 2 && errors.contains("cannot be used with"), "{errors}");
 }
 
-/// The exit code says if the service is serving.
+/// The exit code of `rpcping --health` depends on the health of the service.
 #[test]
 fn health() {
     let health = Health::new();
@@ -168,7 +168,7 @@ fn health() {
     assert!(code == 2 && errors.contains("--health"), "{code} {errors}");
 }
 
-/// Changes are printed as they happen, although the server is hardly asked.
+/// Changes of health are printed at once, although the interval between queries is an hour.
 #[test]
 fn health_is_watched() {
     let _limit = TimeLimit::start();
@@ -204,7 +204,7 @@ fn health_is_watched() {
     }
 }
 
-/// The blob store offers the program, and can be called by its specification.
+/// `blobstore serve` reports its health, and `rpcping --call` can call it with its specification.
 #[test]
 fn blobstore() {
     let _limit = TimeLimit::start();

@@ -27,7 +27,7 @@ use rustix::{
 use serde_json::Value;
 use time_limit::TimeLimit;
 
-/// The command `blobstore serve`.
+/// A running `blobstore serve`.
 struct Served {
     child: Child,
     urls: [String; 2],
@@ -116,7 +116,7 @@ fn shows_a_server() {
     }
 }
 
-/// `rpctop` in a terminal.
+/// A running `rpctop` in a pseudoterminal.
 struct Live {
     child: Child,
     terminal: File,
@@ -155,7 +155,7 @@ impl Live {
         Self { child, terminal, output, shown: Vec::new() }
     }
 
-    /// Waits until a text was shown.
+    /// Waits until the program has shown `text`.
     fn wait_for(&mut self, text: &str) {
         while !self.shown.windows(text.len()).any(|shown| shown == text.as_bytes()) {
             let next = self.output.recv_timeout(Duration::from_secs(120));
@@ -170,7 +170,7 @@ impl Live {
         while self.output.recv_timeout(Duration::from_secs(1)) != Err(RecvTimeoutError::Timeout) {}
     }
 
-    /// Checks that the program ends soon, long before its time-out.
+    /// Checks that the program ends successfully within two minutes.
     fn ends(&mut self) {
         let started = Instant::now();
         loop {
@@ -241,8 +241,8 @@ fn says_why_a_server_is_not_shown() {
     assert!(code == 3 && errors.contains("no server is listening"), "{errors}");
 }
 
-/// A caller from another address than the loopback address is refused by `--introspection local`. Any address of this host is
-/// such an address.
+/// With `--introspection local`, the server refuses a caller whose address is not a loopback address, even if it is an
+/// address of this host.
 #[test]
 fn only_local_callers() {
     let _limit = TimeLimit::start();
@@ -271,7 +271,7 @@ fn only_local_callers() {
     assert!(code == 1 && errors.contains("does not allow this caller"), "{errors}");
 }
 
-/// A server that reports pages without end is not read without end.
+/// `rpctop` stops reading from a server that returns pages without end.
 #[test]
 fn endless_pages() {
     use rpcrdma::{

@@ -1,4 +1,5 @@
-//! The servers as services of systemd: their units, and the notifications that they send to the service manager.
+//! Tests of the servers as services of systemd: their units, and the notifications that they send to the service
+//! manager.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -19,10 +20,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use time_limit::TimeLimit;
 
-/// Time limit for anything that a program does.
+/// Time limit for each event that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Socket on which a service manager receives notifications.
+/// A service manager, which receives notifications on a socket.
 struct Manager {
     folder: TempDir,
     socket: UnixDatagram,
@@ -37,8 +38,8 @@ impl Manager {
         Self { folder, socket, _limit: TimeLimit::start() }
     }
 
-    /// Starts the service of a unit with its own `ExecStart`, except for the program's path, `replacements` in the arguments, and the
-    /// ports, which are free ones.
+    /// Starts a service with the `ExecStart` of its unit. The path becomes `program`, `replacements` are made in the
+    /// arguments, and free ports replace the ports.
     fn start(&self, name: &str, program: &str, replacements: &[(&str, &str)]) -> Service {
         let [binary, arguments @ ..] = &exec_start(name)[..] else { panic!("{name} has no ExecStart") };
         assert_eq!(binary, &format!("/usr/local/bin/{name}"));
@@ -132,7 +133,8 @@ fn ping(url: &str, [program, version]: [&str; 2]) {
     assert!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Checks the notifications of a service. Once it is ready, it must serve each of the programs at one of the URLs in its output.
+/// Checks the notifications of a service from its start to its end. Once it is ready, each of the programs must be
+/// served at the URL in the same position of the output.
 fn starts_and_stops(manager: &Manager, mut service: Service, lines: usize, programs: &[[&str; 2]]) {
     assert_eq!(manager.notification(), ["READY=1"]);
     let urls = service.urls(lines);
@@ -191,7 +193,7 @@ fn a_service_that_cannot_listen_is_not_ready() {
     }
 }
 
-/// A socket that does not exist is reported, and the service runs.
+/// A notification socket that does not exist is reported, and the service runs all the same.
 #[test]
 fn a_missing_socket_is_not_fatal() {
     let manager = Manager::new();
@@ -204,7 +206,7 @@ fn a_missing_socket_is_not_fatal() {
     assert!(errors.contains("cannot notify the service manager"), "{errors}");
 }
 
-/// systemd waits for the calls in progress for longer than the server does, whose drain timeout is 30 s.
+/// systemd waits longer for the calls in progress than the server, whose drain timeout is 30 s.
 #[test]
 fn units_wait_for_the_drain() {
     for name in ["blobstore", "nfs3d"] {

@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use time_limit::TimeLimit;
 
-/// Bytes of the files that are copied.
+/// Length of the files that are copied, in bytes.
 const SIZE: usize = 3 << 20;
 
 const BLOBSTORE: &str = env!("CARGO_BIN_EXE_blobstore");
@@ -48,7 +48,7 @@ impl Authority {
         Self { ca, issuer }
     }
 
-    /// Issues a certificate for a name, and writes it and its key to these files.
+    /// Issues a certificate for a name, and writes the certificate and its key to two files.
     fn issue(&self, name: &str, [certificate, key]: &[PathBuf; 2]) {
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         let pair = KeyPair::generate().unwrap();
@@ -67,7 +67,7 @@ fn noise(seed: u64) -> Vec<u8> {
     noise
 }
 
-/// The directory, authorities and certificates of one test.
+/// The directory, certification authorities and certificates of one test.
 struct Scene {
     here: TempDir,
     servers: Authority,
@@ -169,7 +169,7 @@ impl Running {
         running
     }
 
-    /// Returns what follows `prefix` in the line that begins with it.
+    /// Returns the rest of the first line that begins with `prefix`.
     fn url(&self, prefix: &str) -> &str {
         self.lines.iter().find_map(|line| line.strip_prefix(prefix)).unwrap()
     }
@@ -188,7 +188,7 @@ impl Drop for Running {
     }
 }
 
-/// Returns the lines of a stream as they arrive.
+/// Returns a channel that receives the lines of a stream as they arrive.
 fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
@@ -243,7 +243,7 @@ fn files_are_copied_with_tls() {
     assert!(fs::read(export.join("file")).unwrap() == contents);
 }
 
-/// A blob server with the scene's certificates and further options.
+/// Starts a blob server with the scene's certificates and further options. Returns it with its URL.
 fn blobstore(scene: &Scene, options: &[&str]) -> (Running, String) {
     let root = scene.path("blobs");
     let args = ["serve", "--root", text(&root), "--listen", "tcp://127.0.0.1:0"];

@@ -35,7 +35,8 @@ fn files(large: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Stores and fetches files with a client of one version, while it watches for changes.
+/// Stores and fetches files with a client of one version, which also watches for changes. Returns the number of calls
+/// in each message format.
 async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> CallFormats {
     let (watcher, mut changes) = Watcher::new(4);
     let builder =

@@ -1,4 +1,4 @@
-//! Tests of watching: the server calls its clients for each change, while they call the server.
+//! Tests of WATCH: the server calls its clients for each change, while they call the server.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -128,8 +128,8 @@ async fn changes_are_reported_during_gets() {
     }
 }
 
-/// A watcher that does not accept changes blocks nobody, learns how many it has missed, and is dropped when it
-/// disconnects.
+/// A watcher that does not accept changes blocks nobody. It gets the number of changes that it has missed, and is
+/// removed when it disconnects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_watchers() {
     let served = serve(StoreOptions::default().with_changes_kept(const { NonZeroUsize::new(16).unwrap() })).await;

@@ -1,4 +1,4 @@
-//! The `xdr!` macro: rebuilds XDR text from tokens, and maps positions in that text back to tokens.
+//! The `xdr!` macro. It rebuilds XDR text from tokens, and maps positions in that text back to tokens.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ struct Text {
     source: Option<Source>,
     /// The range of each token in `text`, in order.
     tokens: Vec<(Range<usize>, Span)>,
-    /// The source position that `text` has reached.
+    /// The source position of the end of `text`. Lines and columns count from 1.
     line: usize,
     column: usize,
 }
@@ -46,7 +46,7 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     }
 }
 
-/// Splits leading inner attributes from the rest.
+/// Splits `input` into the leading inner attributes and the rest.
 fn split(input: TokenStream) -> (TokenStream, TokenStream) {
     let tokens: Vec<TokenTree> = input.into_iter().collect();
     let mut at = 0;
@@ -61,7 +61,7 @@ fn split(input: TokenStream) -> (TokenStream, TokenStream) {
 }
 
 impl Options {
-    /// Parses `#![name = value] ...`.
+    /// Parses the options from inner attributes, such as `#![name = value]`.
     fn parse_attributes(input: ParseStream<'_>) -> syn::Result<Self> {
         struct One(proc_macro2::TokenStream);
         impl Parse for One {
@@ -87,7 +87,8 @@ impl Text {
         Self { text: String::new(), source: Source::of(Span::call_site()), tokens: Vec::new(), line: 0, column: 0 }
     }
 
-    /// Sets the start position: after the leading options, or after the opening delimiter of the invocation.
+    /// Sets the start position. It is the end of the leading options, or the opening delimiter of the invocation if
+    /// there are none.
     fn start(&mut self, head_end: Option<Span>) {
         let start = match (head_end, &self.source) {
             (Some(end), _) => Some((end.line(), end.column())),
@@ -239,7 +240,7 @@ impl Source {
     }
 }
 
-/// Returns the text of `[doc = "..."]`.
+/// Returns the text of the comment in an attribute `[doc = "..."]`. Returns `None` for other attributes.
 fn doc_comment(group: &proc_macro::Group) -> Option<String> {
     let attribute: proc_macro2::TokenStream = group.stream().into();
     let meta: syn::MetaNameValue = syn::parse2(attribute).ok()?;

@@ -1,4 +1,4 @@
-//! Procedural macros of the `rpcrdma` crate, which re-exports them: the XDR compiler as part of a Rust source file.
+//! Procedural macros that compile XDR within a Rust source file. The `rpcrdma` crate re-exports them.
 //!
 //! Each macro passes its tokens to the `rpcrdma-xdrgen` library and returns the generated code.
 #![forbid(unsafe_code)]
@@ -37,8 +37,10 @@ use syn::{DeriveInput, parse_macro_input};
 ///   `Ftype3::Reg` for `NF3REG`. `strip_enum_prefix(ENUM, ..)` restricts this to the named enumerations.
 /// - `derive(TRAIT, ..)`: derives traits for every type. `derive(type = TRAIT, ..)` does so for one type, by its XDR name.
 /// - `extern NAME = PATH`: uses your own type at `PATH` for the XDR type `NAME`. It must implement the codec traits.
-/// - `default_reply_max = BYTES`: the maximum reply size, in bytes, of procedures whose types and binding do not bound it.
-/// - `client = BOOL`, `server = BOOL`: whether to generate stubs. Both default to `true`. Without a client, replies need no maximum.
+/// - `default_reply_max = BYTES`: the maximum size of each reply, in bytes, for which neither the types nor the binding
+///   state a maximum.
+/// - `client = BOOL`, `server = BOOL`: `false` generates no client or no server. Both default to `true`. Without a
+///   client, replies need no maximum size.
 /// - `types_only`: generates no stubs, only types, codecs and procedure metadata. The result does not need the standard
 ///   library.
 /// - `crate = PATH`: the path of the runtime, if it is not `rpcrdma`.
@@ -61,8 +63,9 @@ pub fn include_xdr(input: TokenStream) -> TokenStream {
 /// assert!(plane::Point { x: 1, y: 2 } < plane::Point { x: 1, y: 3 });
 /// ```
 ///
-/// The language is that of XDR files, including annotations. The options of [`include_xdr!`] are inner attributes at the start:
-/// `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![types_only]`. Errors point to the position in the text.
+/// The macro accepts the language of XDR files, including annotations. The options of [`include_xdr!`] are inner
+/// attributes at the start: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![types_only]`. Errors
+/// point to their position in the text.
 #[proc_macro]
 pub fn xdr(input: TokenStream) -> TokenStream {
     inline::expand(input)
@@ -70,23 +73,25 @@ pub fn xdr(input: TokenStream) -> TokenStream {
 
 /// Derives `XdrType` and `XdrEncode` for a Rust type.
 ///
-/// A struct is encoded as its fields, in order. An enum without data becomes an enumeration; the derive also implements `From`
-/// it for `i32`.
+/// A struct is encoded as its fields, in order. An enum without data becomes an enumeration. The macro also implements
+/// the conversion from it to `i32` (`From`).
 ///
 /// An enum with data becomes a discriminated union. Each variant has a `#[xdr(case = ..)]`. One variant may be
-/// `#[xdr(default)]`; its first field is the discriminant. `#[xdr(discriminant = TYPE)]` on the enum sets the type of the
-/// discriminant: `i32` (the default), `u32`, `bool` or an enumeration. `#[xdr(opaque_union)]` on the enum makes each arm the
-/// contents of a variable-length opaque item: the length of the arm in bytes precedes it. A `Bytes` or `Vec<u8>` has only its own
-/// length. Such an arm has at most one field, and contains no eligible items.
+/// `#[xdr(default)]` instead. Its first field is the discriminant. `#[xdr(discriminant = TYPE)]` on the enum sets the
+/// type of the discriminant: `i32` (the default), `u32`, `bool` or an enumeration.
+///
+/// `#[xdr(opaque_union)]` on the enum makes each arm the contents of a variable-length opaque item, so the length of
+/// the arm in bytes precedes it. An arm that is a `Bytes` or `Vec<u8>` has only its own length. Each arm has at most
+/// one field, and contains no eligible items.
 ///
 /// # Fields
 ///
-/// - `Bytes`, `Vec<u8>`, `XdrString`, `String` and `Vec<T>` are encoded with a count. `#[xdr(max = N)]` limits the count.
-///   `#[xdr(len = N)]` fixes it, and then it is not sent.
+/// - `Bytes`, `Vec<u8>`, `XdrString`, `String` and `Vec<T>` are encoded with a count. `#[xdr(max = N)]` limits the
+///   count. `#[xdr(len = N)]` fixes the count, which is then not encoded.
 /// - `[u8; N]` is fixed-length opaque data, `[T; N]` an array, and `Option<T>` optional data.
 /// - `#[xdr(list)]` encodes a `Vec<T>` as a linked list.
 /// - `#[xdr(ddp)]` marks an item as eligible for direct data placement. `Bytes` and `XdrString` are passed by reference.
-/// - `#[xdr(string)]` and `#[xdr(opaque)]` say what an alias of `XdrString` or `Bytes` is.
+/// - `#[xdr(string)]` marks a field whose type is an alias of `XdrString`. `#[xdr(opaque)]` marks an alias of `Bytes`.
 /// - `#[xdr(recursive)]` limits the decoding depth of a field whose type contains this type without naming it.
 #[proc_macro_derive(XdrEncode, attributes(xdr))]
 pub fn derive_xdr_encode(input: TokenStream) -> TokenStream {
@@ -96,15 +101,15 @@ pub fn derive_xdr_encode(input: TokenStream) -> TokenStream {
 
 /// Derives `XdrDecode` for a Rust type.
 ///
-/// The attributes are those of the derive of `XdrEncode`. That derive is required too, because it provides `XdrType`.
-/// An enumeration also gets `TryFrom<i32>`.
+/// The attributes are the same as for `XdrEncode`. A type must derive `XdrEncode` as well, because that macro
+/// implements `XdrType`. An enumeration also gets `TryFrom<i32>`.
 #[proc_macro_derive(XdrDecode, attributes(xdr))]
 pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     rpcrdma_xdrgen::derive::decode(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Turns a trait into a program, as a program version in an XDR file would be.
+/// Turns a trait into a version of a program, like a `version` in an XDR file.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -132,12 +137,13 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 /// assert_eq!(blobstore::PORT, 20100);
 /// ```
 ///
-/// A server implements the trait. The macro also generates `BlobstoreClient`, `BlobstoreServer`, and a module `blobstore` with
-/// the program's numbers and a marker type for each procedure.
+/// A server implements the trait. For this trait, the macro also generates `BlobstoreClient` and `BlobstoreServer`. The
+/// generated module `blobstore` contains the program's numbers and a marker type for each procedure.
 ///
 /// A result whose type has no maximum size needs `#[reply_max(inline = N)]`. A result with eligible items needs
-/// `#[reply_max(chunks = [N, ..])]` (RFC 8166 section 6.2). Both are `u64` expressions over the arguments, in bytes. Give one
-/// chunk per eligible item, 0 for an item that is absent. With fewer chunks, `inline` must have room for the remaining items.
+/// `#[reply_max(chunks = [N, ..])]` (RFC 8166 section 6.2). Both are `u64` expressions over the arguments, in bytes.
+/// Give one chunk for each eligible item, and 0 for an item that is absent. With fewer chunks, `inline` must have room
+/// for the remaining items.
 ///
 /// If the number of eligible items depends on the arguments, write `#[reply_max(computed)]`. The procedure then has one argument,
 /// which implements `rpcrdma::service::BoundsReply`.

@@ -12,7 +12,7 @@ use syn::{
     punctuated::Punctuated,
 };
 
-/// Parsed options.
+/// The parsed options of an invocation.
 #[derive(Default)]
 pub(crate) struct Options {
     /// Paths of Upper-Layer Binding files.
@@ -28,12 +28,12 @@ pub(crate) struct Options {
     runtime: Option<Path>,
     borrowed: Option<Borrow>,
     open: Vec<String>,
-    /// Enumerations that lose their prefix: none, those named, or with an empty list all.
+    /// Names of the enumerations that lose their prefix. `None` means no enumerations, and an empty list means all.
     strip_enum_prefix: Option<Vec<String>>,
 }
 
 impl Options {
-    /// Reads one option: `name = value`, `name(values)` or `extern name = value`.
+    /// Parses one option of the form `name`, `name = value`, `name(values)` or `extern name = value`.
     pub(crate) fn parse_one(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         let name = input.call(Ident::parse_any)?;
         let repeated = || syn::Error::new(name.span(), format!("`{name}` is given twice"));
@@ -85,7 +85,7 @@ impl Options {
         Ok(())
     }
 
-    /// Passes the options of the front end to the compiler.
+    /// Sets the options of the front end on the compiler.
     pub(crate) fn apply(&self, mut compiler: Compiler) -> syn::Result<Compiler> {
         for (name, path) in &self.externs {
             compiler = compiler.extern_type(name.unraw().to_string(), path);
@@ -108,7 +108,7 @@ impl Options {
         }
     }
 
-    /// Returns the span where `derive(name = TRAIT)` names a type.
+    /// Returns the span of the type `name` in the option `derive(name = TRAIT)`.
     pub(crate) fn place_of(&self, name: &str) -> Option<Span> {
         self.derives_for.iter().find(|(of, _)| of.unraw() == name).map(|(of, _)| of.span())
     }
@@ -157,7 +157,7 @@ fn value<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
     input.parse()
 }
 
-/// Parses `(name, name)`: names of the specification.
+/// Parses a list of names of the specification, such as `(name, name)`.
 fn names(input: ParseStream<'_>) -> syn::Result<Vec<String>> {
     let content;
     syn::parenthesized!(content in input);

@@ -1,4 +1,4 @@
-//! Input files and generated code, common to both macros.
+//! Handling of input files and generated code, which both macros share.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Reads a file. The path is relative to the folder of the crate's manifest; messages show it as written.
+    /// Reads a file. The path is relative to the folder of the crate's manifest. Messages show it as written.
     fn read(&mut self, path: &LitStr) -> syn::Result<String> {
         let dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
         let file = dir.join(path.value());

@@ -15,7 +15,7 @@ use crate::{
     xdr::DecodeLimits,
 };
 
-/// Each credit needs a Receive at the peer.
+/// Maximum number of credits in each direction. Each credit needs a Receive.
 const MAX_CREDITS: u64 = 65_535;
 
 /// A setting that is out of its range.
@@ -25,18 +25,18 @@ const MAX_CREDITS: u64 = 65_535;
 #[error("{setting} is {value}, but has to be between {min} and {max}")]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// The method that sets it, with its type.
+    /// The method that sets the value, with its type, such as `ConnectionConfig::credits`.
     pub setting: &'static str,
-    /// The value. Durations are in milliseconds.
+    /// The rejected value. Durations are in milliseconds.
     pub value: u64,
-    /// The least value.
+    /// The minimum of the setting.
     pub min: u64,
-    /// The greatest value.
+    /// The maximum of the setting.
     pub max: u64,
 }
 
 impl ConfigError {
-    /// Checks a setting.
+    /// Checks that the value of a setting is within its range.
     pub(crate) fn check(setting: &'static str, value: u64, range: RangeInclusive<u64>) -> Result<(), Self> {
         if range.contains(&value) {
             return Ok(());
@@ -63,9 +63,9 @@ pub struct ConnectionConfig {
     pub(crate) stream: StreamConfig,
     pub(crate) connect_timeout: Duration,
     pub(crate) idle_timeout: Option<Duration>,
-    /// The times of probes. Only for clients.
+    /// The interval and the timeout of keep-alive probes. Used only by clients.
     pub(crate) keepalive: KeepaliveConfig,
-    /// Time by which a client's first call must arrive. Only for servers.
+    /// Time within which a client's first call must arrive. Only for servers.
     pub(crate) first_call_timeout: Option<Duration>,
     initiator_depth: u32,
     responder_resources: u32,
@@ -105,9 +105,9 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the time without a call in flight after which a connection is closed. Longer than zero. Default 360 s at
-    /// a server, and never at a client. A connection that
-    /// a channel may need for calls in the reverse direction is never idle (RFC 8167 §5.4).
+    /// Sets the time without a call in flight after which a connection is closed. Longer than zero. Default: 360 s at a
+    /// server, and no limit at a client. A connection that a channel may need for calls in the reverse direction is
+    /// never idle (RFC 8167 §5.4).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = Some(timeout);
         self
@@ -124,26 +124,29 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets, for a client, the time without a byte from the server after a probe, after which the connection is lost. Its calls fail
-    /// with [`CloseReason::Silent`](crate::error::CloseReason::Silent), or are retried. Longer than zero. Default 10 s.
+    /// Sets how long a client waits for a byte from the server after a probe. Then the connection counts as lost. Its
+    /// calls fail with [`CloseReason::Silent`](crate::error::CloseReason::Silent), or are retried. Longer than zero.
+    /// Default 10 s.
     ///
-    /// After such a loss, the next connection is used once its server has answered a call. The first connection of version 1 has one
-    /// credit, which its first call takes: a server that is silent from then on is noticed when the call is given up. Of eight or more credits that a server grants, one is kept for probes. With fewer, calls that hold all credits leave none for a
-    /// probe. A server that falls silent then is noticed when a call is given up.
+    /// After such a loss, the next connection is used only after its server has answered a call. If a server grants
+    /// eight or more credits, one of them is kept for probes. With fewer credits, calls that hold all of them leave
+    /// none for a probe. This includes the first call on the first connection of version 1, which has one credit. A
+    /// server that falls silent then is noticed only when a call is given up.
     pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.keepalive.timeout = timeout;
         self
     }
 
-    /// Sets the number of calls in flight on a connection: what a server grants, and what a client requests (RFC 8166 §3.3.1). 1 to
-    /// 65535. Default 32. A client keeps one of eight or more for [probes](Self::keepalive_interval).
+    /// Sets the maximum number of calls in flight on a connection, which a server grants and a client requests (RFC
+    /// 8166 §3.3.1). 1 to 65535. Default 32. A client keeps one of eight or more for
+    /// [probes](Self::keepalive_interval).
     pub fn credits(mut self, credits: u32) -> Self {
         self.engine.credits = credits;
         self
     }
 
-    /// Sets the number of calls in flight in the reverse direction (RFC 8167 §4.1): what a client with a service grants, and what a
-    /// server requests. 1 to 65535 at a client. With 0, a server makes no such calls. Default 8.
+    /// Sets the maximum number of calls in flight in the reverse direction, which a client with a service grants and a
+    /// server requests (RFC 8167 §4.1). 1 to 65535 at a client. With 0, a server makes no such calls. Default 8.
     pub fn reverse_credits(mut self, credits: u32) -> Self {
         self.engine.reverse_credits = credits;
         self
@@ -167,17 +170,19 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the time without progress after which the connection is closed while the peer sends arguments: by its responses to RDMA
-    /// Reads or, in version 2, in a continued message. Longer than zero. Default 60 s. Progress is what [`min_rate`](Self::min_rate) says.
+    /// Sets the time without progress after which the connection is closed while the peer sends arguments: by its
+    /// responses to RDMA Reads or, in version 2, in a continued message. Longer than zero. Default 60 s.
+    /// [`min_rate`](Self::min_rate) defines progress.
     pub fn fetch_timeout(mut self, timeout: Duration) -> Self {
         self.engine.fetch_timeout = timeout;
         self
     }
 
-    /// Sets the lowest rate of a peer that sends arguments or accepts replies, in bytes per second. What arrives moves the deadline of
-    /// [`fetch_timeout`](Self::fetch_timeout) by the time that it may take at this rate, so that a peer cannot keep memory in use with a
-    /// few bytes now and then. Replies of which less leaves the host within [`reply_timeout`](Self::reply_timeout) count as stalled. 0: any
-    /// byte is progress. Default 64 KiB per second.
+    /// Sets the minimum rate, in bytes per second, at which a peer must send arguments and accept replies. Bytes that
+    /// arrive extend the deadline of [`fetch_timeout`](Self::fetch_timeout) by the time that they may take at this
+    /// rate. A peer thus cannot keep memory in use with a few bytes now and then. Replies count as stalled if they
+    /// leave the host at a lower rate within [`reply_timeout`](Self::reply_timeout). With 0, any byte is progress.
+    /// Default 64 KiB per second.
     pub fn min_rate(mut self, bytes_per_second: u64) -> Self {
         self.engine.min_rate = bytes_per_second;
         self
@@ -230,8 +235,8 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the maximum length in bytes of a local segment. A chunk has as many segments as it needs. At least 4096. Default 1 GiB.
-    /// For peers with a lower limit on a segment.
+    /// Sets the maximum length in bytes of a local segment. A chunk has as many segments as it needs. At least 4096.
+    /// Default 1 GiB. Lower it for peers that limit the length of a segment.
     pub fn max_segment_len(mut self, bytes: u32) -> Self {
         self.engine.max_segment_len = bytes;
         self
@@ -251,8 +256,9 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets, for version 2, the maximum length in bytes of a payload stream that goes in several Sends (Message Continuation) rather
-    /// than by RDMA (Special Format), and the maximum length of a reply for which no Reply chunk is provided. Default 64 KiB.
+    /// Sets, for version 2, the maximum length in bytes of a payload stream that is sent in several Sends (Message
+    /// Continuation) rather than by RDMA (Special Format), and the maximum length of a reply for which no Reply chunk
+    /// is provided. Default 64 KiB.
     pub fn max_continued(mut self, bytes: u32) -> Self {
         self.engine.max_continued = bytes;
         self
@@ -330,8 +336,8 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the length of the longest fragment sent, from 1 to 2^31 - 1 bytes. Default 2^31 - 1: each record is one fragment. For
-    /// peers that accept only short fragments.
+    /// Sets the length of the longest fragment sent, from 1 to 2^31 - 1 bytes. Default 2^31 - 1: each record is one
+    /// fragment. Lower it for peers that accept only short fragments.
     pub fn fragment_size(mut self, bytes: u32) -> Self {
         self.stream.fragment_size = bytes;
         self
@@ -369,7 +375,7 @@ impl ConnectionConfig {
         Ok(())
     }
 
-    /// Returns the times of a client's probes, unless they are disabled.
+    /// Returns the interval and the timeout of a client's probes, or `None` if probes are disabled.
     pub(crate) fn keepalive(&self) -> Option<KeepaliveConfig> {
         Some(self.keepalive).filter(|keepalive| keepalive.interval < Duration::MAX)
     }
@@ -383,8 +389,8 @@ impl ConnectionConfig {
         params
     }
 
-    /// Creates the engine of a new connection that offers these versions of RPC-over-RDMA. `honours` says whether the local queue
-    /// pair honours Send with Invalidate.
+    /// Creates the engine of a new connection that offers these versions of RPC-over-RDMA. `honours` is `true` if the
+    /// local queue pair honours Send with Invalidate.
     pub(crate) fn engine(&self, role: Role, versions: Versions, private_data: &[u8], honours: bool) -> Connection {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         // RFC 8797 §4: nothing is kept from an earlier connection, because the peer's settings may change with each.
@@ -410,7 +416,7 @@ mod tests {
     use super::*;
     use crate::engine::Engine as _;
 
-    /// RFC 8797 §4: the settings of a connection are those of its own private data.
+    /// RFC 8797 §4: the settings of a connection come from its own private data.
     #[test]
     fn settings_change_with_each_connection() {
         let config = ConnectionConfig::new().inline_size(64 << 10);

@@ -1,7 +1,8 @@
 //! The errors of calls and connections, for code that handles them.
 //!
-//! A call fails with [`CallError`], a connection attempt with [`ConnectError`], and a server that cannot listen with [`BindError`].
-//! Their fields have the other types here. Each message displays one level, and [`source`](std::error::Error::source) is the next.
+//! A call fails with [`CallError`], a connection attempt with [`ConnectError`], and a server that cannot listen with
+//! [`BindError`]. The other types here are the types of their fields. Each message displays one level, and
+//! [`source`](std::error::Error::source) returns the next.
 //!
 //! ```
 //! use rpcrdma::error::{CallError, CallFailure, CloseReason};

@@ -9,7 +9,7 @@
 //! | [`rpcrdma_header`] | headers of RPC-over-RDMA version 1 |
 //! | [`rpcrdma2_header`] | headers of RPC-over-RDMA version 2 |
 //! | [`engine`] | a client or server engine, version 1, with messages and completions in any order |
-//! | [`engine_v2`] | the same with version negotiation |
+//! | [`engine_v2`] | a client or server engine with version negotiation, with messages and completions in any order |
 //! | [`tcp_stream`] | a client or server engine of a TCP connection, with received bytes and other events |
 //! | [`gss_server`] | calls to a server with RPCSEC_GSS: credentials, verifiers, tokens, protected bodies |
 //! | [`gss_client`] | replies to a client with RPCSEC_GSS: to requests for a context, and to calls |

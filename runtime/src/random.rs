@@ -11,7 +11,8 @@ thread_local! {
 /// Makes this crate take its random numbers in this thread from `seed`: XIDs, handles, pauses before retries, keys of hash tables
 /// and the choice of endpoints. `None` uses the operating system again.
 ///
-/// For simulations, whose runs repeat. The numbers of a seed are predictable, so peers could guess the handles of security contexts.
+/// For simulations, whose runs have to repeat. The numbers of a seed are predictable, so peers could guess the handles
+/// of security contexts.
 #[cfg(feature = "simulation")]
 pub fn seed_random_numbers(seed: Option<u64>) {
     SEEDED.set(seed);
@@ -51,7 +52,7 @@ pub(crate) const fn is_seeded() -> bool {
     false
 }
 
-/// Returns a random number that peers need not be unable to guess.
+/// Returns a random number that need not be secret.
 pub(crate) fn number() -> u64 {
     // The standard library's hash keys are random, and every `RandomState` has different ones.
     seeded().unwrap_or_else(|| RandomState::new().build_hasher().finish())
@@ -101,7 +102,8 @@ impl BuildHasher for KeyedHash {
 mod tests {
     use super::*;
 
-    /// A seed gives the same numbers again, and another seed others. Without a seed, no numbers repeat.
+    /// A seed always gives the same numbers, and different seeds give different numbers. Without a seed, no numbers
+    /// repeat.
     #[test]
     fn seeds_repeat() {
         let draw = |seed| {

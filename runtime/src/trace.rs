@@ -89,7 +89,7 @@ impl<'a> ObservedCall<'a> {
         Self { span, metrics: metrics.client(name) }
     }
 
-    /// Returns the span.
+    /// Returns the span of the call.
     pub(crate) fn span(&self) -> &Span {
         self.span
     }
@@ -110,7 +110,7 @@ impl<'a> ObservedCall<'a> {
         self.metrics.sent(call);
     }
 
-    /// Records a reply.
+    /// Records a reply in the span and in the metrics.
     #[inline(always)]
     pub(crate) fn replied(&self, reply: &IncomingReply) {
         if !self.span.is_disabled() {
@@ -119,23 +119,24 @@ impl<'a> ObservedCall<'a> {
         self.metrics.replied(reply);
     }
 
-    /// Records that the call is sent again after this attempt.
+    /// Records a failed attempt, after which the call is sent again.
     pub(crate) fn attempt_failed(&self) {
         self.metrics.attempt_failed();
     }
 
-    /// Records that the channel tries the call again.
+    /// Records that the channel retries the call after a loss of its connection.
     pub(crate) fn retried(&self) {
         self.metrics.retried();
     }
 
-    /// Ends a successful call.
+    /// Records that the call has succeeded.
     #[inline(always)]
     pub(crate) fn succeed(&self, metrics: &CallMetrics) {
         self.metrics.succeed(metrics);
     }
 
-    /// Ends a failed call. `kind` is the value of `error.type`. It is the status of the reply if `has_reply` is `true`.
+    /// Records that the call has failed. `kind` is the value of `error.type`. It is the status of the reply if
+    /// `has_reply` is `true`.
     #[cold]
     pub(crate) fn fail(&self, kind: &'static str, has_reply: bool) {
         if !self.span.is_disabled() {
@@ -163,7 +164,7 @@ pub(crate) fn taken(program: u32, version: u32, procedure: u32, peer: SocketAddr
     span
 }
 
-/// Records the name of the procedure.
+/// Records the name of the procedure in the span.
 #[inline]
 pub(crate) fn named(span: &Span, name: &'static str) {
     if !span.is_disabled() {
@@ -218,7 +219,7 @@ pub(crate) fn answered(span: &Span, answer: &ReplyCommand) {
     }
 }
 
-/// Records the reply to an outbound call.
+/// Records the XID, formats, size and chunks of the reply to an outbound call.
 #[cold]
 fn record_reply(span: &Span, reply: &IncomingReply) {
     let message = reply.payload.as_slice();

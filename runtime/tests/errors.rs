@@ -219,7 +219,7 @@ fn error_chains_are_short_without_repetition() {
     }
 }
 
-/// The message of a call's error is that of the failure, and its source is the cause of the failure.
+/// The error of a call displays the message of the failure, and its source is the cause of the failure.
 #[test]
 fn causes_of_calls_have_types() {
     let reason = CloseReason::Disconnected(DisconnectReason::Remote);
@@ -408,7 +408,7 @@ fn samples_include_every_variant_with_a_source() {
     }
 }
 
-/// Messages speak of what the user did, and name no number that is unknown.
+/// Messages name what the user did, and leave out numbers that are unknown.
 #[test]
 fn messages_fit_the_situation() {
     let procedure = "P.Q";

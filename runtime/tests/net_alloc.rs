@@ -106,7 +106,7 @@ fn allocations_of_warm_calls() {
     );
 }
 
-/// A call that nothing holds up passes through the hooks of a server without a box.
+/// The hooks of a server do not box a call that they do not delay.
 #[test]
 fn warm_calls_within_hooks() {
     let limits = Limits::new().concurrency(8).per_caller(8).deadline(Duration::from_secs(3600)).cancel_on_disconnect();

@@ -26,13 +26,13 @@ use rpcrdma::{
 /// Observations of a client's queue pair and of its callers.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Received replies.
+    /// Number of received replies.
     replies: AtomicUsize,
-    /// Calls that have returned to their callers.
+    /// Number of calls that have returned to their callers.
     returned: AtomicUsize,
-    /// Polls between a reply and the return of its call.
+    /// Number of polls between a reply and the return of its call.
     between: AtomicUsize,
-    /// Polls among these that were allowed to busy-poll.
+    /// Number of these polls that were allowed to busy-poll.
     in_the_way: AtomicUsize,
 }
 

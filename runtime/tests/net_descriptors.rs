@@ -1,4 +1,5 @@
-//! A server whose process has no descriptor left for new connections. Alone in its process, because it uses all of them.
+//! A server whose process has no descriptor left for new connections. This test is alone in its process, because it
+//! uses all descriptors.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
 
@@ -21,7 +22,7 @@ async fn silent(server: SocketAddr) -> TcpStream {
     TcpSocket::new_v4().unwrap().connect(server).await.unwrap()
 }
 
-/// Idle connections leave, so that others are served.
+/// Idle connections are closed, so that new ones are served.
 #[tokio::test]
 async fn idle_connections_leave_for_others() {
     timed(async {

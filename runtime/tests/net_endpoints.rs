@@ -101,7 +101,7 @@ impl Node {
         connections.iter().map(|connection| connection.id + 1).max().unwrap_or(0)
     }
 
-    /// Returns the number of calls since the last question.
+    /// Returns the number of calls since the last query.
     fn calls(&self) -> usize {
         self.state.started.swap(0, Ordering::SeqCst)
     }
@@ -159,7 +159,7 @@ fn addresses(node: &Node, count: usize) -> Vec<String> {
     (0..count).map(|n| node.url.replace("127.0.0.1", &format!("10.0.{}.{}", n / 250, n % 250 + 1))).collect()
 }
 
-/// A client of 900 servers connects to 32 of them, or to as many as it is told.
+/// A client of 900 servers connects to 32 of them, or to as many as `max_open` allows.
 #[tokio::test(start_paused = true)]
 async fn nine_hundred_servers() {
     timed(async {
@@ -390,7 +390,7 @@ async fn errors_have_causes() {
     .await;
 }
 
-/// Lists and URLs of a source that lies are cut.
+/// Servers beyond the maximum number, and URLs that are too long, are skipped.
 #[tokio::test(start_paused = true)]
 async fn huge_lists() {
     timed(async {

@@ -1,4 +1,4 @@
-//! RPCSEC_GSS against somebody between client and server, with a mechanism that is for tests only.
+//! RPCSEC_GSS against an attacker between client and server, with a mechanism that is for tests only.
 #![allow(missing_docs)]
 
 #[path = "net_support/insecure_test_mechanism.rs"]
@@ -47,7 +47,7 @@ fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
     GssSecurity::new(InsecureTestMechanism::new(KEY, "alice@TEST"), level)
 }
 
-/// Each bit of a small message.
+/// A change of any bit of a small message is noticed, and fails only its call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_fails_one_call() {
     timed(async {
@@ -66,7 +66,7 @@ async fn one_changed_bit_fails_one_call() {
     .await;
 }
 
-/// Bits of a small message over iWARP, with valid CRCs, in both versions of RPC-over-RDMA.
+/// A changed bit of a small message is noticed over iWARP, with valid CRCs, in both versions of RPC-over-RDMA.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_over_iwarp() {
     timed(async {
@@ -84,7 +84,7 @@ async fn one_changed_bit_over_iwarp() {
     .await;
 }
 
-/// Some bits of a large message, all over it.
+/// A changed bit anywhere in a large message is noticed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_of_a_large_message() {
     timed(async {
@@ -178,11 +178,11 @@ fn null_call(xid: u32) -> Vec<u8> {
     [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A server whose replies have another verifier.
+/// An authenticator that gives replies another verifier.
 #[derive(Debug)]
 struct Impostor(GssAuthenticator<InsecureTestMechanism>, OpaqueAuth);
 
-/// The protection of a call, and a verifier that is not that of its reply.
+/// The security of a reply, with the right protection and a wrong verifier.
 #[derive(Debug)]
 struct WrongVerifier(Arc<dyn ReplySecurity>, OpaqueAuth);
 
@@ -306,7 +306,7 @@ async fn failures_of_the_mechanism() {
     .await;
 }
 
-/// A server that denies the next data call with this failure.
+/// An authenticator that denies the next data call with the given failure.
 #[derive(Debug)]
 struct Denying(GssAuthenticator<InsecureTestMechanism>, AuthFailure, Arc<AtomicBool>);
 
@@ -356,7 +356,7 @@ async fn denied_calls() {
     .await;
 }
 
-/// Collects everything that is traced.
+/// A subscriber that collects everything that is traced.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<String>>);
 

@@ -31,7 +31,7 @@ fn builder(service: &CopyService, mechanism: &InsecureTestMechanism) -> ServerBu
     Server::builder().service(service.clone()).authenticator(GssAuthenticator::new(mechanism.clone()))
 }
 
-/// Contexts expire at the server, which denies calls with CTXPROBLEM then.
+/// Contexts expire at the server, which then denies calls with CTXPROBLEM.
 async fn expiry(transport: Transport, level: ProtectionLevel) {
     let (service, acceptor, user) = (CopyService::default(), mechanism("nfs@server"), mechanism("alice@TEST"));
     let server = transport.serve(builder(&service, &acceptor)).await;

@@ -21,7 +21,7 @@ use rpcrdma::{
     service::{Procedure, ProcedureId, ReplyBounds},
 };
 
-/// Returns the number of calls of the connection, this one included.
+/// A procedure that returns the number of calls on its connection, this one included.
 #[derive(Debug)]
 struct Count;
 
@@ -107,10 +107,10 @@ fn observed(builder: ServerBuilder) -> ServerBuilder {
     builder.introspection(|_| true)
 }
 
-/// Adds a hook to a server.
+/// A function that adds a hook to a server.
 type AddHook = fn(ServerBuilder) -> ServerBuilder;
 
-/// Each hook, alone and with all others.
+/// Returns each hook alone, and several of them together, with a name for each case.
 fn each_hook() -> &'static [(&'static str, AddHook)] {
     &[
         ("none", |builder| builder),
@@ -127,7 +127,7 @@ fn each_hook() -> &'static [(&'static str, AddHook)] {
     ]
 }
 
-/// A service behind a hook has one state for each connection, also while its calls wait.
+/// A service behind a hook has one state for each connection, even while its calls wait.
 #[tokio::test]
 async fn each_connection_has_its_own_service() {
     timed(async {

@@ -160,7 +160,7 @@ impl Service for Numbered {
     }
 }
 
-/// Pages cover all of their items once.
+/// Pages cover each item exactly once.
 async fn pages(transport: Transport) {
     let gate = Arc::new(Semaphore::new(0));
     let server = (1..=62).rev().fold(server(&gate), |server, version| server.service(Numbered(version)));

@@ -13,7 +13,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Calls of each run.
+/// Number of calls in each run.
 const CALLS: u64 = 200;
 
 /// Returns how often the runtime of the caller, which has one thread, found nothing to do and waited for an event. On a busy machine,
@@ -22,11 +22,11 @@ fn waits() -> u64 {
     Handle::current().metrics().worker_park_count(0)
 }
 
-/// How often a client waited.
+/// The numbers of times that a client waited for an event.
 struct Waits {
-    /// For the replies to its calls.
+    /// Waits for the replies to its calls.
     calls: u64,
-    /// While there was nothing to do.
+    /// Waits while there was nothing to do.
     pause: u64,
 }
 

@@ -239,7 +239,7 @@ const COMBINATIONS: [(&str, Transport, ProtectionLevel); 6] = [
     ("tcp_krb5p", Transport::Tcp, LEVELS[2]),
 ];
 
-/// Counts the contexts that a client creates.
+/// A mechanism that counts the contexts that a client creates.
 #[derive(Debug)]
 struct Counted(KerberosClient, Arc<AtomicUsize>);
 

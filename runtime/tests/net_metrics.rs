@@ -90,13 +90,13 @@ impl Values {
     }
 }
 
-/// Runs client and server on this thread, with their metrics in a recorder. One test runs at a time, because connections are
-/// those of the process.
+/// Runs client and server on this thread, with their metrics in a recorder. One test runs at a time, because the
+/// metrics cover all connections of the process.
 fn metered<F: Future<Output = ()>>(body: impl FnOnce(Snapshotter) -> F) {
     metered_on(&mut tokio::runtime::Builder::new_current_thread(), body);
 }
 
-/// The same with another runtime. Only this thread has the recorder.
+/// Runs client and server as [`metered`] does, on the runtime that `builder` makes. Only this thread has the recorder.
 fn metered_on<F: Future<Output = ()>>(builder: &mut tokio::runtime::Builder, body: impl FnOnce(Snapshotter) -> F) {
     static SERIAL: Mutex<()> = Mutex::new(());
     let _serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +171,7 @@ async fn calls(transport: Transport, snapshotter: Snapshotter) {
     }
 }
 
-/// Accepts each call later.
+/// An authenticator that accepts each call later.
 #[derive(Debug)]
 struct Later;
 

@@ -45,7 +45,7 @@ async fn serve(tls: TlsServerBuilder) -> Running {
     Transport::Tcp.serve(server(&tls.build().unwrap())).await
 }
 
-/// Data of several lengths moves in both directions, and calls share the session.
+/// Checks that data of several lengths moves in both directions, and that concurrent calls share the session.
 async fn exchange(channel: &Channel) {
     for len in [0, 5, 4096, 16_384, 70_001, 3 << 20] {
         let sent = pattern(3, len);
@@ -111,7 +111,8 @@ async fn a_url_turns_tls_off() {
     .await;
 }
 
-/// Each of several paths has to prove its identity. A channel uses the next one if it cannot, and says why.
+/// The server of each path has to prove its identity. If it cannot, the channel uses the next path and reports the
+/// reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_prove_their_identity() {
     timed(async {
@@ -134,7 +135,7 @@ async fn paths_prove_their_identity() {
     .await;
 }
 
-/// Stores the session of the last call, and accepts only some serial numbers.
+/// The session of the last accepted call, and the serial number of the certificate that is denied.
 #[derive(Debug, Default)]
 struct Hosts {
     last: Mutex<Option<TlsSession>>,
@@ -157,7 +158,7 @@ impl Authenticator for ByHost {
     }
 }
 
-/// Both sides see the certificate of the other, and compute the same channel binding.
+/// Both sides see the certificate of the other side, and compute the same channel binding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutual_authentication() {
     timed(async {
@@ -198,7 +199,7 @@ async fn anonymous_clients() {
     .await;
 }
 
-/// Policies that allow both kinds of peers.
+/// Opportunistic peers work with peers that use TLS and with peers that do not.
 #[tokio::test]
 async fn opportunistic_peers() {
     timed(async {
@@ -473,7 +474,7 @@ async fn callbacks() {
     .await;
 }
 
-/// A security that seals nothing, and keeps the identity of the server.
+/// A security that seals nothing, and records the names in the server's certificate.
 #[derive(Debug, Default, Clone)]
 struct SeenServers(Arc<Mutex<Vec<Vec<String>>>>);
 

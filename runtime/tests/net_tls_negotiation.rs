@@ -1,4 +1,5 @@
-//! RPC-with-TLS on `tcp://` (RFC 9289 §4.2.1, §5, §5.2.1): what the peers negotiate, and the certificates that they present.
+//! RPC-with-TLS on `tcp://` (RFC 9289 §4.2.1, §5, §5.2.1): the negotiation between peers, and the certificates that
+//! they present.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -65,7 +66,7 @@ async fn channel_bindings() {
     .await;
 }
 
-/// Clients without the application protocol (RFC 9289 §5).
+/// Clients without the application protocol are served only if the server allows that (RFC 9289 §5).
 #[tokio::test]
 async fn clients_without_alpn() {
     timed(async {
@@ -96,7 +97,8 @@ async fn clients_without_alpn() {
     .await;
 }
 
-/// A client offers the application protocol and no other one, also with a configuration of the TLS library (RFC 9289 §5).
+/// A client offers the application protocol and no other one, even with a configuration of the TLS library (RFC 9289
+/// §5).
 #[tokio::test]
 async fn offered_protocols() {
     timed(async {
@@ -119,8 +121,8 @@ async fn offered_protocols() {
     .await;
 }
 
-/// No version of TLS before 1.3 is negotiated, and a session of an earlier version is not used if a configuration of the TLS library
-/// allows it (RFC 9289 §5).
+/// No version of TLS before 1.3 is negotiated, and a session of an earlier version is not used even if a configuration
+/// of the TLS library allows it (RFC 9289 §5).
 #[tokio::test]
 async fn old_versions() {
     timed(async {
@@ -180,7 +182,7 @@ async fn servers_without_alpn() {
     .await;
 }
 
-/// No DNS name of a certificate has a wildcard, whichever it is (RFC 9289 §5.2.1).
+/// A certificate is refused if any of its DNS names has a wildcard (RFC 9289 §5.2.1).
 #[tokio::test]
 async fn wildcards() {
     timed(async {
@@ -210,7 +212,8 @@ async fn wildcards() {
     .await;
 }
 
-/// One of the names in the subject alternative name has to match, as a whole, and no other name does (RFC 9289 §5.2.1).
+/// One of the names in the subject alternative name has to match as a whole. Other names in the certificate do not
+/// count (RFC 9289 §5.2.1).
 #[tokio::test]
 async fn names_of_servers() {
     timed(async {
@@ -248,8 +251,8 @@ async fn names_of_servers() {
     .await;
 }
 
-/// A server that knows authorities for clients refuses invalid certificates with each policy, and no certificate unless it allows
-/// anonymous clients (RFC 9289 §4.2).
+/// A server with authorities for clients refuses invalid certificates with each policy. It refuses clients without a
+/// certificate unless it allows anonymous clients (RFC 9289 §4.2).
 #[tokio::test]
 async fn clients_of_each_policy() {
     timed(async {
@@ -275,7 +278,7 @@ async fn clients_of_each_policy() {
     .await;
 }
 
-/// Writes a certificate that `issuer` signs, its key, and the certificates behind it.
+/// Writes a certificate that `issuer` signs, and its key. The certificates `behind` follow the certificate in its file.
 fn issue_by(authority: &Authority, issuer: &CertifiedIssuer<'static, KeyPair>, behind: &[String]) -> Issued {
     let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
     let key = KeyPair::generate().unwrap();
@@ -286,7 +289,7 @@ fn issue_by(authority: &Authority, issuer: &CertifiedIssuer<'static, KeyPair>, b
     issued
 }
 
-/// Certification paths with an intermediate authority, at both sides (RFC 9289 §4.2, §5.2.1).
+/// Both sides verify certification paths with an intermediate authority (RFC 9289 §4.2, §5.2.1).
 #[tokio::test]
 async fn certification_paths() {
     timed(async {

@@ -105,7 +105,7 @@ async fn certificates_that_the_server_refuses() {
     .await;
 }
 
-/// TLS is required, but the peer does not use it.
+/// A peer without TLS is refused if TLS is required.
 #[tokio::test]
 async fn plaintext_is_refused() {
     timed(async {
@@ -237,7 +237,7 @@ async fn lost_client_hellos() {
     .await;
 }
 
-/// A man in the middle cannot put a reply behind the offer, so that it seems to be protected.
+/// A man in the middle cannot make a reply seem protected by sending it behind the offer.
 #[tokio::test]
 async fn data_behind_the_offer() {
     timed(async {
@@ -286,7 +286,8 @@ async fn data_behind_the_probe() {
     .await;
 }
 
-/// Replies that do not offer TLS: stripped by somebody in the middle, denied, or not a reply.
+/// Messages that do not offer TLS: replies whose offer a man in the middle has removed, denials, and messages that are
+/// not the reply.
 #[tokio::test]
 async fn stripped_offers() {
     timed(async {
@@ -337,7 +338,7 @@ async fn stripped_offers() {
     .await;
 }
 
-/// Handshakes that do not finish have a time limit and a limited number at the server. Others wait.
+/// Handshakes that do not finish have a time limit and a limited number at the server. Further handshakes wait.
 #[tokio::test]
 async fn handshakes_that_never_finish() {
     timed(in_step(async {
@@ -361,7 +362,7 @@ async fn handshakes_that_never_finish() {
     .await;
 }
 
-/// Stalled handshakes of one host do not delay those of another one.
+/// Stalled handshakes of one host do not delay the handshakes of another host.
 #[tokio::test]
 #[cfg(target_os = "linux")]
 async fn stalled_handshakes_of_another_host() {

@@ -46,14 +46,14 @@ where
     caller.invoke::<P>(&args, CallOptions::new()).await
 }
 
-/// Returns the error of middleware, and whether the call may have been executed.
+/// Returns `true` if the call may have been executed, and the error of middleware.
 fn middleware<E: std::error::Error + 'static>(error: &CallError) -> (bool, &E) {
     let CallError::Middleware { sent, source, .. } = error else { panic!("{error:?}") };
     assert_eq!(error.is_retry_safe(), !sent);
     (*sent, source.downcast_ref().unwrap_or_else(|| panic!("{source:?}")))
 }
 
-/// Returns a policy with a budget of this many retries per second.
+/// Returns a policy with a budget of `per_second` retries per second.
 fn retries(per_second: u32) -> RetryPolicy {
     RetryPolicy::new(TpsBudget::new(Duration::from_secs(10), per_second, 0.0))
 }
@@ -153,7 +153,7 @@ async fn excess_calls_are_shed() {
     .await;
 }
 
-/// The attempt of a [`faulty`] service that fails.
+/// The point at which the first attempt of a [`faulty`] service fails: before or after the call.
 #[derive(Clone, Copy)]
 enum Fault {
     Before,
@@ -242,7 +242,7 @@ async fn an_earlier_attempt_makes_a_retry_unsafe() {
     .await;
 }
 
-/// Returns servers with their states and channels.
+/// Starts three servers. Returns them with their states and channels.
 async fn cluster(fabric: &Transport) -> Vec<(Running, Arc<State>, Channel)> {
     let mut servers = Vec::new();
     for _ in 0..3 {
@@ -262,7 +262,7 @@ fn balanced(servers: &[(Running, Arc<State>, Channel)]) -> Buffer<CallRequest, B
 type BalanceFuture =
     <Balance<ServiceList<Vec<PendingRequests<Endpoint>>>, CallRequest> as Service<CallRequest>>::Future;
 
-/// Makes idempotent calls, and returns how many of them each server executed.
+/// Makes 60 idempotent calls, and returns the number of calls that each server executed.
 async fn spread(caller: &impl Invoke, servers: &[(Running, Arc<State>, Channel)]) -> Vec<usize> {
     servers.iter().for_each(|(_, state, _)| state.started.store(0, Ordering::SeqCst));
     for n in 0..60 {

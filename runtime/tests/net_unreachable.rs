@@ -1,4 +1,4 @@
-//! The text of the error in each way in which a service can be out of reach. Each says what failed and what to do.
+//! The text of the error for each way in which a service can be unreachable. Each text says what failed and what to do.
 #![cfg(feature = "tls")]
 #![allow(missing_docs)]
 
@@ -42,7 +42,7 @@ fn builder() -> ChannelBuilder {
     Channel::builder().reconnect(Reconnect::Never)
 }
 
-/// Makes a call with a new channel.
+/// Makes a call with a new channel, and returns the text of its error.
 async fn fails(builder: ChannelBuilder, url: &str, options: CallOptions) -> String {
     let channel = builder.connect_lazy(url).unwrap();
     text(&channel.call::<Null>(&(), options).await.unwrap_err())

@@ -13,10 +13,10 @@ use rpcrdma::{
     server::{LimitScope, Limits, Server, ServerBuilder},
 };
 
-/// Nothing listens there: a setting is checked before the first attempt to connect.
+/// A URL where nothing listens. Settings are checked before the first attempt to connect.
 const URL: &str = "iwarp://127.0.0.1:1";
 
-/// Settings of connections that are out of their ranges, with their names and ranges.
+/// Returns settings of connections that are out of range, with their names, values and ranges.
 fn bad_connections() -> Vec<(ConnectionConfig, &'static str, u64, (u64, u64))> {
     let config = ConnectionConfig::new;
     vec![

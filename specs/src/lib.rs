@@ -1,14 +1,14 @@
 //! XDR specifications of ONC RPC, of RPC-over-RDMA, and of protocols that use them, with the types, codecs, clients and servers
 //! generated from them.
 //!
-//! [`source`] has the XDR files as text, [`binding`] the Upper-Layer Bindings of the programs. This crate's README and the
-//! header of each file name the document that it comes from.
+//! [`source`] has the XDR files as text. [`binding`] has the Upper-Layer Bindings of the programs. This crate's README
+//! and the header of each file name the document that it comes from.
 //!
 //! The runtime generates its own copy of the RPC and RPC-over-RDMA header types. The copies here are for tools and tests that
 //! work with messages without the runtime.
 //!
-//! The feature `std` is on by default. Without it the crate is `no_std` with `alloc`, and has no clients and servers. The feature
-//! `discover` finds servers through rpcbind.
+//! The feature `std` is on by default. Without it, the crate is `no_std` with `alloc`, and has no clients and servers.
+//! The feature `discover` adds the discovery of servers through rpcbind.
 #![cfg_attr(not(feature = "std"), no_std)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -30,7 +30,7 @@ macro_rules! specification {
 
 pub mod nfs4;
 
-/// The XDR files of `xdr/`.
+/// The XDR files of the folder `xdr`, as text.
 pub mod source {
     /// `rpc.x`: ONC RPC version 2 (RFC 5531).
     pub const RPC: &str = include_str!("../xdr/rpc.x");
@@ -50,15 +50,15 @@ pub mod source {
     pub const NFS4: &str = include_str!("../xdr/nfs4.x");
 }
 
-/// The Upper-Layer Bindings: the `.ulb` files of `xdr/`.
+/// The Upper-Layer Bindings (`.ulb` files) of the folder `xdr`, as text.
 pub mod binding {
-    /// `rpcbind.ulb`: sizes of replies. No document binds rpcbind to RPC-over-RDMA.
+    /// `rpcbind.ulb`: maximum sizes of replies. No RFC specifies a binding of rpcbind to RPC-over-RDMA.
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.ulb");
-    /// `mount3.ulb`: RFC 8267 §5.1, and sizes of replies.
+    /// `mount3.ulb`: the binding of MOUNT version 3 (RFC 8267 §5.1), with maximum sizes of replies.
     pub const MOUNT3: &str = include_str!("../xdr/mount3.ulb");
-    /// `nfs3.ulb`: RFC 8267 §4.
+    /// `nfs3.ulb`: the binding of NFS version 3 (RFC 8267 §4).
     pub const NFS3: &str = include_str!("../xdr/nfs3.ulb");
-    /// `nfs4.ulb`: RFC 8267 §6.
+    /// `nfs4.ulb`: the binding of NFS version 4 (RFC 8267 §6).
     pub const NFS4: &str = include_str!("../xdr/nfs4.ulb");
 }
 
@@ -91,7 +91,7 @@ pub mod mount3 {
 
 /// NFS version 3 (RFC 1813) with its Upper-Layer Binding (RFC 8267), generated from [`source::NFS3`] and [`binding::NFS3`].
 ///
-/// Each type that contains file handles, names or data also has a borrowed form.
+/// Each type that contains file handles, names or data also has a borrowed form, whose name ends in `Ref`.
 pub mod nfs3 {
     specification!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
 }

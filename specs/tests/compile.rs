@@ -1,4 +1,5 @@
-//! The files of `specs/xdr` compile without warnings and have the values, sizes and items of their documents.
+//! Tests that the files of `specs/xdr` compile without warnings and have the values, sizes and eligible items of their
+//! documents.
 
 use std::path::PathBuf;
 
@@ -156,7 +157,7 @@ fn nfs_sizes_match_the_specifications() {
     assert_eq!(operations.arms.iter().map(|arm| arm.cases.len()).sum::<usize>(), 70);
 }
 
-/// `fmt` and `strip` keep the meaning of a specification: it compiles to the same code, apart from comments.
+/// After `fmt` or `strip`, a specification compiles to the same code, apart from comments.
 #[test]
 fn formatting_and_stripping_change_nothing() {
     use rpcrdma_xdrgen::{

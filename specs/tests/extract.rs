@@ -1,7 +1,7 @@
-//! The files of `specs/xdr` are what the extractor produces from the specifications.
+//! Tests that the files of `specs/xdr` equal the output of the extractor for the specifications.
 //!
-//! The texts of the specifications are not part of this repository. The environment variable `SPEC_TEXTS` names a directory
-//! with them; without it, these tests compare nothing.
+//! The texts of the specifications are not part of this repository. The environment variable `SPEC_TEXTS` contains the
+//! path of a directory with them. Without it, these tests compare nothing.
 
 use std::{env, fs, path::PathBuf};
 
@@ -31,7 +31,8 @@ fn amendments(name: &str) -> Amendments {
     Amendments::parse(&ours(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Compares an extraction with our file. Rewrites the file first if `BLESS` is set.
+/// Compares an extraction with the file of this name in `specs/xdr`. If the environment variable `BLESS` is set, writes
+/// the file first.
 fn compare(extraction: &Extraction, name: &str) {
     if env::var_os("BLESS").is_some() {
         fs::write(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("xdr").join(name), &extraction.text).unwrap();
@@ -172,7 +173,7 @@ fn the_amendments_are_listed_with_their_reasons() {
     }
 }
 
-/// Reports whether the text extracted with these amendments compiles, with its binding if there is one.
+/// Returns `true` if the text extracted with these amendments compiles, together with its binding if there is one.
 fn compiles(document: &str, text: &str, binding: Option<&str>) -> bool {
     let extraction = extract(document, &Amendments::parse(text).unwrap()).unwrap();
     let compiler = Compiler::new().source("extracted.x", extraction.text);
@@ -183,7 +184,7 @@ fn compiles(document: &str, text: &str, binding: Option<&str>) -> bool {
     compiler.compile().is_ok()
 }
 
-/// Titles of amendments that our compiler does not need. They are for tools that follow RFC 4506 strictly.
+/// Titles of amendments without which the extracted text also compiles. Tools that follow RFC 4506 strictly need them.
 const TOLERATED: [&str; 7] = [
     "uint32 and uint64 are not declared",
     "`struct` precedes the name of a type",

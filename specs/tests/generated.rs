@@ -1,11 +1,11 @@
-//! The generated headers encode to known bytes and decode from them.
+//! Tests that the generated headers encode to known bytes and decode from them.
 
 mod samples;
 
 use rpcrdma_specs::{rpc, rpcrdma1 as v1, rpcrdma2 as v2};
 use samples::both_ways;
 
-/// Returns a segment, `HLOO` in the notation of RFC 8166 section 4.7.
+/// Returns a segment with numbers that follow from `n`. RFC 8166 section 4.7 abbreviates a segment as `HLOO`.
 fn segment(n: u32) -> v1::XdrRdmaSegment {
     v1::XdrRdmaSegment { handle: n, length: n + 1, offset: (u64::from(n + 2) << 32) | u64::from(n + 3) }
 }

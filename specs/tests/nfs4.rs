@@ -1,4 +1,5 @@
-//! COMPOUNDs of NFS version 4, word by word (RFC 7863), and the bounds of their replies (RFC 8267 §6).
+//! Tests of the encodings of COMPOUNDs of NFS version 4, word by word (RFC 7863), and of the bounds of their replies
+//! (RFC 8267 §6).
 
 mod samples;
 
@@ -69,7 +70,7 @@ fn writes_and_links_are_eligible_in_calls() {
     assert_eq!(nothing_in_callbacks, Some(0), "RFC 8267 §6.5");
 }
 
-/// The three Write chunks of the example in RFC 8267 §6.4.3.
+/// The bounds of two READs and a READLINK have three Write chunks, as in the example in RFC 8267 §6.4.3.
 #[test]
 fn each_read_and_readlink_gets_a_chunk() {
     let operations =
@@ -148,7 +149,7 @@ fn lists_add_the_requested_number_of_items() {
     assert_eq!(bound, result.encoded_len() as u64);
 }
 
-/// RFC 8267 §6.2: no protocol limit bounds the data of layouts and devices, but the arguments do.
+/// RFC 8267 §6.2: the protocol does not limit the data of layouts and devices, but the arguments of the call do.
 #[test]
 fn layouts_add_what_their_arguments_ask_for() {
     let device = nfs::Getdeviceinfo4args {
@@ -175,7 +176,7 @@ fn layouts_add_what_their_arguments_ask_for() {
     }
 }
 
-/// RFC 8267 §6.1 names no item of READ_PLUS. Its data stays inline.
+/// RFC 8267 §6.1 lists no eligible item of READ_PLUS. Its data stays inline.
 #[test]
 fn read_plus_gets_no_chunk() {
     let read = nfs::ReadPlus4args { rpa_stateid: stateid(), rpa_offset: 0, rpa_count: 100_000 };

@@ -1,4 +1,5 @@
-//! NFS 4 over iWARP on the loopback interface, with its Upper-Layer Binding: which items travel by RDMA (RFC 8267).
+//! Tests of NFS version 4 over iWARP on the loopback interface, and of the items that its Upper-Layer Binding lets move
+//! by RDMA (RFC 8267).
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -152,7 +153,8 @@ async fn each_write_of_a_compound_has_its_chunk() {
     assert!(counters.read_by_peer_bytes >= 50_001 + 30_003, "not sent by RDMA Read: {counters:?}");
 }
 
-/// RFC 8267 §3.1, §6.2.1: attributes of unpredictable size do not fit at first, and fit when the caller provides more room.
+/// RFC 8267 §3.1, §6.2.1: attributes of unpredictable size do not fit at first, but fit when the caller repeats the
+/// call with more room.
 #[tokio::test]
 async fn repeated_call_with_more_room_succeeds() {
     // Version 1 only: version 2 continues a reply that is longer than expected in further messages.
@@ -187,7 +189,7 @@ async fn reply_limit_of_a_session() {
     assert!(data(&reply.resarray[0]) == &contents(SIZE - 5000, 5000));
 }
 
-/// RFC 8267 §6.4.1, §6.4.3: an empty Write chunk asks for an inline result; the other results keep their chunks.
+/// RFC 8267 §6.4.1, §6.4.3: an empty Write chunk requests an inline result. The other results keep their chunks.
 #[tokio::test]
 async fn empty_chunk_asks_for_an_inline_result() {
     let client = client().await;
@@ -229,8 +231,8 @@ async fn reads_beyond_the_chunks_return_inline() {
     }
 }
 
-/// RFC 8881 §15.1.3.4: the server executes the operations before an unknown one, and cannot decode those after it, even if
-/// their data is in a Read chunk.
+/// RFC 8881 §15.1.3.4: the server executes the operations before an unknown one. It cannot decode the operations after
+/// it, even if their data is in a Read chunk.
 #[tokio::test]
 async fn operations_before_an_unknown_one_are_executed() {
     let client = client().await;

@@ -1,4 +1,5 @@
-//! Calls and replies of the programs, word by word, and the reply bounds of their bindings.
+//! Tests of the encodings of calls and replies of each program, word by word, and of the reply bounds of their
+//! bindings.
 
 mod samples;
 
@@ -90,7 +91,7 @@ fn numbers_match_the_specifications() {
     assert_eq!(nfs_v3::PORT, 20049, "RFC 8267 §9");
 }
 
-/// RFC 8267 §4: only the data of WRITE and the path of SYMLINK leave a call.
+/// RFC 8267 §4: the data of WRITE and the path of SYMLINK are the only eligible arguments.
 #[test]
 fn eligible_arguments_of_nfs3() {
     assert_eq!([nfs3::Write3args::MAX_DDP_ITEMS, nfs3::Symlink3args::MAX_DDP_ITEMS], [Some(1); 2]);
@@ -104,7 +105,7 @@ fn eligible_arguments_of_nfs3() {
     assert_eq!(others, [Some(0); 5]);
 }
 
-/// RFC 8267 §4: only the results of READ and READLINK go into chunks.
+/// RFC 8267 §4: only the data of READ and the path of READLINK go into chunks of a reply.
 #[test]
 fn replies_of_nfs3_are_bounded_by_their_calls() {
     let bounds = |reply: rpcrdma::service::ReplyBounds| (reply.inline, reply.chunks.to_vec());

@@ -1,4 +1,4 @@
-//! The client of rpcbind, with servers that behave as RFC 1833 says.
+//! Tests of the rpcbind client, with servers that follow RFC 1833.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -22,13 +22,13 @@ const PROGRAM: u32 = 0x2000_0001;
 /// A registration: program, version, netid and universal address.
 type Entry = (u32, u32, String, String);
 
-/// rpcbind version 4 over TCP and IPv4.
+/// A server of rpcbind version 4 over TCP and IPv4.
 #[derive(Clone, Default)]
 struct Version4 {
     entries: Arc<Mutex<Vec<Entry>>>,
-    /// The netid for which SET is refused.
+    /// The netid for which the server refuses SET.
     refuses: &'static str,
-    /// The calls that have arrived.
+    /// The calls that the server has received: the procedure, and its arguments.
     calls: Arc<Mutex<Vec<(&'static str, Entry)>>>,
 }
 
@@ -93,7 +93,7 @@ impl Rpcbvers4 for Version4 {
         self.addr(|entry| entry.0 == program && entry.2 == "tcp")
     }
 
-    /// RFC 1833 §2.2.2: the address of this version only.
+    /// RFC 1833 §2.2.2: returns the address of the given version only.
     async fn rpcbproc_getversaddr(&self, _cx: &Context, args: Rpcb) -> Result<RpcbUaddr, HandlerError> {
         let (program, version, ..) = self.took("GETVERSADDR", &args);
         self.addr(|entry| (entry.0, entry.1, entry.2.as_str()) == (program, version, "tcp"))
@@ -141,7 +141,7 @@ impl Rpcbvers4 for Version4 {
     }
 }
 
-/// A port mapper (version 2) with one mapping.
+/// A port mapper (rpcbind version 2) with one mapping.
 #[derive(Clone)]
 struct PortMapper(Mapping);
 
@@ -187,7 +187,8 @@ fn addr(text: &str) -> Option<SocketAddr> {
     Some(text.parse().unwrap())
 }
 
-/// RFC 1833 §2.2.2: GETVERSADDR answers for the version, and GETADDR for any version.
+/// RFC 1833 §2.2.2: GETVERSADDR returns the address of the requested version, and GETADDR may return the address of any
+/// version.
 #[tokio::test]
 async fn a_lookup_finds_the_version() {
     let (service, rpcbind) = version_4("").await;
@@ -200,7 +201,8 @@ async fn a_lookup_finds_the_version() {
     assert!(service.calls().iter().all(|(procedure, _)| *procedure == "GETVERSADDR"));
 }
 
-/// RFC 1833 §2.2.1: the netid of GETADDR is ignored, so that other transports are found in the list.
+/// RFC 1833 §2.2.1: because GETADDR ignores the netid, the client finds the addresses of other transports in the list
+/// of DUMP.
 #[tokio::test]
 async fn a_lookup_finds_the_transport() {
     let (service, rpcbind) = version_4("").await;
@@ -228,7 +230,8 @@ async fn a_lookup_finds_the_transport() {
     }
 }
 
-/// RFC 1833 §2.2.1: SET and UNSET name program, version, netid and address, and report whether they did it.
+/// RFC 1833 §2.2.1: SET and UNSET have a program, version, netid and address, and return `true` if they have changed
+/// the list.
 #[tokio::test]
 async fn registrations() {
     let (service, rpcbind) = version_4("").await;
@@ -250,7 +253,8 @@ async fn registrations() {
     assert_eq!(*service.entries.lock().unwrap(), [of(PROGRAM, 2, "tcp", "192.0.2.1.78.81")]);
 }
 
-/// RFC 1833 §2.2.1: a server registers itself when it becomes available, in place of a predecessor, and unregisters itself.
+/// RFC 1833 §2.2.1: a server registers itself when it becomes available, which replaces the registration of its
+/// predecessor, and unregisters itself when it ends.
 #[tokio::test]
 async fn a_server_registers_and_unregisters_itself() {
     let (service, rpcbind) = version_4("").await;
@@ -275,7 +279,7 @@ async fn a_server_registers_and_unregisters_itself() {
     assert_eq!(*service.entries.lock().unwrap(), others);
 }
 
-/// RFC 1833 §2.2.1: SET returns FALSE. Nothing stays registered then.
+/// RFC 1833 §2.2.1: if SET returns FALSE for one address, none of the server's addresses stays registered.
 #[tokio::test]
 async fn a_refused_registration_leaves_nothing() {
     let (service, rpcbind) = version_4("rdma").await;
@@ -285,7 +289,8 @@ async fn a_refused_registration_leaves_nothing() {
     assert_eq!(*service.entries.lock().unwrap(), []);
 }
 
-/// RFC 1833 §3.2: a port mapper is asked with the protocol number of TCP. A port of zero means that nothing is registered.
+/// RFC 1833 §3.2: the call to a port mapper contains the protocol number of TCP. A port of zero in the reply means that
+/// the program is not registered.
 #[tokio::test]
 async fn port_mappers_know_tcp() {
     let mapping = Mapping { prog: PROGRAM, vers: 3, prot: IPPROTO_TCP, port: 20049 };

@@ -1,6 +1,7 @@
-//! The codecs of rpcgen and libtirpc, in C, encode the same values to the same bytes.
+//! Tests that the C codecs of rpcgen and libtirpc encode the same values to the same bytes.
 //!
-//! The tests compare nothing where `rpcgen`, a C compiler or libtirpc is missing (Debian: rpcsvc-proto, gcc, libtirpc-dev).
+//! The tests compare nothing if `rpcgen`, a C compiler or libtirpc is missing (Debian: rpcsvc-proto, gcc,
+//! libtirpc-dev).
 
 mod samples;
 
@@ -12,7 +13,8 @@ use rpcrdma::xdr::{XdrDecode, XdrEncode};
 struct Samples(BTreeMap<String, Vec<u8>>);
 
 impl Samples {
-    /// Compiles and runs `samples.c`, with rpcgen's output for `specs/xdr/PROTOCOL.x` if `wants_rpcgen`.
+    /// Compiles and runs `samples.c`. If `wants_rpcgen` is `true`, includes the output of rpcgen for
+    /// `specs/xdr/PROTOCOL.x`. Returns `None` if a tool is missing.
     fn of(protocol: &str, wants_rpcgen: bool) -> Option<Self> {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rpcgen-{protocol}"));
@@ -47,7 +49,7 @@ impl Samples {
         Some(Self(output.lines().map(sample).collect()))
     }
 
-    /// Checks that `value` has the encoding that C printed under this name.
+    /// Checks that `value` has the encoding that the C program printed under this name.
     fn check<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(&mut self, name: &str, value: &T) {
         let bytes = self.0.remove(name).unwrap_or_else(|| panic!("{name} is not in samples.c"));
         samples::bytes_both_ways(value, &bytes);

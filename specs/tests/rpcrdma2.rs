@@ -1,5 +1,5 @@
-//! The headers of RPC-over-RDMA version 2, word by word: every header type (section 6.3), error (section 7) and property
-//! (section 5.2) of draft-ietf-nfsv4-rpcrdma-version-two-01.
+//! Tests of the encodings of RPC-over-RDMA version 2, word by word: every header type (section 6.3), error (section 7)
+//! and property (section 5.2) of draft-ietf-nfsv4-rpcrdma-version-two-01.
 
 mod samples;
 
@@ -29,7 +29,8 @@ fn lists() -> Rpcrdma2ChunkLists {
     }
 }
 
-/// Sections 4.3.3 to 4.3.6 and 6.2.4: the handle to invalidate, then the lists, with a 1 before each item and a 0 at the end.
+/// The encoding of `lists()` (sections 4.3.3 to 4.3.6 and 6.2.4): the handle to invalidate, then the chunk lists, with
+/// a 1 before each item and a 0 at the end.
 #[rustfmt::skip]
 const LISTS: &[u32] = &[
     HANDLE,
@@ -42,7 +43,7 @@ const LISTS: &[u32] = &[
     1, 1, 5, 4096, 1, 2,
 ];
 
-/// Sections 6.2.1 and 6.2.2: the header prefix.
+/// Sections 6.2.1 and 6.2.2: the header prefix consists of four words and the flags.
 #[test]
 fn prefix() {
     let prefix = Rpcrdma2HdrPrefix {
@@ -52,7 +53,7 @@ fn prefix() {
     both_ways(&prefix, &[7, 2, 32, 5, 0b111]);
 }
 
-/// Section 6.1, table 2.
+/// Section 6.1, table 2: the numbers of the header types, and the header that each type has.
 #[test]
 fn header_types() {
     assert_eq!([RDMA2_MSG, RDMA2_NOMSG, RDMA2_ERROR, RDMA2_CONNPROP], [0, 1, 4, 5]);
@@ -64,7 +65,8 @@ fn header_types() {
     both_ways(&msg, &with_message);
 }
 
-/// Section 7: the eleven errors. Those without data share the default arm, which also accepts codes of extensions.
+/// Section 7: there are eleven errors. The errors without data share the default arm, which also accepts codes of
+/// extensions.
 #[test]
 fn errors() {
     use Rpcrdma2Error as E;

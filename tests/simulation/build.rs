@@ -21,7 +21,7 @@ const ELIGIBLE: [u32; 4] = [16, 900, 4000, 20_000];
 #[derive(Default)]
 struct Protocol {
     xdr: String,
-    /// Number of the types so far.
+    /// Number of types so far.
     types: u32,
     /// Number of eligible items of the message that is being written.
     eligible: u32,
@@ -51,7 +51,7 @@ impl Protocol {
         format!("type_{}", self.types)
     }
 
-    /// Returns a random declaration of a type that lists and arrays can have.
+    /// Returns a random type that lists and arrays can have, and its shape.
     fn element(&mut self, rng: &mut Rng, depth: u32) -> (String, String) {
         match rng.u32(..if depth > 0 { 8 } else { 5 }) {
             0 => ("int".into(), "Shape::Word".into()),
@@ -156,7 +156,7 @@ impl Protocol {
     }
 }
 
-/// Returns the name that the compiler gives a type.
+/// Returns the Rust name that the compiler gives an XDR type.
 fn rust_name(name: &str) -> String {
     name.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect()
 }

@@ -60,6 +60,7 @@ mod documents {
         Callers: "examples/guide/src/callers.md",
         Limits: "examples/guide/src/limits.md",
         Devices: "examples/guide/src/devices.md",
+        Guest: "examples/guide/src/guest.md",
         Providers: "examples/guide/src/providers.md",
         Tuning: "examples/guide/src/tuning.md",
         Promises: "examples/guide/src/promises.md",

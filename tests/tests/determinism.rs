@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 /// The folders whose code a simulation runs.
 const FOLDERS: [&str; 2] = ["runtime/src", "runtime/proto/src"];
 
-/// Files that a simulation does not run, or that are the source itself.
+/// Parts of the paths of files that a simulation does not run, or that are the source of the random numbers.
 const EXCEPTIONS: [&str; 4] = ["runtime/src/random.rs", "runtime/src/blocking.rs", "/tests", "threads.rs"];
 
 /// Calls `check` with the path and the code of each file, without comments and without unit tests at its end.

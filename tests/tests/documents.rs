@@ -11,7 +11,7 @@ use std::{
 use rpcrdma_xdrgen::Compiler;
 
 /// Languages of fenced blocks. Every one is checked somewhere, except `text`.
-const LANGUAGES: [&str; 6] = ["rust", "sh", "text", "toml", "ulb", "xdr"];
+const LANGUAGES: [&str; 8] = ["bash", "rust", "sh", "text", "toml", "ulb", "xdr", "yaml"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
@@ -80,7 +80,7 @@ fn split(text: &str) -> (String, Vec<(String, String)>) {
     (prose, blocks)
 }
 
-/// Targets of `[text](target)`.
+/// Returns the targets of links, as in `[text](target)`.
 fn links(prose: &str) -> Vec<&str> {
     prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
 }
@@ -249,7 +249,8 @@ fn toml_parses_and_names_features_that_exist() {
     assert!(count >= 4, "only {count} blocks of TOML were found");
 }
 
-/// The workflows and CONTRIBUTING name steps of `.ci/run` that exist, and the workflow for long steps has all that need no argument.
+/// The workflows and CONTRIBUTING name steps of `.ci/run` that exist. The workflow for long steps has all long steps
+/// that need no argument.
 #[test]
 fn workflows_run_steps_that_exist() {
     let script = read(&root().join(".ci/run"));
@@ -281,6 +282,30 @@ fn workflows_run_steps_that_exist() {
     }
 }
 
+/// The page about tests on devices shows the case that CI runs, functions that exist, and the inputs of the action.
+#[test]
+fn the_page_about_the_guest_shows_what_ci_runs() {
+    let page = read(&root().join("examples/guide/src/guest.md"));
+    let (_, blocks) = split(&page);
+    let block = |language: &str| &blocks.iter().find(|(found, _)| found == language).unwrap().1;
+    assert_eq!(block("bash").trim_end(), read(&root().join("examples/guest/blobstore.sh")).trim_end());
+
+    let functions = read(&root().join("tests/vm/guest/lib.sh"));
+    let shown: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split([' ', '`']).next()).collect();
+    assert!(shown.len() >= 8 && shown.iter().all(|name| functions.contains(&format!("\n{name}() {{"))), "{shown:?}");
+
+    let action = read(&root().join(".github/actions/rdma-guest/action.yml"));
+    let (_, inputs) = block("yaml").split_once("with:\n").unwrap();
+    for input in inputs.lines() {
+        let name = input.trim().split(':').next().unwrap();
+        assert!(action.contains(&format!("\n  {name}:\n")), "the action has no input {name}");
+    }
+    let runs = read(&root().join(".ci/run"));
+    let command = page.lines().find_map(|line| line.strip_prefix("tests/vm/run ")).unwrap();
+    let [cases, _] = command.split_once(" --bin ").map(|(cases, bin)| [cases, bin]).unwrap();
+    assert!(runs.contains(&format!("tests/vm/run {cases} --bin ")), "CI does not run: tests/vm/run {command}");
+}
+
 fn sources_in(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
@@ -292,8 +317,8 @@ fn sources_in(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The guide's table of limits names tests that exist: the end of the file's path, or of that of the folder of a file `tests.rs`,
-/// and the function.
+/// The guide's table of limits names tests that exist. A name is the end of the file's path, or for a file `tests.rs`
+/// the end of its folder's path, followed by the function.
 #[test]
 fn the_table_of_limits_names_tests() {
     let mut sources = Vec::new();

@@ -24,7 +24,7 @@ fn reduced<T: XdrEncode>(value: &T) -> (Vec<u8>, Vec<(u64, Bytes)>) {
     (inline, items.into_iter().map(|item| (item.position, item.data)).collect())
 }
 
-/// Checks that the same value of each of the three types has the same encoding and the same bounds.
+/// Checks that a value has one encoding, with equal bounds, in each of the three types.
 #[track_caller]
 fn same<A, B, C>(a: &A, b: &B, c: &C)
 where

@@ -1,5 +1,5 @@
-//! Runs the fuzz target `decode` on its seeds, without a fuzzer. Inputs that failed once become seeds. The crates of the runtime do
-//! the same for their targets.
+//! Runs the fuzz target `decode` on its seeds, without a fuzzer. Inputs that failed once become seeds. The crates of
+//! the runtime have such tests for their own targets.
 #![allow(clippy::unwrap_used)]
 
 use std::{path::Path, sync::LazyLock};
@@ -9,7 +9,7 @@ use rpcrdma_xdrgen::{
     decode::{Decoder, MessageFormat, is_capture},
 };
 
-/// The target `decode`, with another specification.
+/// Runs the target `decode`, with another specification.
 fn decode(input: &[u8]) {
     static DECODER: LazyLock<Decoder> = LazyLock::new(|| {
         let specification = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/xdr/blobstore.x");

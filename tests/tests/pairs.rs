@@ -161,6 +161,6 @@ fn missing_tests_are_noticed() {
     }
 }
 
-/// A function that no test uses, for the check above.
+/// A function that is not a test. The check above must not find it.
 #[allow(dead_code)]
 fn unused_helper() {}

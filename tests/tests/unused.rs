@@ -2,7 +2,7 @@
 #![deny(warnings)]
 #![allow(unreachable_pub)]
 
-/// The golden files as modules of their own.
+/// Declares a module for each golden file.
 macro_rules! files {
     ($($name:ident $path:literal)*) => {
         $(#[path = $path] mod $name;)*

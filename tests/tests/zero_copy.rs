@@ -32,7 +32,7 @@ use protocol::{
 
 const MIB: usize = 1 << 20;
 
-/// Serves its data and keeps the data that it receives.
+/// A service that returns its data, and keeps the data that it receives.
 #[derive(Clone)]
 struct Service {
     source: Bytes,
@@ -68,13 +68,14 @@ async fn start(options: &str) -> (MovesV1Client, Service, ServerHandle) {
     (MovesV1Client::new(channel), service, handle)
 }
 
-/// Returns the bytes copied so far by client and server: eligible items into messages, and payload by the provider.
+/// Returns the number of bytes that client and server have copied so far: eligible items into messages, and payload in
+/// the provider.
 fn copied(client: &MovesV1Client, server: &ServerHandle) -> (u64, u64) {
     let ends = [client.channel().counters(), server.connections()[0].counters];
     (ends.iter().map(|end| end.copied_eligible_bytes).sum(), ends.iter().map(|end| end.copied_payload_bytes).sum())
 }
 
-/// With CRCs, which read every byte, and without.
+/// No payload is copied, with CRCs and without them, although CRCs read every byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_copied() {
     for options in ["", "?crc=off"] {
@@ -115,7 +116,7 @@ async fn short_items_are_copied_and_counted() {
     assert_eq!(copied(&client, &server), (160, 0));
 }
 
-/// Memory of the caller.
+/// Memory that the caller provides for a result.
 struct Own(Box<[u8]>);
 
 impl LandingMemory for Own {

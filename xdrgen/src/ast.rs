@@ -13,7 +13,7 @@ pub(crate) struct Ident {
     pub(crate) span: Span,
 }
 
-/// One source file.
+/// The syntax tree of one source file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct File {
     /// The definitions, in order, without those that have a syntax error.
@@ -23,9 +23,9 @@ pub(crate) struct File {
     /// The index of this file among the sources of the run. Included files precede this file among the trees and follow it among
     /// the sources.
     pub(crate) source: usize,
-    /// The parts that conditions exclude, and the preprocessor lines, in order.
+    /// The source ranges of preprocessor lines and of the text that conditions exclude, in order.
     pub(crate) excluded: Vec<Span>,
-    /// The positions of annotations, in order, without those of definitions that could not be parsed.
+    /// The positions of annotations, in order. Annotations of definitions that could not be parsed are left out.
     pub(crate) annotations: Vec<Span>,
     /// `#define` lines that are not yet classified as constants or types.
     pub(crate) macros: Vec<Macro>,
@@ -48,7 +48,7 @@ pub(crate) struct File {
 pub(crate) struct Dialect {
     /// The position of the dialect in the source.
     pub(crate) span: Span,
-    /// A short description.
+    /// A short description of the construct.
     pub(crate) what: &'static str,
     /// The RFC section that defines the standard syntax.
     pub(crate) rule: &'static str,
@@ -75,7 +75,7 @@ pub(crate) struct Macro {
     pub(crate) ty: Option<TypeSpec>,
 }
 
-/// A definition.
+/// A definition, with the annotations and the comment before it.
 #[derive(Debug, Clone)]
 pub(crate) struct Definition {
     /// The annotations before the definition.
@@ -193,7 +193,7 @@ pub(crate) enum ExprKind {
     Binary(BinaryOp, Box<ExprNode>, Box<ExprNode>),
 }
 
-/// An operator.
+/// A binary operator of an [`ExprNode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BinaryOp {
     /// `+`
@@ -269,7 +269,7 @@ pub(crate) enum Primitive {
     Int,
     /// `unsigned int`
     UInt,
-    /// A shorter integer of C
+    /// An integer type of C that is shorter than 32 bits.
     Short(ShortInt),
     /// `hyper`
     Hyper,
@@ -314,7 +314,7 @@ pub(crate) struct EnumBody {
     pub(crate) enumerators: Vec<EnumeratorNode>,
 }
 
-/// An enumerator.
+/// An enumerator, with its optional value.
 #[derive(Debug, Clone)]
 pub(crate) struct EnumeratorNode {
     /// The name of the enumerator.
@@ -335,7 +335,7 @@ pub(crate) struct StructBody {
 /// The body of a union.
 #[derive(Debug, Clone)]
 pub(crate) struct UnionBody {
-    /// The discriminant.
+    /// The declaration of the discriminant.
     pub(crate) discriminant: Declaration,
     /// The arms.
     pub(crate) arms: Vec<ArmNode>,
@@ -356,7 +356,7 @@ pub(crate) struct ArmNode {
     pub(crate) void_annotations: Vec<Annotation>,
 }
 
-/// A program.
+/// A `program` definition (RFC 5531 §12).
 #[derive(Debug, Clone)]
 pub(crate) struct ProgramNode {
     /// The name of the program.
@@ -367,7 +367,7 @@ pub(crate) struct ProgramNode {
     pub(crate) number: Value,
 }
 
-/// A version of a program.
+/// A `version` definition within a program.
 #[derive(Debug, Clone)]
 pub(crate) struct VersionNode {
     /// The annotations before the version.
@@ -384,7 +384,7 @@ pub(crate) struct VersionNode {
     pub(crate) number: Value,
 }
 
-/// A procedure.
+/// The declaration of a procedure within a version.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcedureNode {
     /// The annotations before the procedure.
@@ -397,7 +397,7 @@ pub(crate) struct ProcedureNode {
     pub(crate) name: Ident,
     /// The result. `None` means `void`.
     pub(crate) result: Option<Declaration>,
-    /// The parameters; empty for `void`.
+    /// The parameters. Empty for `void`.
     pub(crate) parameters: Vec<Declaration>,
     /// The procedure number.
     pub(crate) number: Value,

@@ -53,7 +53,7 @@ pub enum BuildError {
     Output {
         /// The path of the output file.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         error: io::Error,
     },
 }
@@ -124,7 +124,7 @@ impl Build {
         self
     }
 
-    /// See [`Compiler::include_dir`].
+    /// Adds a directory to search for included files. See [`Compiler::include_dir`].
     #[must_use]
     pub fn include_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.include_dirs.push(path.as_ref().to_owned());
@@ -132,42 +132,43 @@ impl Build {
         self
     }
 
-    /// See [`Compiler::define`].
+    /// Defines a name for `#if` and `#ifdef`. See [`Compiler::define`].
     #[must_use]
     pub fn define(mut self, name: impl Into<String>, value: Option<&str>) -> Self {
         self.compiler = self.compiler.define(name, value);
         self
     }
 
-    /// See [`Compiler::extern_type`].
+    /// Maps an XDR type to an existing Rust type. See [`Compiler::extern_type`].
     #[must_use]
     pub fn extern_type(mut self, name: impl Into<String>, path: &syn::Path) -> Self {
         self.compiler = self.compiler.extern_type(name, path);
         self
     }
 
-    /// See [`Compiler::strict`].
+    /// Rejects the dialects of other compilers. See [`Compiler::strict`].
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.compiler = self.compiler.strict();
         self
     }
 
-    /// See [`Compiler::default_reply_max`].
+    /// Sets the maximum size, in bytes, of each reply that has no maximum. See [`Compiler::default_reply_max`].
     #[must_use]
     pub fn default_reply_max(mut self, bytes: u64) -> Self {
         self.compiler = self.compiler.default_reply_max(bytes);
         self
     }
 
-    /// See [`Compiler::strip_enum_prefix`].
+    /// Strips the common prefix of the enumerators from the variants of each enumeration. See
+    /// [`Compiler::strip_enum_prefix`].
     #[must_use]
     pub fn strip_enum_prefix(mut self) -> Self {
         self.compiler = self.compiler.strip_enum_prefix();
         self
     }
 
-    /// See [`Compiler::strip_enum_prefix_of`].
+    /// Strips the common prefix from the enumeration with the XDR name `name`. See [`Compiler::strip_enum_prefix_of`].
     #[must_use]
     pub fn strip_enum_prefix_of(mut self, name: impl Into<String>) -> Self {
         self.compiler = self.compiler.strip_enum_prefix_of(name);
@@ -209,29 +210,30 @@ impl Build {
         self
     }
 
-    /// Sets all options of the generated code, and replaces those set before.
+    /// Replaces all options of the generated code, including those that earlier calls have set.
     #[must_use]
     pub fn options(mut self, options: EmitOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Sets the directory of the output. Default `OUT_DIR`.
+    /// Sets the directory of the output. The default is `OUT_DIR`.
     #[must_use]
     pub fn out_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.out_dir = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Sets the file name of the output. Default: the name of the first XDR file with the extension `.rs`.
+    /// Sets the file name of the output. The default is the name of the first XDR file, with its extension replaced by
+    /// `.rs`.
     #[must_use]
     pub fn output(mut self, name: impl Into<String>) -> Self {
         self.output = Some(name.into());
         self
     }
 
-    /// Sets the directory for the run record, which lists the inputs of the output. Default `OUT_DIR`. Without either, no record
-    /// is written and each run generates the output.
+    /// Sets the directory for the run record, which lists the inputs of the output. The default is `OUT_DIR`. Without
+    /// either, no record is written, and each run generates the output.
     #[must_use]
     pub fn note_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.note_dir = Some(path.as_ref().to_owned());

@@ -8,12 +8,13 @@ pub(crate) const SUN_TYPES: [(&str, &str, &str); 2] = [
     ("des_block", "typedef opaque des_block[8];", "rpc/des_crypt.h"),
 ];
 
-/// Returns the text that the `%#define` lines define for the name. `None` if they define several.
+/// Returns the text that the `%#define` lines define for `name`. Returns `None` if they define different texts.
 pub(crate) fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
     definition(name, file).map(|(_, text)| text)
 }
 
-/// Returns the `%#define` line of the name, and the text that it defines. `None` if other lines define another text.
+/// Returns the first `%#define` line of `name` and the text that it defines. Returns `None` if another line defines a
+/// different text.
 pub(crate) fn definition<'a>(name: &str, file: &'a File) -> Option<(&'a Ident, &'a str)> {
     let mut lines = file.passed_through.iter().filter_map(|line| {
         let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("define")?;

@@ -131,7 +131,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         Some(if condition != 0 { yes } else { no })
     }
 
-    /// Calls `read`. If `idle`, its value is discarded.
+    /// Parses an operand with `read`. If `idle` is `true`, errors in it are ignored, because its value is not used.
     fn operand_of(&mut self, idle: bool, read: impl FnOnce(&mut Self) -> Option<i128>) -> Option<i128> {
         let around = self.idle;
         self.idle |= idle;

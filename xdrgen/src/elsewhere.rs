@@ -1,5 +1,5 @@
-//! Declarations for names that the input uses and does not declare: `%#define` lines, types of Sun's headers, and `.x` files in
-//! the same directory.
+//! Search for declarations of names that the input uses but does not declare. Sources are `%#define` lines, types of
+//! Sun's headers, and `.x` files in the same directory.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,7 +19,7 @@ use crate::{
     uses::Uses,
 };
 
-/// Maximum number of files in a directory that are searched.
+/// Maximum number of `.x` files to search in a directory.
 const MAX_SIBLINGS: usize = 512;
 
 /// Adds declarations for the undeclared names of the input. `externs` are the names of the user's own types.
@@ -44,7 +44,7 @@ pub(crate) fn find(loader: &mut Loader, externs: &[(String, String)], out: &mut 
     search.finish(loader, out);
 }
 
-/// A name without a declaration.
+/// A name that the input uses but does not declare.
 struct Undeclared {
     text: String,
     /// The source and the position of the first use.
@@ -59,7 +59,7 @@ struct Sibling {
     path: PathBuf,
     /// The words of the file.
     words: HashSet<String>,
-    /// The trees of the file, and of those that it includes, once the file has been parsed.
+    /// The syntax trees and the paths of the file and of the files that it includes. `None` until the file is parsed.
     trees: Option<(Vec<File>, Vec<PathBuf>)>,
     /// The names that the input takes from the file, with the first use and the declaration.
     taken: Vec<(String, Span, Span)>,
@@ -72,7 +72,7 @@ struct Search {
 }
 
 impl Search {
-    /// Returns the names that `trees` use and do not declare, in order.
+    /// Returns the names that `trees` use but do not declare, in order.
     fn undeclared(&self, trees: &[File]) -> Vec<Undeclared> {
         let known = DeclaredNames::of(trees);
         let macros: HashSet<&str> =
@@ -111,8 +111,8 @@ impl Search {
         found
     }
 
-    /// Takes the declaration of a name from a file in the same directory. Returns `true` if there is exactly one, or if all have
-    /// the same text.
+    /// Takes the declaration of a name from a file in the same directory. Returns `true` if there is exactly one
+    /// declaration, or if all declarations have the same text.
     fn find_in_siblings(&mut self, loader: &mut Loader, name: &Undeclared) -> bool {
         let Some(path) = loader.paths.get(&name.file).cloned() else { return false };
         let directory = match path.parent() {
@@ -167,7 +167,7 @@ impl Search {
 }
 
 impl Sibling {
-    /// Moves the declaration of a name to the input, together with the declarations of the same file that it needs.
+    /// Moves the declaration of a name to the input, together with the declarations in the file that it depends on.
     fn take(&mut self, loader: &mut Loader, name: &Undeclared) -> bool {
         let Some((trees, _)) = &mut self.trees else { return false };
         let known = DeclaredNames::of(&loader.trees);
@@ -217,7 +217,8 @@ enum Found {
     Macro(usize),
 }
 
-/// Returns the declaration of a name in a tree, and its position. Names of programs and procedures do not count.
+/// Returns the place and the source range of the declaration of a name in a tree. Ignores names of programs and
+/// procedures.
 fn declares(tree: &File, name: &Undeclared) -> Option<(Found, Span)> {
     let definition = tree.definitions.iter().position(|definition| {
         if matches!(definition.kind, DefinitionKind::Program(_)) {
@@ -272,7 +273,7 @@ fn siblings(directory: &Path, loader: &Loader) -> Vec<Sibling> {
     paths.into_iter().filter_map(sibling).collect()
 }
 
-/// Reads the `%#define` line of a name as a macro. Returns `true` if there is one.
+/// Declares a name as a macro if it has a `%#define` line with a usable value. Returns `true` if it has one.
 fn declare_from_c(loader: &mut Loader, name: &Undeclared) -> bool {
     let Some(tree) = loader.trees.iter_mut().find(|tree| tree.source == name.file) else { return false };
     let Some((line, text)) = c_lines::definition(&name.text, tree) else { return false };
@@ -286,7 +287,7 @@ fn declare_from_c(loader: &mut Loader, name: &Undeclared) -> bool {
     true
 }
 
-/// Declares a type of Sun's headers. Returns `true` if the name is one.
+/// Declares a name if it is a type of Sun's headers. Returns `true` if it is one.
 fn declare_from_header(loader: &mut Loader, name: &Undeclared) -> bool {
     let Some((_, definition, header)) = SUN_TYPES.iter().find(|(known, ..)| name.is_type && *known == name.text) else {
         return false;
@@ -296,7 +297,7 @@ fn declare_from_header(loader: &mut Loader, name: &Undeclared) -> bool {
     true
 }
 
-/// Returns `true` for `typedef new old;`, where the first name is the new one. See `macro_kinds`.
+/// Returns `true` if a typedef has the form `typedef new old;`, with the new name first. See `macro_kinds`.
 fn is_inverted(definition: &Definition, known: &DeclaredNames) -> bool {
     let DefinitionKind::Typedef(Declaration { name: Some(name), ty, declarator: Declarator::Plain, .. }) =
         &definition.kind

@@ -19,7 +19,7 @@ pub struct Name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ItemId(pub usize);
 
-/// A whole specification.
+/// A whole specification: the constants, types and programs of all input files.
 #[derive(Debug, Clone, Default)]
 pub struct Spec {
     /// Constants and types, in order of declaration. The compiler gives names to anonymous types.
@@ -41,14 +41,14 @@ pub struct Item {
     pub text: String,
     /// The kind of item, with its definition.
     pub kind: ItemKind,
-    /// The bounds of its encoding. All zero for a constant.
+    /// The bounds of the encoding of the item. All zero for a constant.
     pub facts: TypeFacts,
     /// `true` if the type contains itself other than as a list. Its decoder counts levels.
     pub recursive: bool,
 }
 
 impl Item {
-    /// Returns all fields: of a struct, of the arms of a union, or of a typedef.
+    /// Returns all fields of the item: the fields of a struct, the arms of a union, or the target of a typedef.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &Field> {
         let (fields, union, typedef) = match &self.kind {
             ItemKind::Struct { fields, .. } => (fields.as_slice(), None, None),
@@ -63,7 +63,7 @@ impl Item {
         fields.iter().chain(arms).chain(typedef)
     }
 
-    /// Returns the fields that [`Self::fields`] returns.
+    /// Returns mutable references to the fields that [`Self::fields`] returns.
     pub(crate) fn fields_mut(&mut self) -> impl Iterator<Item = &mut Field> {
         let (fields, union, typedef) = match &mut self.kind {
             ItemKind::Struct { fields, .. } => (fields.as_mut_slice(), None, None),
@@ -99,7 +99,7 @@ pub enum ItemKind {
     Const(ConstValue),
     /// `enum`
     Enum(Vec<Enumerator>),
-    /// `struct`, the self-reference of a list node removed.
+    /// `struct`. The self-reference of a list node is removed.
     Struct {
         /// The fields, without `void` ones.
         fields: Vec<Field>,
@@ -110,12 +110,12 @@ pub enum ItemKind {
     Union(Union),
     /// `typedef`
     Typedef(Field),
-    /// An existing Rust type, by its path. The compiler does not know its encoding, except that it contains no items that are
-    /// eligible for direct data placement.
+    /// The path of an existing Rust type. The compiler does not know its encoding, except that it contains no items
+    /// that are eligible for direct data placement.
     Extern(String),
 }
 
-/// A constant's value.
+/// The value of a constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConstValue {
     /// A number of at most 64 bits without a declared type.
@@ -128,7 +128,7 @@ pub enum ConstValue {
     TooLarge,
 }
 
-/// An enumerator.
+/// An enumerator of an enumeration, with its value.
 #[derive(Debug, Clone)]
 pub struct Enumerator {
     /// The name of the enumerator.
@@ -175,19 +175,19 @@ pub enum Type {
     Base(Base),
     /// `opaque x[len]`
     OpaqueFixed(u32),
-    /// `opaque x<max>`; `u32::MAX` without a maximum.
+    /// `opaque x<max>`. `u32::MAX` means that there is no maximum.
     Opaque(u32),
-    /// `string x<max>`
+    /// `string x<max>`. `u32::MAX` means that there is no maximum.
     String(u32),
     /// `T x[len]`
     ArrayFixed(Base, u32),
-    /// `T x<max>`
+    /// `T x<max>`. `u32::MAX` means that there is no maximum.
     Array(Base, u32),
     /// `T *x`
     Optional(Base),
     /// `node *x`, where `node` is a list node: the whole list.
     List(ItemId),
-    /// `node x`, where `node` is a list node: a list of at least one.
+    /// `node x`, where `node` is a list node: a list of at least one node.
     NonEmptyList(ItemId),
 }
 
@@ -218,7 +218,7 @@ pub enum Base {
     Hyper,
     /// `unsigned hyper`
     UHyper,
-    /// One of C's integers that are shorter than `int`. Its encoding is that of `int` or `unsigned int`.
+    /// An integer of C that is shorter than `int`. It is encoded as `int` or `unsigned int`.
     Short(ShortInt),
     /// `float`
     Float,
@@ -302,16 +302,16 @@ pub struct Union {
     pub default: Option<Option<Field>>,
     /// `true` if the union accepts a discriminant that selects no arm. The encoding may then end after the discriminant.
     pub open: bool,
-    /// `true` for an `opaque_union` (xdrzcc). Each arm is the contents of a variable-length opaque item: the length of the arm in
-    /// bytes precedes it. An arm that is itself a variable-length opaque item has only its own length. The length of a void arm
-    /// is 0.
+    /// `true` for an `opaque_union` (xdrzcc). Each arm is the contents of a variable-length opaque item, so the length
+    /// of the arm in bytes precedes it. The length of a void arm is 0. An arm that is itself a variable-length opaque
+    /// item has only its own length.
     pub opaque: bool,
 }
 
 /// A union arm.
 #[derive(Debug, Clone)]
 pub struct Arm {
-    /// The discriminant values that select the arm, at least one.
+    /// The discriminant values that select the arm. There is at least one.
     pub cases: Vec<Case>,
     /// The declaration of the arm. `None` means `void`.
     pub field: Option<Field>,
@@ -322,11 +322,12 @@ pub struct Arm {
 pub struct Case {
     /// The label as written: the name of an enumerator or constant, or a number.
     pub label: String,
-    /// The value. If the discriminant is an `unsigned hyper`, the bits of the `u64`.
+    /// The value. For a discriminant of type `unsigned hyper`, this is the `u64` with its bits reinterpreted as an
+    /// `i64`.
     pub value: i64,
 }
 
-/// An `RPC` program (RFC 5531 §12).
+/// An RPC program (RFC 5531 §12).
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The name of the program.
@@ -341,7 +342,7 @@ pub struct Program {
     pub port: Option<u16>,
 }
 
-/// A version of a program.
+/// A version of a program, with all its procedures.
 #[derive(Debug, Clone)]
 pub struct Version {
     /// The name of the version.
@@ -352,30 +353,32 @@ pub struct Version {
     pub doc: Vec<String>,
     /// The version whose procedures this one takes over (`version NAME : BASE`), as an index in [`Program::versions`].
     pub base: Option<usize>,
-    /// The procedures: those of the base version in its order, then the others in order of declaration.
+    /// The procedures. The procedures of the base version come first, in its order. The others follow in order of
+    /// declaration.
     pub procedures: Vec<Procedure>,
 }
 
-/// A procedure.
+/// A procedure of a version.
 #[derive(Debug, Clone)]
 pub struct Procedure {
     /// The name of the procedure.
     pub name: Name,
     /// The procedure number.
     pub number: u32,
-    /// The version that declares the procedure, if the version takes it over, as an index in [`Program::versions`].
+    /// The index in [`Program::versions`] of the version that declares the procedure. `None` if this version declares
+    /// it itself.
     pub declared_in: Option<usize>,
     /// The comment of the procedure, without comment marks.
     pub doc: Vec<String>,
     /// The XDR declaration without annotations.
     pub text: String,
-    /// The arguments; empty for `void`. The encoding of several arguments is the concatenation of their encodings.
+    /// The arguments. Empty for `void`. The encoding of several arguments is the concatenation of their encodings.
     pub args: Vec<Field>,
     /// The result. `None` means `void`.
     pub result: Option<Field>,
-    /// `true` if executing the procedure twice has the same effect as once (`@idempotent`).
+    /// `true` if executing the procedure twice has the same effect as executing it once (`@idempotent`).
     pub idempotent: bool,
-    /// The maximum size of the reply.
+    /// The maximum size of the result.
     pub bounds: ReplyBounds,
 }
 
@@ -396,8 +399,8 @@ pub struct ReplyBounds {
 }
 
 impl ReplyBounds {
-    /// Returns the path and the maximum length in bytes of each DDP-eligible item, in encoding order. Items that repeat occur
-    /// once.
+    /// Returns the path and the maximum length in bytes of each DDP-eligible item, in encoding order. Each item that
+    /// repeats is returned once.
     pub fn items(&self) -> impl Iterator<Item = &(String, Expr)> {
         self.chunks.iter().flat_map(|run| &run.items)
     }
@@ -415,7 +418,7 @@ pub struct ChunkRun {
 /// An expression over the arguments of a call, with saturating unsigned 64-bit arithmetic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
-    /// A number.
+    /// A constant number.
     Const(u64),
     /// The value of an integer item of the arguments: `args.count`, `args.range.len`.
     Arg(ArgPath),

@@ -52,17 +52,17 @@ impl TokenKind {
     }
 }
 
-/// A token.
+/// A token, with its position in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: TokenKind,
-    /// Byte offset of the start.
+    /// The byte offset of the start of the token.
     pub(crate) at: usize,
     pub(crate) text: &'a str,
 }
 
 impl Token<'_> {
-    /// Returns the byte offset of the end.
+    /// Returns the byte offset of the end of the token.
     pub(crate) fn end(&self) -> usize {
         self.at + self.text.len()
     }
@@ -106,17 +106,17 @@ impl<'a> Lexer<'a> {
         Self { text, mode, at: 0, line: 0 }
     }
 
-    /// Reads text as the grammar does: preprocessed XDR, or a `.ulb` file.
+    /// Creates a lexer that reads text as the grammar does: preprocessed XDR, or a `.ulb` file.
     pub(crate) fn of_grammar(text: &'a str) -> Self {
         Self::new(text, DirectiveMode::Grammar)
     }
 
-    /// Reads XDR before preprocessing.
+    /// Creates a lexer for XDR before preprocessing.
     pub(crate) fn with_directives(text: &'a str) -> Self {
         Self::new(text, DirectiveMode::Directives)
     }
 
-    /// Reads the text of a directive, or an expression within one.
+    /// Creates a lexer for the text of a directive, or for an expression within one.
     pub(crate) fn within_directive(text: &'a str) -> Self {
         Self::new(text, DirectiveMode::WithinDirective)
     }
@@ -199,7 +199,7 @@ pub(crate) fn word_len(text: &str) -> usize {
     text.bytes().take_while(|byte| is_of_word(char::from(*byte))).count()
 }
 
-/// Returns the length of the number at the start of `text`, in bytes. The length includes digit separators (`'`).
+/// Returns the length of the number at the start of `text`, in bytes. It includes digit separators (`'`).
 fn number_len(text: &str) -> usize {
     let mut len = word_len(text);
     let is_hex = text.starts_with("0x") || text.starts_with("0X");
@@ -218,7 +218,7 @@ pub(crate) fn is_blank(c: char) -> bool {
 }
 
 /// Returns the length of the white space at the start of `rest`, in bytes. It ends before a line terminator, unless
-/// `joins` is set and a backslash joins the lines.
+/// `joins` is `true` and a backslash joins the lines.
 fn blanks_len(rest: &str, joins: bool) -> usize {
     let mut len = 0;
     while let Some(c) = rest.get(len..).and_then(|rest| rest.chars().next()) {
@@ -258,8 +258,7 @@ fn directive_len(rest: &str) -> usize {
     end.map_or(rest.len(), |len| open.at + len + 4)
 }
 
-/// Returns the length of the character constant at the start of `text`, in bytes: `'a'`, `'
-/// '` or `'\012'`.
+/// Returns the length in bytes of the character constant at the start of `text`, such as `'a'`, `'\n'` or `'\012'`.
 fn character_len(text: &str) -> Option<usize> {
     let body = text.get(1..)?;
     let len = match body.strip_prefix('\\') {

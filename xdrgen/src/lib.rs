@@ -33,8 +33,8 @@
 //!
 //! # Annotations
 //!
-//! An annotation precedes the item that it applies to. `xdrgen strip` removes all annotations, and writes out the procedures of
-//! versions that take over those of others (`version V2 : V1`).
+//! An annotation precedes the item that it applies to. `xdrgen strip` removes all annotations. It also writes out the
+//! procedures that a version takes over from another version (`version V2 : V1`).
 //!
 //! | annotation | applies to | meaning |
 //! | --- | --- | --- |
@@ -52,7 +52,7 @@
 //! `@ddp(max = data)`. `len(names)` is the number of elements of an array. `max_len(entry)` is the maximum length of the
 //! encoding of a type. Expressions also contain numbers (`64K`), constants, `+ - * /`, `min`, `max` and parentheses.
 //!
-//! A `.ulb` file states the same for a specification that should not be modified:
+//! A `.ulb` file makes the same statements for a specification that should not be modified:
 //!
 //! ```text
 //! ddp get_ok.data max = count;                   // type, then fields or arms
@@ -114,12 +114,12 @@
 //! | procedures | `void P()`, `int P(string name<9>, int count) = LAST`; the names of procedures as constants; version 0 |
 //! | punctuation | a repeated `;`, a `,` after the last enumerator |
 //!
-//! An arm of an `opaque_union` (xdrzcc) is the contents of a variable-length opaque item: the length of the arm in bytes precedes
-//! it, and is 0 for a void arm. An arm that is itself a variable-length opaque item has only its own length. The decoder checks
-//! that the length is exactly that of the arm. Items in such an arm cannot be eligible for direct data placement. In other
-//! positions, `opaque_union` is a name.
+//! An arm of an `opaque_union` (xdrzcc) is the contents of a variable-length opaque item, so the length of the arm in
+//! bytes precedes it. The length of a void arm is 0. An arm that is itself a variable-length opaque item has only its
+//! own length. The decoder checks that the arm has exactly this length. Items in such an arm cannot be eligible for
+//! direct data placement. In other positions, `opaque_union` is a name.
 //!
-//! A hint has the effect of `@ddp` if the resulting binding is valid, and otherwise none.
+//! A hint has the effect of `@ddp` if the resulting binding is valid. Otherwise it has no effect.
 //!
 //! To use types of another file, compile that file as well, or declare them with [`Compiler::extern_type`].
 #![forbid(unsafe_code)]

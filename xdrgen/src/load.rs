@@ -1,4 +1,4 @@
-//! Reads the input files and the files that they include, and parses each into a syntax tree.
+//! Loading of the input files and of the files that they include. Each is parsed into a syntax tree.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,7 +15,7 @@ use crate::{
     source::{self, Sources, span, unix_lines},
 };
 
-/// The origin of a source text.
+/// The origin of a source text: a file, or a name and a text.
 #[derive(Debug, Clone)]
 pub(crate) enum TextSource {
     Path(PathBuf),
@@ -27,7 +27,7 @@ pub(crate) enum TextSource {
 pub(crate) struct Loader {
     /// Directories to search for included files, after the directory of the including file.
     include_dirs: Vec<PathBuf>,
-    /// Enables the recording of constructs that the RFCs do not define.
+    /// `true` to record constructs that the RFCs do not define.
     strict: bool,
     pub(crate) defines: Defines,
     pub(crate) sources: Sources,
@@ -37,22 +37,22 @@ pub(crate) struct Loader {
     pub(crate) absent: Vec<PathBuf>,
     /// The path of each source that is a file, by its index.
     pub(crate) paths: HashMap<usize, PathBuf>,
-    /// Syntax trees. The tree of a file follows those of the files it includes.
+    /// Syntax trees. The tree of a file follows the trees of the files that it includes.
     pub(crate) trees: Vec<ast::File>,
-    /// Files that were started. Each file is read once.
+    /// Files whose reading has started. Each file is read once.
     seen: HashSet<PathBuf>,
     depth: usize,
 }
 
 impl Loader {
-    /// Creates a loader that searches `include_dirs` for included files. If `strict`, it records constructs that the RFCs
-    /// do not define.
+    /// Creates a loader that searches `include_dirs` for included files. If `strict` is `true`, it records constructs
+    /// that the RFCs do not define.
     pub(crate) fn new(include_dirs: &[PathBuf], strict: bool) -> Self {
         Self { include_dirs: include_dirs.to_vec(), strict, ..Self::default() }
     }
 
-    /// Reads and parses a file that is not part of the input. Returns the trees of the file and of those that it includes, and
-    /// the paths of the files.
+    /// Reads and parses a file that is not part of the input. Returns the trees and the paths of the file and of the
+    /// files that it includes.
     pub(crate) fn peek(&mut self, path: &Path) -> (Vec<ast::File>, Vec<PathBuf>) {
         let mut other = Self::new(&self.include_dirs, false);
         other.defines.clone_from(&self.defines);
@@ -120,12 +120,12 @@ impl Loader {
         Some((self.sources.add(name, Arc::clone(&text)), text))
     }
 
-    /// Returns `true` if this is the first time that the file is read, and marks it as read.
+    /// Marks the file as read. Returns `true` if it was not marked before.
     fn mark_read(&mut self, path: &Path) -> bool {
         self.seen.insert(canonical_path(path))
     }
 
-    /// Reads a file that another file includes. `base` is the directory of that file.
+    /// Reads an included file. `base` is the directory of the file that includes it.
     fn include(&mut self, base: Option<&Path>, name: &str, out: &mut Vec<Diagnostic>) -> Included {
         let directories = base.into_iter().chain(self.include_dirs.iter().map(PathBuf::as_path));
         let mut found = None;
@@ -146,7 +146,8 @@ impl Loader {
         Included::Read
     }
 
-    /// Declares the user's definitions (`-D NAME=VALUE`) that no file declares. They replace definitions from C headers.
+    /// Declares the user's definitions (`-D NAME=VALUE`) that no file declares. Users need these for names that come
+    /// from C headers.
     pub(crate) fn declare(&mut self, given: &[(String, String)]) {
         let mut declared = HashSet::new();
         for definition in self.trees.iter().flat_map(|tree| &tree.definitions) {

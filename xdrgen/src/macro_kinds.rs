@@ -1,5 +1,5 @@
-//! Decisions that depend on all definitions together: whether a macro stands for a constant or a type, and which of the
-//! two names in a typedef is the new one.
+//! Decisions that depend on all definitions together. They are the kind of each macro, which is a constant or a type,
+//! and the order of the two names in a typedef.
 
 use std::collections::HashMap;
 
@@ -86,7 +86,7 @@ enum MacroKind {
     Type,
 }
 
-/// The kind of each macro by its name. `None` if it is neither a constant nor a type.
+/// The kind of each macro, by its name. `None` if the macro is neither a constant nor a type.
 struct MacroKinds(HashMap<String, Option<MacroKind>>);
 
 impl MacroKinds {

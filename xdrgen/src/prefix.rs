@@ -1,5 +1,5 @@
-//! Short names of enumerators, without the prefix that the enumerators of an enumeration share: `Noent` for
-//! `NFS3ERR_NOENT`.
+//! Short names of enumerators, without the prefix that the enumerators of an enumeration share. For example, the short
+//! name of `NFS3ERR_NOENT` is `NOENT`.
 
 use std::collections::HashMap;
 
@@ -88,7 +88,7 @@ fn shorten(enumeration: &str, enumerators: &mut [Enumerator], out: &mut Vec<Diag
     }
 }
 
-/// Returns the length of the prefix that each enumerator loses, in bytes.
+/// Returns, for each enumerator, the length of the prefix that it loses, in bytes.
 fn prefixes(enumerators: &[Enumerator]) -> Vec<usize> {
     let names: Vec<&str> = enumerators.iter().map(|enumerator| enumerator.name.text.as_str()).collect();
     let all = shared(&names);

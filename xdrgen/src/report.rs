@@ -13,7 +13,7 @@ use crate::{
 /// The maximum number of eligible items to list for one procedure.
 const MAX_LISTED: usize = 64;
 
-/// Formats the binding of each program of `spec` as a table, at most `width` characters wide.
+/// Formats the binding of each version of each program as a table of at most `width` columns. `None` means any width.
 #[must_use]
 pub fn table(spec: &Spec, width: Option<u16>) -> String {
     let mut out = String::new();
@@ -56,7 +56,7 @@ pub fn table(spec: &Spec, width: Option<u16>) -> String {
     out
 }
 
-/// Returns the name of a procedure, with its properties.
+/// Returns the name of a procedure, with its properties on separate lines.
 fn name(program: &Program, procedure: &Procedure) -> String {
     let mut lines = vec![procedure.name.text.clone()];
     lines.extend(procedure.idempotent.then(|| "idempotent".to_owned()));
@@ -95,7 +95,7 @@ pub(crate) struct Maximum {
     pub(crate) path: String,
     /// The maximum length, in bytes.
     pub(crate) len: String,
-    /// How often the item repeats, as text that follows the length.
+    /// The text after the length that states how often the item repeats. Empty if it does not repeat.
     pub(crate) repeats: String,
 }
 
@@ -165,13 +165,13 @@ pub(crate) fn bytes(n: u64) -> String {
 /// An eligible item within a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Eligible {
-    /// The path of the item: `ok.data`, `entries[].blob`.
+    /// The path of the item, such as `ok.data` or `entries[].blob`.
     pub(crate) path: String,
     /// The maximum length of the contents that the type allows, in bytes.
     pub(crate) max: Option<u64>,
 }
 
-/// Returns the eligible items within `field`, in order, at most [`MAX_LISTED`]. An item of an array is listed once.
+/// Returns the eligible items within `field`, in order, up to [`MAX_LISTED`]. An item within an array is listed once.
 pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
     let mut found = Vec::new();
     let mut open = vec![Step { field, path: field.name.text.clone() }];

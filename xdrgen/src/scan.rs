@@ -1,5 +1,5 @@
-//! A pass over the tokens before parsing. It finds comments and lines that are not XDR, bounds the nesting depth, and
-//! divides the text into definitions, which are then parsed separately.
+//! A pass over the tokens before parsing. It finds comments and lines that are not XDR, and bounds the nesting depth.
+//! It also divides the text into definitions, which are then parsed separately.
 
 use std::ops::Range;
 
@@ -29,11 +29,11 @@ pub(crate) enum CommentKind {
 pub(crate) struct Comment {
     pub(crate) kind: CommentKind,
     pub(crate) range: Range<usize>,
-    /// `true` if only white space and comments precede it on its line.
+    /// `true` if only white space and comments precede the comment on its line.
     pub(crate) own_line: bool,
 }
 
-/// The result of the pass.
+/// The result of [`scan`].
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     /// Comments, in order.
@@ -58,12 +58,12 @@ struct Scanner<'a> {
     end: usize,
     /// `true` if the keyword of the definition has been seen.
     defining: bool,
-    /// The previous token and the previous word.
+    /// The previous token of the current definition. `last_word` is the previous word.
     previous: &'a str,
     last_word: &'a str,
     /// `true` if an error in the current definition has been reported.
     bad: bool,
-    /// Open brackets.
+    /// The brackets that are still open.
     open: Vec<Token<'a>>,
     /// Number of open brackets that are braces.
     braces: usize,
@@ -73,7 +73,7 @@ struct Scanner<'a> {
     out: Scan,
 }
 
-/// Scans `text`, the source with index `file`.
+/// Scans `text`, which is the source with index `file`.
 pub(crate) fn scan(file: usize, text: &str) -> Scan {
     let mut scanner = Scanner {
         file,

@@ -45,7 +45,7 @@ pub fn read_from(input: impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A position in a source text: a range of bytes.
+/// A range of bytes in a source text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Span {
     /// Index of the source in [`Sources`].
@@ -54,7 +54,7 @@ pub struct Span {
     pub range: Range<usize>,
 }
 
-/// A source text.
+/// A source text, with an index for lines and columns.
 #[derive(Debug, Clone)]
 pub struct Source {
     name: String,
@@ -92,13 +92,14 @@ impl Source {
         self.blocks.get(block).copied().unwrap_or_else(|| characters(self.text.as_bytes())) + characters(rest)
     }
 
-    /// Returns the number of the line that contains a byte offset, counting from 1, and the byte offset of its start.
+    /// Returns the number of the line that contains a byte offset, and the byte offset of the start of this line. The
+    /// first line has the number 1.
     pub(crate) fn line_start(&self, offset: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|&start| start <= offset);
         (line, line.checked_sub(1).and_then(|index| self.lines.get(index)).copied().unwrap_or(0))
     }
 
-    /// Returns the name for messages, which is a path as the user gave it.
+    /// Returns the name of the source for messages. For a file, this is its path as the user gave it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -1,5 +1,5 @@
-//! Removal of annotations, and expansion of versions that take over the procedures of others. The result is plain XDR (RFC 4506
-//! and RFC 5531) for other tools and for documentation.
+//! Conversion of a specification to plain XDR (RFC 4506 and RFC 5531), for other tools and for documentation. It
+//! removes annotations, and expands versions that take over the procedures of other versions.
 
 mod versions;
 
@@ -11,13 +11,13 @@ use crate::{
     source::{Sources, Span, span, unix_lines, without},
 };
 
-/// Removes the annotations from a specification, and writes out the procedures that versions take over. Keeps comments and layout.
-/// `name` replaces the path in messages.
+/// Removes the annotations from a specification, and writes out the procedures that versions take over. Keeps comments
+/// and layout. Diagnostics show `name` in place of a path.
 ///
 /// # Errors
 ///
-/// Returns the syntax errors of the text. The end of an annotation cannot be determined in invalid text. Returns an error if versions
-/// take over too many procedures.
+/// Returns the syntax errors of the text, because the end of an annotation cannot be determined in invalid text. Also
+/// returns an error if versions take over too many procedures.
 pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<String, Diagnostics> {
     let text = unix_lines(text.into());
     let name = name.into();

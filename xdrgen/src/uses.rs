@@ -1,4 +1,4 @@
-//! The names that definitions refer to.
+//! Collection of the names that definitions refer to.
 
 use crate::{
     ast::{
@@ -66,7 +66,7 @@ impl<'a> Uses<'a> {
         }
     }
 
-    /// The nesting depth of braces bounds the recursion.
+    /// Adds the names in a type. The nesting depth of braces bounds the recursion.
     fn ty(&mut self, spec: &'a TypeSpec) {
         match &spec.kind {
             TypeKind::Primitive(_) => {}

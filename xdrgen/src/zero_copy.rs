@@ -1,4 +1,4 @@
-//! The type `zcopaque` of xdrzcc: an opaque item that is eligible for direct data placement.
+//! Support for the type `zcopaque` of xdrzcc, which is an opaque item that is eligible for direct data placement.
 
 use crate::{
     ast::{
@@ -12,7 +12,8 @@ use crate::{
 /// The name of the type.
 const ZCOPAQUE: &str = "zcopaque";
 
-/// Turns each declaration of this type into an opaque item with a hint of eligibility, unless a file declares the name.
+/// Turns each declaration of type `zcopaque` into an opaque item with a hint of eligibility, unless a file declares
+/// that name.
 pub(crate) fn mark(trees: &mut [File], known: &DeclaredNames) {
     if known.types.contains_key(ZCOPAQUE) {
         return;
@@ -63,7 +64,7 @@ fn nested(spec: &mut TypeSpec, dialects: &mut Vec<Dialect>) {
     }
 }
 
-/// Converts a declaration of this type. Returns the hint, or `None` for other types.
+/// Converts a declaration of type `zcopaque`. Returns the hint of eligibility, or `None` for other types.
 fn converted(declaration: &mut Declaration, dialects: &mut Vec<Dialect>) -> Option<Annotation> {
     let TypeKind::Named(name) = &declaration.ty.kind else { return None };
     if name.text != ZCOPAQUE {

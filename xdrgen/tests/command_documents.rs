@@ -1,4 +1,4 @@
-//! Shell completions and the man page of `xdrgen`.
+//! Tests of the shell completions and the man page of `xdrgen`.
 #![cfg(unix)]
 
 #[path = "../../examples/tests/common/command_documents.rs"]
@@ -30,7 +30,7 @@ fn xdrgen() {
     .check();
 }
 
-/// A subcommand beside the option is an error, and not ignored.
+/// `--generate` together with a subcommand is an error.
 #[test]
 fn the_option_excludes_subcommands() {
     for arguments in [["--generate", "man", "check", "x.x"], ["check", "--generate", "man", "x.x"]] {

@@ -1,7 +1,8 @@
-//! Golden files: each `golden/*.x` holds one construct and compiles to the `.rs` file of the same name.
+//! Tests with golden files: each `golden/*.x` contains one construct and compiles to the `.rs` file of the same name.
 //!
-//! The files `constructs/*.x` are larger. Their code is not checked in: `rpcrdma-tests` generates, compiles and runs it. If
-//! such a file uses a dialect, the `.strict` file of the same name lists what `--strict` refuses.
+//! The files `constructs/*.x` are larger. Their code is not checked in. Instead, `rpcrdma-tests` generates, compiles
+//! and runs it. If such a file uses a dialect, the `.strict` file of the same name lists the text that `--strict`
+//! refuses.
 //!
 //! `UPDATE_GOLDEN=1` rewrites both kinds of files.
 
@@ -18,7 +19,7 @@ use rpcrdma_xdrgen::{
 /// Maximum length of a golden file, in lines. Reviewers do not read longer diffs.
 const LONGEST: usize = 260;
 
-/// Maximum number of lines of all golden files together.
+/// Maximum length of all golden files together, in lines.
 const MAX_LINES: usize = 2800;
 
 /// Returns the sorted paths of the specifications in a subdirectory of `tests`.
@@ -63,7 +64,7 @@ fn generate(path: &Path) -> String {
     emit(&compiled.spec, &options).unwrap()
 }
 
-/// Returns a line for each dialect that `--strict` refuses, with its position and a description.
+/// Returns a line for each use of a dialect that `--strict` refuses, with its position and a description.
 fn refused(path: &Path) -> String {
     let Err(diagnostics) = compiler(path).strict().compile() else { return String::new() };
     let mut text = String::new();

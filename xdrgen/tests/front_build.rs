@@ -1,4 +1,4 @@
-//! The library as used by build scripts: `Build`.
+//! Tests of `Build`, the interface for build scripts.
 
 use std::fs;
 

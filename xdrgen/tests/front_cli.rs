@@ -1,4 +1,4 @@
-//! The output and the exit codes of the `xdrgen` command.
+//! Tests of the output and the exit codes of the `xdrgen` command.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! Every diagnostic as users see it: `front_bad/CODE_name.x`, with an optional `.ulb` file, and the expected diagnostics in
-//! `front_bad/CODE_name.txt`. `BLESS=1` updates the `.txt` files.
+//! Tests of every diagnostic, as users see it. The input is `front_bad/CODE_name.x`, with an optional `.ulb` file, and
+//! `front_bad/CODE_name.txt` contains the expected diagnostics. `BLESS=1` updates the `.txt` files.
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 

@@ -1,4 +1,5 @@
-//! Dialects: extensions of RFC 4506 and RFC 5531 in public use, which are accepted by default and refused by `strict`.
+//! Tests of dialects, which are extensions of RFC 4506 and RFC 5531 in public use. The compiler accepts them by
+//! default, and `strict` refuses them.
 
 use std::fs;
 
@@ -36,7 +37,7 @@ fn codes(diagnostics: &Diagnostics) -> Vec<Code> {
     diagnostics.iter().map(|diagnostic| diagnostic.code).collect()
 }
 
-/// Dialects with a sample text each, which `strict` refuses with exactly one error.
+/// Dialects, each with a sample text that `strict` refuses with exactly one error.
 const DIALECTS: &[(&str, &str)] = &[
     ("pass-through", "%#include <rpc/rpc.h>\nconst A = 1;"),
     ("indented pass-through", "struct a {\n    %/* C only */\n    int x;\n};"),

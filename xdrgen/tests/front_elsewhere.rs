@@ -1,4 +1,5 @@
-//! Names that the input uses and does not declare: `%#define` lines, Sun's types, and files in the same directory.
+//! Tests of names that the input uses and does not declare, and that `%#define` lines, Sun's types or files in the same
+//! directory define.
 
 use std::{fs, path::PathBuf};
 

@@ -1,4 +1,5 @@
-//! The dialects of the Linux kernel's XDR compiler (`pragma`) and of xdrzcc (`zcopaque`), and the hints of eligibility in them.
+//! Tests of the dialects of the Linux kernel's XDR compiler (`pragma`) and of xdrzcc (`zcopaque`), and of their hints
+//! that items are eligible.
 
 use rpcrdma_xdrgen::{
     Compiled, Compiler, DEFAULT_ITEM_MAX,
@@ -139,7 +140,8 @@ fn hints_that_fit_nothing_have_no_effect() {
     }
 }
 
-/// The kernel's compiler has such files as tests of its own.
+/// A procedure, version or program number out of range is one error. The tests of the kernel's compiler contain such
+/// specifications.
 #[test]
 fn a_bad_number_is_one_error() {
     for number in ["-1", "4294967296"] {

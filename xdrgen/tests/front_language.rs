@@ -1,4 +1,4 @@
-//! The IR of the constructs of RFC 4506 and RFC 5531, and of common dialects.
+//! Tests of the IR of the constructs of RFC 4506 and RFC 5531, and of common dialects.
 
 use rpcrdma_xdrgen::{
     Compiled, Compiler,

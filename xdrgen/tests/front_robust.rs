@@ -1,5 +1,5 @@
-//! No input makes the compiler panic, hang or overflow its stack, and all positions in diagnostics are valid. The tests run
-//! on threads with a stack of 2 MiB, as build scripts and macros may.
+//! Tests that no input makes the compiler panic, hang or overflow its stack, and that all positions in diagnostics are
+//! valid. The tests run on threads with a stack of 2 MiB, as build scripts and macros may.
 
 use std::{
     fmt::Write as _,
@@ -39,7 +39,8 @@ fn compile(text: &str, binding: &str) -> usize {
     }
 }
 
-/// Each version that takes over procedures is as large as its base.
+/// Too many versions that take over procedures, or too long a chain of them, are refused, because each version is as
+/// large as its base.
 #[test]
 fn versions_do_not_multiply_procedures() {
     let codes = |text: &str| -> Vec<Code> {
@@ -63,7 +64,7 @@ fn versions_do_not_multiply_procedures() {
     assert!(strip("t.x", format!("{long}{versions}}} = 1;")).is_err());
 }
 
-/// Words of the language. Random texts made of these get past the first token.
+/// Words of the language. The parser gets past the first token of random texts that consist of these words.
 const WORDS: &[&str] = &[
     "struct",
     "union",
@@ -175,7 +176,7 @@ fn samples() -> Vec<String> {
     files.into_iter().map(|path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()).collect()
 }
 
-/// A sample with up to five ranges replaced by words.
+/// Returns a strategy for samples in which words replace up to five ranges.
 fn mutated() -> impl Strategy<Value = String> {
     let change = (any::<prop::sample::Index>(), 0..40_usize, prop::sample::select(WORDS));
     let changes = prop::collection::vec(change, 1..6);
@@ -195,7 +196,7 @@ fn mutated() -> impl Strategy<Value = String> {
     })
 }
 
-/// Preprocessor lines, and lines between them.
+/// Preprocessor lines and other lines, for random texts.
 const LINES: &[&str] = &[
     "#if A",
     "#if !defined(B) || C > 2 && (1 << 3) / 0",
@@ -275,8 +276,8 @@ proptest! {
     }
 }
 
-/// Compiles a hostile text and returns the number of errors. Panics after a time that only a hang or quadratic run time
-/// exceeds.
+/// Compiles a hostile text and returns the number of errors. Panics if it took so long that the compiler must have hung
+/// or taken quadratic time.
 fn hostile(text: &str) -> usize {
     let start = Instant::now();
     let errors = compile(text, "");

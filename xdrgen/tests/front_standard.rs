@@ -1,4 +1,5 @@
-//! Rules of RFC 4506 §6 and RFC 5531 §12 for specifications: texts that break them, beside texts that keep them.
+//! Tests of the rules of RFC 4506 §6 and RFC 5531 §12 for specifications, with texts that break a rule and similar
+//! texts that keep it.
 
 use rpcrdma_xdrgen::{
     Compiler,
@@ -35,7 +36,7 @@ fn constants(text: &str) -> Vec<i128> {
     spec(text).items.iter().map(|item| value(&item.kind)).collect()
 }
 
-/// RFC 4506 §6.4 (1).
+/// RFC 4506 §6.4 (1): a keyword is no identifier.
 #[test]
 fn keywords_are_no_identifiers() {
     for keyword in [
@@ -67,7 +68,7 @@ fn keywords_are_no_identifiers() {
     }
 }
 
-/// RFC 4506 §6.2 (1), (2), (3): comments, white space and identifiers.
+/// RFC 4506 §6.2 (1), (2), (3): the forms of comments, white space and identifiers.
 #[test]
 fn words_of_a_specification() {
     assert_eq!(spec("const/* one */A\t=\n/**/1;/* two\n*/const B_2c=2;").items.len(), 2);
@@ -85,7 +86,7 @@ fn words_of_a_specification() {
     assert_eq!(spec("struct a { int x; }; struct A { int X; int x; };").items.len(), 2);
 }
 
-/// RFC 4506 §6.2 (4), (5), (6).
+/// RFC 4506 §6.2 (4), (5), (6): the forms of decimal, hexadecimal and octal constants.
 #[test]
 fn numbers_of_every_base() {
     assert_eq!(
@@ -97,7 +98,7 @@ fn numbers_of_every_base() {
     check(Code::Syntax, &[("const A = 1a;", "const A = 1;")]);
 }
 
-/// RFC 4506 §6.3: the forms of a declaration, and bodies that are not empty.
+/// RFC 4506 §6.3: the forms of a declaration. A body is not empty.
 #[test]
 fn declarations() {
     check(
@@ -127,7 +128,7 @@ fn declarations() {
     check(Code::Dialect, &[("struct s { };", "struct s { void; };")]);
 }
 
-/// RFC 4506 §4.10, §4.11, §4.13: a length that is not given is 2^32 - 1.
+/// RFC 4506 §4.10, §4.11, §4.13: without a maximum, the length is at most 2^32 - 1.
 #[test]
 fn lengths_without_a_maximum() {
     let spec = spec("struct s { opaque a<>; string b<>; int c<>; opaque d<7>; string e<8>; int f<9>; };");
@@ -139,7 +140,7 @@ fn lengths_without_a_maximum() {
     assert_eq!(types[3..], [Type::Opaque(7), Type::String(8), Type::Array(Base::Int, 9)]);
 }
 
-/// RFC 4506 §6.4 (2).
+/// RFC 4506 §6.4 (2): a size is an unsigned constant.
 #[test]
 fn sizes_are_unsigned_constants() {
     check(
@@ -161,7 +162,7 @@ fn sizes_are_unsigned_constants() {
     check(Code::UnknownConstant, &[("typedef int x[A];", "const A = 1; typedef int x[A];")]);
 }
 
-/// RFC 4506 §6.4 (3).
+/// RFC 4506 §6.4 (3): constants and types share one name space, in which each name is unique.
 #[test]
 fn names_of_a_specification_are_unique() {
     check(
@@ -186,7 +187,7 @@ fn names_of_a_specification_are_unique() {
     );
 }
 
-/// RFC 4506 §6.4 (4).
+/// RFC 4506 §6.4 (4): the names of variables are unique within a struct or union.
 #[test]
 fn names_of_a_body_are_unique() {
     check(
@@ -210,7 +211,7 @@ fn names_of_a_body_are_unique() {
     );
 }
 
-/// RFC 4506 §4.15, §6.4 (5): the type of the discriminant.
+/// RFC 4506 §4.15, §6.4 (5): the type of a discriminant is an integer type, `bool` or an enumeration.
 #[test]
 fn discriminants_are_integers() {
     let declared = "enum e { A = 1 }; typedef e f; typedef int n; typedef bool t; typedef unsigned int w;
@@ -226,7 +227,7 @@ fn discriminants_are_integers() {
     }
 }
 
-/// RFC 4506 §4.15, §6.4 (5): the values of the cases.
+/// RFC 4506 §4.15, §6.4 (5): each case is a value of the discriminant's type.
 #[test]
 fn cases_are_values_of_the_discriminant() {
     let union = |ty: &str, arms: &str| format!("enum e {{ A = 1, B = -2 }}; union u switch ({ty} d) {{ {arms} }};");
@@ -250,7 +251,7 @@ fn cases_are_values_of_the_discriminant() {
     }
 }
 
-/// RFC 4506 §4.3: values are signed 32-bit integers.
+/// RFC 4506 §4.3: the values of enumerators are signed 32-bit integers.
 #[test]
 fn enumerators_are_integers() {
     let text = "enum e { A = -2147483648, B = 2147483647 };";
@@ -280,7 +281,7 @@ fn typedefs() {
     assert_eq!((eggs.name.text.as_str(), eggs.ty), ("eggbox", Type::ArrayFixed(Base::Int, 12)));
 }
 
-/// RFC 5531 §12.2, §12.3: names and numbers of programs, versions and procedures.
+/// RFC 5531 §12.2, §12.3: the rules for names and numbers of programs, versions and procedures.
 #[test]
 fn programs() {
     let good =

@@ -1,4 +1,4 @@
-//! Upper-Layer Bindings: the bounds of each procedure that result from annotations or from a binding file.
+//! Tests of Upper-Layer Bindings: the bounds of each procedure that result from annotations or from a binding file.
 
 use rpcrdma_xdrgen::{
     Compiled, Compiler,
@@ -262,8 +262,8 @@ fn stripped_text_declares_the_same_without_the_binding() {
     assert!(procedure(&other, "GET").bounds.chunks.is_empty() && !procedure(&other, "GET").idempotent);
 }
 
-/// The result type of a procedure with an error is not examined completely. The compiler then reports no annotation as
-/// ineffective.
+/// The compiler does not examine the whole result type of a procedure with an error, so it reports no ineffective
+/// annotations in it.
 #[test]
 fn errors_suppress_warnings_about_unexamined_items() {
     let text = "struct n { @ddp opaque d<100>; n *next; }; program P { version V { n X(void) = 1; } = 1; } = 1;";
@@ -287,7 +287,7 @@ fn maxima_beyond_32_bits() {
     }
 }
 
-/// Maxima and plain numbers use the same evaluator, so the same rules apply.
+/// The same rules apply to the expressions of maxima and of plain numbers.
 #[test]
 fn numbers_and_maxima_use_the_same_evaluator() {
     let message = |number: &str| {
@@ -346,7 +346,7 @@ fn hints_name_the_arguments() {
     assert_eq!(procedure(&compiled, "LIST").bounds.inline, arg(&[1]));
 }
 
-/// The result type of the tests of arrays.
+/// Types for the tests of arrays.
 const MANY: &str = "
     typedef string key<64>;
     struct keys { key names<16>; unsigned int count; };
@@ -357,7 +357,8 @@ const MANY: &str = "
     struct twice { found first; found second; };
     struct index { @ddp opaque table<50>; };";
 
-/// Compiles `GET(keys)` with this result. Returns its runs as text, and its maximum in the message.
+/// Compiles a procedure `GET(keys)` with this result. Returns the runs of its chunks as text, and its maximum length in
+/// the message.
 fn runs(result: &str, binding: &str) -> (Vec<(String, String)>, Expr) {
     let text = format!(
         "{MANY} struct result {{ {result} }}; @limit(99) program P {{ version V {{ result GET(keys) = 1; }} = 1; }} = 1;"
@@ -380,7 +381,7 @@ fn runs(result: &str, binding: &str) -> (Vec<(String, String)>, Expr) {
     (bounds.chunks.iter().map(run).collect(), bounds.inline.clone())
 }
 
-/// Each element of an array whose count follows from the arguments has chunks of its own.
+/// Each element of an array has its own chunks if the count of the array follows from the arguments.
 #[test]
 fn elements_are_counted_by_the_arguments() {
     let chunks = |result: &str| runs(result, "").0;
@@ -399,7 +400,7 @@ fn elements_are_counted_by_the_arguments() {
     assert_eq!(chunks("small *first; @max(len(names)) entry all<16>;"), [run("once", "1000"), run("names", "1000")]);
 }
 
-/// The maximum in the message follows from the counts, too.
+/// The maximum length in the message also follows from the counts.
 #[test]
 fn the_message_is_bounded_by_the_counts() {
     let inline = |result: &str, binding: &str| runs(result, binding).1;
@@ -423,7 +424,7 @@ fn the_message_is_bounded_by_the_counts() {
     assert_eq!(inline("@max(9) entry all<16>;", "max V.GET: result.all = len(names);"), sum(Expr::Const(4), times(8)));
 }
 
-/// A linked list has a maximum if the number of its nodes has one.
+/// A linked list has a maximum length if its number of nodes has a maximum.
 #[test]
 fn lists_are_bounded_by_the_number_of_their_nodes() {
     let text = "struct args { unsigned int count; };
@@ -447,8 +448,8 @@ fn lists_are_bounded_by_the_number_of_their_nodes() {
     assert_eq!(blobs[0].count, Some(Expr::Min(arg(&[0]).into(), Expr::Const(3).into())));
 }
 
-/// RFC 8166 §4.3.2.2: the item after a missing one takes its chunk. So a chunk needs room for each item that can be there, and
-/// for no other. The bound of the whole result counts each item once.
+/// RFC 8166 §4.3.2.2: if an item is missing, the next item takes its chunk. A chunk therefore needs room for each of
+/// the items that can take it, and for no others. The bound of the whole result counts each item once.
 #[test]
 fn an_item_that_may_be_missing_does_not_count_twice() {
     let compiled = compile(

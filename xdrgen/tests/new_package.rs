@@ -1,4 +1,5 @@
-//! `xdrgen new`: the package that it writes, and the page of the guide about it, followed as a reader would.
+//! Tests of `xdrgen new`: the package that it writes, and the commands on the guide's page about it, run as a reader
+//! would run them.
 #![cfg(unix)]
 
 use std::{
@@ -27,7 +28,7 @@ fn xdrgen(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xdrgen")).args(arguments).current_dir(folder).output().unwrap()
 }
 
-/// Returns the paths of all files in a folder, from that folder.
+/// Returns the paths of all files in a folder and its subfolders, relative to the folder.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
@@ -100,7 +101,8 @@ fn wrong_names_and_folders_are_refused() {
     assert_eq!(files(place.path()), BTreeSet::new());
 }
 
-/// A path of the user's leads from the current folder, and one in a manifest from the package.
+/// The path of the checkout in the command is relative to the current folder. The path in the manifest is relative to
+/// the package.
 #[test]
 fn the_manifest_names_the_checkout() {
     let place = tempfile::tempdir().unwrap();
@@ -142,7 +144,7 @@ impl ServerProcess {
         }
     }
 
-    /// Sends a signal, upon which the server ends without an error.
+    /// Sends a signal, and checks that the server stops without an error.
     fn stop(mut self, signal: &str) {
         let sent = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
@@ -159,13 +161,13 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Returns the lines of the blocks of a language in a document.
+/// Returns the lines of all code blocks in `language` in a document.
 fn lines<'a>(document: &'a str, language: &str) -> Vec<&'a str> {
     let blocks = document.split("```").skip(1).step_by(2);
     blocks.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).flat_map(str::lines).collect()
 }
 
-/// A command of cargo that uses what is already built, and the network never.
+/// Returns a cargo command that reuses the build directory of this workspace and never uses the network.
 fn cargo(folder: &Path, arguments: &[&str]) -> Command {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut command = Command::new(env!("CARGO"));
@@ -183,7 +185,7 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs the commands of the page in their order, and then what the Dockerfile runs.
+/// Runs the commands of the page in order, and then the command of the Dockerfile.
 #[test]
 fn the_commands_of_the_guide_make_test_and_run_a_service() {
     let place = tempfile::tempdir().unwrap();

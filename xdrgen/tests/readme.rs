@@ -1,5 +1,5 @@
-//! The program in the README and the ways to generate code in the guide, followed as a reader would: the tests create packages
-//! outside of the workspace, build and run them with cargo, and run the `xdrgen` commands.
+//! Tests of the program in the README and of the ways to generate code in the guide. As a reader would, the tests
+//! create packages outside of the workspace, build and run them with cargo, and run the `xdrgen` commands.
 
 use std::{
     fs,
@@ -41,13 +41,13 @@ fn find(document: &str, language: &str, head: &str) -> Vec<String> {
     found
 }
 
-/// Returns a manifest of the documents with this checkout in place of the reader's, `../rpcrdma`.
+/// Returns a manifest from the documents, in which the path of this checkout replaces `../rpcrdma`.
 fn in_this_checkout(manifest: &str) -> String {
     assert!(manifest.contains("\"../rpcrdma/"), "no dependency on a checkout: {manifest}");
     manifest.replace("\"../rpcrdma/", &format!("\"{}/", root().display()))
 }
 
-/// `main` function of the packages made from the guide.
+/// The `main` function of the packages that are made from the guide.
 const MAIN: &str = "
 fn main() {
     use rpcrdma::xdr::XdrEncode as _;
@@ -65,7 +65,7 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Runs a command and returns its output.
+/// Runs an `xdrgen` command line and returns its output.
 fn xdrgen(line: &str, directory: &Path) -> String {
     let words = line.split('#').next().unwrap().split_whitespace().skip(1);
     let output = Command::new(env!("CARGO_BIN_EXE_xdrgen")).args(words).current_dir(directory).output().unwrap();

@@ -1,4 +1,4 @@
-//! `rdmacheck`: runs the provider conformance suite on an RDMA device of this machine.
+//! The program `rdmacheck`, which runs the provider conformance suite on an RDMA device of this machine.
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -18,7 +18,7 @@ pub mod watch;
 pub use name::{NameError, ValidName};
 
 pub mod protocol {
-    //! Types, client and server generated from `xdr/blobstore.x`.
+    //! Types, client and server of the blobstore protocol, generated from `xdr/blobstore.x`.
     #![allow(missing_docs, reason = "the XDR does not comment every field")]
     rpcrdma::include_xdr!("xdr/blobstore.x");
 }

@@ -1,4 +1,4 @@
-//! Blob names.
+//! Validation of blob names.
 
 use std::{fmt, sync::Arc};
 
@@ -7,7 +7,7 @@ use super::protocol::BLOB_NAME_MAX;
 /// A valid blob name: 1 to 255 bytes of UTF-8 without control characters, in parts separated by `/`. No part is empty,
 /// `.` or `..`. `blob_name` in `blobstore.x` defines the rules.
 ///
-/// Received names are parsed into this type first, so that the rest of the code handles valid names only.
+/// The server parses received names into this type first, so that the rest of the code handles only valid names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValidName(Arc<str>);
 
@@ -18,7 +18,7 @@ pub enum NameError {
     /// The name is empty.
     #[error("a blob name cannot be empty")]
     Empty,
-    /// The name has more than 255 bytes; the value is its length.
+    /// The name has more than 255 bytes. The value is its length in bytes.
     #[error("a blob name is limited to {BLOB_NAME_MAX} bytes, but this one has {0}")]
     TooLong(usize),
     /// The name is not UTF-8.
@@ -39,7 +39,7 @@ impl ValidName {
     /// Parses a name.
     ///
     /// # Errors
-    /// Returns the first rule that the name breaks.
+    /// Returns an error for the first rule that the name breaks.
     pub fn parse(bytes: &[u8]) -> Result<Self, NameError> {
         if bytes.is_empty() {
             return Err(NameError::Empty);

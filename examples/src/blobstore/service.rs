@@ -1,4 +1,4 @@
-//! The server: implements the protocol's procedures with a [`Store`].
+//! The server, which implements the procedures of the protocol with a [`Store`].
 
 use std::{
     sync::{
@@ -30,14 +30,15 @@ use super::{
 /// Maximum number of concurrent watchers. One host has at most half of them.
 pub const MAX_WATCHERS: usize = 1024;
 
-/// Idle time after which an upload ends whose connection is closed. Its client may go on with it over another one until then.
+/// Idle time after which an upload ends if its connection is closed. Until then, the client can continue the upload
+/// over another connection.
 pub const ABANDONED_UPLOAD: Duration = Duration::from_secs(30);
 
-/// Service for one [`Store`].
+/// The service that gives clients access to one [`Store`].
 ///
 /// Files are read and written on tokio's blocking threads. GET and FETCH read file data into buffers of the
-/// connection's pool, from where it is sent without another copy. PUT and WRITE write received data to the file from
-/// the buffers that the transport placed it in.
+/// connection's pool, and it is sent from there without another copy. PUT and WRITE write received data to the file
+/// from the buffers that the transport placed it in.
 #[derive(Debug, Clone)]
 pub struct BlobService {
     store: Arc<Store>,
@@ -205,7 +206,7 @@ async fn end_abandoned(cx: Context, store: Arc<Store>, id: UploadId, mut ended: 
     }
 }
 
-/// Returns the most data of a result for which `count` bytes are requested, in bytes.
+/// Returns the maximum length, in bytes, of the data in a result for which the client requests `count` bytes.
 fn most_data(count: u32) -> u64 {
     count.min(BLOB_DATA_MAX).into()
 }
@@ -231,7 +232,7 @@ fn read_data(pool: &BufferPool, blob: &Blob, offset: u64, count: u32) -> Result<
     fill(pool, len, |memory| blob.read_at(memory, offset))
 }
 
-/// A status other than `BLOB_OK`.
+/// The failure of a procedure: a status other than `BLOB_OK`.
 struct BlobFailure(BlobStatus);
 
 impl From<StoreError> for BlobFailure {

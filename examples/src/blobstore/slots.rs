@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A limited number of slots, of which no host and no connection takes all.
+/// A limited number of slots, which no single host or connection can use up.
 ///
-/// A host takes slots until it has as many as it leaves free. A connection takes them until it has three times what it leaves to its host.
-/// Whatever some hosts hold, another one therefore gets some, as long as there are more slots than hosts that take all they may.
+/// A host can take slots while it has fewer than are free. A connection can take slots until it has about three times
+/// as many as its host can still take. Each host that takes all it can therefore leaves as many slots free as it has.
 #[derive(Debug)]
 pub(super) struct SlotShares {
     max: usize,
@@ -37,7 +37,7 @@ impl SlotShares {
         self.taken().total
     }
 
-    /// Takes a slot for the connection of `peer`.
+    /// Takes a slot for the connection of `peer`. Returns `None` if its host or connection has its share already.
     pub(super) fn take(self: &Arc<Self>, peer: SocketAddr) -> Option<Slot> {
         let mut taken = self.taken();
         let free = self.max.saturating_sub(taken.total);
@@ -54,7 +54,8 @@ impl SlotShares {
     }
 }
 
-/// Returns the owner of the connections from an address: an IPv4 address, or the first 64 bits of an IPv6 address.
+/// Returns the address that identifies the host of `peer`. It is an IPv4 address, or the first 64 bits of an IPv6
+/// address.
 fn host(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),

@@ -1,4 +1,4 @@
-//! The client: stores files as blobs and fetches blobs into files, several ranges at a time.
+//! The client, which stores files as blobs and fetches blobs into files, several ranges at a time.
 
 use std::{
     fs::File,
@@ -25,13 +25,13 @@ use super::{
     },
 };
 
-/// Limits of a transfer.
+/// The limits of the calls that a transfer makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransferOptions {
-    /// Number of bytes per call, at most `BLOB_DATA_MAX`. Default 1 MiB.
+    /// Number of bytes in each call, at most `BLOB_DATA_MAX`. The default is 1 MiB.
     pub range: u32,
-    /// Maximum number of calls in flight; the server's credits limit it further. Default 8.
+    /// Maximum number of calls in flight. The server's credits limit it further. The default is 8.
     pub depth: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for TransferOptions {
 }
 
 impl TransferOptions {
-    /// Sets the number of bytes per call, clamped to 1..=`BLOB_DATA_MAX`.
+    /// Sets the number of bytes in each call. Clamps it to 1..=`BLOB_DATA_MAX`.
     #[must_use]
     pub fn with_range(mut self, range: u64) -> Self {
         self.range = u32::try_from(range).unwrap_or(u32::MAX).clamp(1, BLOB_DATA_MAX);
@@ -57,7 +57,7 @@ impl TransferOptions {
     }
 }
 
-/// Error of a transfer.
+/// The error type of transfers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
@@ -70,7 +70,7 @@ pub enum TransferError {
     /// Reading or writing the local file failed.
     #[error(transparent)]
     Local(#[from] io::Error),
-    /// The local file shrank while it was being stored; the value is its original size in bytes.
+    /// The local file shrank while it was being stored. The value is its original size in bytes.
     #[error("the file shrank while it was being read: it had {0} bytes before")]
     SourceChanged(u64),
     /// The fetched data does not match the blob's digest.
@@ -110,12 +110,13 @@ impl From<BlobStatus> for TransferError {
     }
 }
 
-/// Client that transfers blobs over one connection, or over whatever else carries its calls.
+/// A client that transfers blobs over a channel, or over another type that carries its calls, such as a pool of
+/// channels.
 #[derive(Debug, Clone)]
 pub struct BlobClient<C = Channel> {
     rpc: BlobstoreV1Client<C>,
     pool: BufferPool,
-    /// Buffers for the ranges of blobs that are read. Each is used again once its range has been written to the file.
+    /// Buffers for the ranges of blobs that are fetched. Each is reused after its range has been written to the file.
     landing: LandingPool,
     options: TransferOptions,
 }
@@ -139,7 +140,8 @@ impl<C: Invoke> BlobClient<C> {
     /// Calls `progress` with the number of bytes of each range stored.
     ///
     /// # Errors
-    /// If the upload fails, nothing has been stored. After a lost connection, however, the blob may have been stored.
+    /// Returns an error if the upload fails. Nothing is stored then, except that the blob may have been stored if the
+    /// connection was lost.
     pub async fn upload(
         &self,
         name: &ValidName,
@@ -180,8 +182,8 @@ impl<C: Invoke> BlobClient<C> {
         spawn_blocking(read).await.map_err(io::Error::other)?
     }
 
-    /// Writes all ranges of an upload. One thread reads ahead and computes the digest while earlier ranges are in
-    /// flight.
+    /// Sends all ranges of an upload, and returns the digest. A thread reads ahead and computes the digest while
+    /// earlier ranges are in flight.
     async fn write_ranges(
         &self,
         upload: u64,
@@ -250,7 +252,7 @@ impl<C: Invoke> BlobClient<C> {
     /// attachment. Calls `progress` with the blob's size and the number of bytes fetched so far.
     ///
     /// # Errors
-    /// After an error, discard the data written to `sink`.
+    /// Returns an error if the transfer fails. Discard the data written to `sink` then.
     pub async fn download<W: Write + Send + 'static>(
         &self,
         name: &ValidName,
@@ -287,7 +289,7 @@ impl<C: Invoke> BlobClient<C> {
         Ok((sink, stat, first.attachment))
     }
 
-    /// Fetches the ranges after `first`, and passes `first` and them to the writer in order.
+    /// Passes `first` to the writer, fetches the ranges after it, and passes these to the writer in order.
     async fn get_ranges(
         &self,
         name: &ValidName,

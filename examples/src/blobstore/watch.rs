@@ -1,5 +1,5 @@
-//! Change notifications: the server's calls in the reverse direction, and the service with which a client receives
-//! them.
+//! Change notifications. The server sends them by calls in the reverse direction, and a client receives them with a
+//! service.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::command::chain;
 
-/// Reason why a watcher receives no more changes.
+/// The reason why a watcher receives no more changes.
 #[derive(Debug)]
 pub(super) enum End {
     /// The watcher's connection is closed.
@@ -73,7 +73,7 @@ pub(super) async fn report_changes(
     }
 }
 
-/// Service that a client offers on its channel before it calls WATCH. It puts changes into a queue.
+/// The service that a client offers on its channel before it calls WATCH. It puts changes into a queue.
 #[derive(Debug, Clone)]
 pub struct Watcher(mpsc::Sender<BlobChange>);
 

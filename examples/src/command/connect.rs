@@ -1,4 +1,4 @@
-//! Explaining connection failures.
+//! Explanation of connection failures for the user.
 
 use std::io::ErrorKind;
 

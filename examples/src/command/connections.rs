@@ -1,4 +1,4 @@
-//! The limits of a server's connections, and the descriptors that they need.
+//! The limits of a server's connections, and the file descriptors that connections need.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::units::{parse_seconds, parse_size};
 
-/// Number of descriptors of a connection over a socket.
+/// Number of file descriptors of a connection over a socket.
 const SOCKET_DESCRIPTORS: u64 = 1;
-/// Maximum number of descriptors of a connection over an RDMA device, with those of its completion channels.
+/// Maximum number of file descriptors of a connection over an RDMA device, including its completion channels.
 const DEVICE_DESCRIPTORS: u64 = 3;
-/// Number of descriptors that connections leave to the work of the server, such as open files.
+/// Number of file descriptors that connections leave for other uses, such as open files.
 const RESERVED_DESCRIPTORS: u64 = 256;
 
 /// Options for the connections of a server.
@@ -39,22 +39,22 @@ pub struct ConnectionArgs {
     huge_pages: bool,
 }
 
-/// Part of the memory that the data of one call may have, in one direction. With its header, a call may have 7/16: see
-/// [`ServerBuilder::max_memory`].
+/// The part of the memory, in eighths, that the data of one call may take in one direction. With its header, a call may
+/// take 7/16 of the memory: see [`ServerBuilder::max_memory`].
 const DATA_SHARE: u64 = 3;
-/// Number of such parts.
+/// The number of parts in which [`DATA_SHARE`] counts.
 const MEMORY_SHARES: u64 = 8;
 
-/// Parses --max-memory, which must hold the data of at least one call of 1 MiB.
+/// Parses `--max-memory`, in bytes. The memory must have room for the data of one call of 1 MiB.
 fn parse_memory(text: &str) -> Result<u64, String> {
     parse_size(text).and_then(|size| if size < 3 << 20 { Err("the minimum is 3MiB".to_owned()) } else { Ok(size) })
 }
 
 impl ConnectionArgs {
-    /// Checks that the data of one call, in one direction, fits into the memory.
+    /// Checks that `largest` bytes, the data of one call in one direction, fit into the memory.
     ///
     /// # Errors
-    /// Fails with a message for the user if it does not.
+    /// Returns an error with a message for the user if the memory is too small.
     pub fn check_memory(&self, largest: u64) -> anyhow::Result<()> {
         let least = largest.div_ceil(DATA_SHARE).saturating_mul(MEMORY_SHARES).next_multiple_of(1 << 20);
         anyhow::ensure!(self.max_memory >= least, "--max-memory: the minimum of this program is {}MiB", least >> 20);
@@ -72,14 +72,14 @@ impl ConnectionArgs {
         BufferPool::default()
     }
 
-    /// Returns the most data of one call, in one direction, that fits into the memory, in bytes.
+    /// Returns the maximum length of the data of one call, in one direction, that fits into the memory, in bytes.
     #[must_use]
     pub fn max_data(&self) -> u64 {
         self.max_memory / MEMORY_SHARES * DATA_SHARE
     }
 
-    /// Sets the limits of a server that listens on `urls`. Raises the process's limit of descriptors, and allows fewer connections if it
-    /// does not suffice.
+    /// Sets the limits of a server that listens on `urls`. Raises the process's limit of file descriptors. Allows fewer
+    /// connections if the limit does not suffice.
     pub fn apply(self, server: ServerBuilder, urls: &[String]) -> ServerBuilder {
         let wanted = u64::from(self.max_connections);
         let uses_devices = urls.iter().any(|url| url.starts_with("rdma:"));
@@ -103,14 +103,15 @@ impl ConnectionArgs {
     }
 }
 
-/// Returns the number of connections for which there are descriptors, of those wanted. Each needs `each`.
+/// Returns the number of connections, up to `wanted`, for which the file descriptors suffice. Each connection needs
+/// `each` descriptors.
 fn possible_connections(wanted: u64, each: u64, descriptors: u64) -> u64 {
     // At least half of the descriptors are for connections, however few there are.
     let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
     wanted.min(((descriptors - reserved) / each).max(1))
 }
 
-/// Raises the soft limit of open files to `wanted`, as far as the hard limit allows. Returns the limit.
+/// Raises the soft limit of open files to `wanted`, as far as the hard limit allows. Returns the resulting soft limit.
 pub fn raise_descriptor_limit(wanted: u64) -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(current) = current else { return u64::MAX };

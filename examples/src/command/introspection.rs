@@ -2,10 +2,10 @@
 
 use rpcrdma::server::{Context, ServerBuilder};
 
-/// Callers that may look into the server.
+/// The callers that may inspect the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Inspectors {
-    /// Callers on this host, by a loopback address.
+    /// Callers that connect from a loopback address of this host.
     Local,
     /// All callers that the server accepts.
     All,

@@ -33,16 +33,17 @@ use tokio::{
     time::Sleep,
 };
 
-/// Number of HTTP connections at a time. Further ones wait.
+/// Maximum number of concurrent HTTP connections. Further connections wait.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Time that a client has for its request, and that a connection may be idle.
+/// Time limit for a client to send its request, and for an idle connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Time after which a client that reads nothing of its response is disconnected, so that it does not keep others from the server.
+/// Time after which a client that reads nothing of its response is disconnected, so that it does not block other
+/// clients.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Memory of the kernel for the responses of a connection, in bytes.
+/// Size of the send buffer of a connection in the kernel, in bytes.
 const SEND_BUFFER: u32 = 64 << 10;
 
 /// Interval at which the recorded values are moved to their buckets, so that they need no memory between scrapes.
@@ -58,11 +59,11 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// Installs the recorder of metrics, and serves them over HTTP. Call it before servers and channels are made, and once per
-    /// process. Does nothing without `--metrics`.
+    /// Installs the recorder of metrics, and serves the metrics over HTTP. Call this once per process, before you
+    /// create servers and channels. Does nothing without `--metrics`.
     ///
     /// # Errors
-    /// Fails if the address cannot be used, or if the process has a recorder.
+    /// Fails if the address cannot be used, or if the process has a recorder already.
     pub async fn start(&self) -> anyhow::Result<Health> {
         let ready = Arc::new(AtomicBool::new(false));
         let health = |url| Health { ready: Arc::clone(&ready), url };
@@ -89,7 +90,7 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 /// Installs the recorder for the Prometheus format.
 ///
 /// # Errors
-/// Fails if the process has a recorder.
+/// Fails if the process has a recorder already.
 fn install_recorder() -> anyhow::Result<PrometheusHandle> {
     PrometheusBuilder::new()
         .with_recommended_naming(true)
@@ -113,18 +114,18 @@ impl Health {
         self.url.as_deref()
     }
 
-    /// Reports that the process serves calls.
+    /// Makes the process ready, because it serves calls.
     pub(super) fn set_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
 
-    /// Reports that the process stops.
+    /// Makes the process not ready, because it stops.
     pub(super) fn set_unready(&self) {
         self.ready.store(false, Ordering::Relaxed);
     }
 }
 
-/// The state behind the HTTP server.
+/// The state that the HTTP server reports: the recorded metrics and the readiness.
 struct Exporter {
     recorded: PrometheusHandle,
     ready: Arc<AtomicBool>,
@@ -173,7 +174,7 @@ async fn serve(listener: TcpListener, exporter: Arc<Exporter>) {
 /// A connection whose writes fail if the peer reads nothing for [`WRITE_TIMEOUT`].
 struct TimedStream {
     stream: TcpStream,
-    /// The end of the time, while writing is blocked.
+    /// The timer for [`WRITE_TIMEOUT`], while writing is blocked.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,5 @@
-//! Code shared by all commands: logging, command-line options, error messages, shutdown and notifications of the service manager.
+//! Code shared by all commands: logging, command-line options, error messages, shutdown, and notifications of the
+//! service manager.
 
 mod connect;
 mod connections;
@@ -74,7 +75,8 @@ impl Logging {
     }
 }
 
-/// Text of a server, for a terminal. Control characters are escaped, because they could change what the terminal shows.
+/// Text that a server sent, to be shown in a terminal. Control characters and marks of text direction are escaped,
+/// because they could change what the terminal shows.
 #[derive(Debug, Clone, Copy)]
 pub struct Printable<'a>(pub &'a str);
 
@@ -91,8 +93,8 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Parses the command line. Adds the option `--generate`, which prints shell completions or the man page. Exits after printing,
-/// and on wrong usage.
+/// Parses the command line. Adds the option `--generate`, which prints shell completions or the man page. Exits the
+/// process after printing, and on wrong usage.
 #[must_use]
 pub fn parse<C: clap::Parser>() -> C {
     generate::parse().unwrap_or_else(|error| {
@@ -136,8 +138,8 @@ pub fn print_error(name: &str, what: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{name}: {what}");
 }
 
-/// Prints a line to standard output, like `println!`, but ignores write errors: when the reader exits (`blobstore ls ..
-/// | head`), the command completes normally instead of panicking.
+/// Prints a line to standard output, like `println!`, but ignores write errors. If the reader exits, as `head` does, the
+/// command completes normally and does not panic.
 #[macro_export]
 macro_rules! say {
     ($($what:tt)*) => { $crate::command::print_line(format_args!($($what)*)) };
@@ -148,7 +150,7 @@ pub fn print_line(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{what}");
 }
 
-/// Returns an error's message and those of its causes in one line, separated by colons, as `{:#}` does for
+/// Returns the messages of an error and of its causes in one line, separated by colons, as `{:#}` does for
 /// [`anyhow::Error`].
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {

@@ -1,4 +1,4 @@
-//! No look into the server: the feature `introspection` is off.
+//! The replacement of the module `introspection` if the feature `introspection` is off.
 
 use rpcrdma::server::ServerBuilder;
 
@@ -7,7 +7,7 @@ use rpcrdma::server::ServerBuilder;
 pub struct IntrospectionArgs {}
 
 impl IntrospectionArgs {
-    /// Returns `builder`.
+    /// Returns `builder` unchanged.
     pub fn apply(self, builder: ServerBuilder) -> ServerBuilder {
         builder
     }

@@ -1,11 +1,11 @@
-//! No metrics: the feature `metrics` is off.
+//! The replacement of the module `metrics` if the feature `metrics` is off.
 
 /// Options for metrics and health: none without the feature `metrics`.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct MetricsArgs {}
 
 impl MetricsArgs {
-    /// Does nothing.
+    /// Does nothing, because no metrics are recorded or served.
     ///
     /// # Errors
     /// Never fails.
@@ -21,15 +21,15 @@ impl MetricsArgs {
 pub struct Health;
 
 impl Health {
-    /// Returns `None`: no metrics are served.
+    /// Returns `None`, because no metrics are served.
     #[must_use]
     pub fn url(&self) -> Option<&str> {
         None
     }
 
-    /// Does nothing.
+    /// Does nothing, because the readiness is not reported.
     pub(super) fn set_ready(&self) {}
 
-    /// Does nothing.
+    /// Does nothing, because the readiness is not reported.
     pub(super) fn set_unready(&self) {}
 }

@@ -1,4 +1,4 @@
-//! No options of RPC-with-TLS: the feature `tls` is off.
+//! The replacement of the module `tls` if the feature `tls` is off.
 
 use rpcrdma::{client::ChannelBuilder, server::ServerBuilder};
 
@@ -35,7 +35,7 @@ impl TlsServerArgs {
 pub struct ClientTls {}
 
 impl ClientTls {
-    /// Returns `builder`.
+    /// Returns `builder` unchanged.
     pub fn apply(&self, builder: ChannelBuilder) -> ChannelBuilder {
         builder
     }
@@ -46,7 +46,7 @@ impl ClientTls {
 pub struct ServerTls;
 
 impl ServerTls {
-    /// Returns `builder`.
+    /// Returns `builder` unchanged.
     pub fn apply(&self, builder: ServerBuilder) -> ServerBuilder {
         builder
     }

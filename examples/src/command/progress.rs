@@ -1,4 +1,4 @@
-//! Progress bars and sizes.
+//! Progress bars and the formatting of sizes.
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 

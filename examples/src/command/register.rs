@@ -1,4 +1,4 @@
-//! The registration of servers with service discovery.
+//! The registration of servers with rpcbind and etcd.
 
 #[cfg(feature = "discover-etcd")]
 use std::{path::PathBuf, time::Duration};
@@ -63,8 +63,9 @@ impl Registered {
 }
 
 impl RegisterArgs {
-    /// Registers `programs`, which are pairs of a number and a version, at `urls`, until the shutdown of the server of `handle`
-    /// begins. While a registry is down, the server is not registered there, and a warning is logged.
+    /// Registers `programs` at `urls`, until the shutdown of the server of `handle` begins. Each program is a pair of a
+    /// program number and a version. While a registry is down, the server is not registered there, and a warning is
+    /// logged.
     ///
     /// # Errors
     /// Fails if a registry refuses, or if the settings are wrong.
@@ -106,7 +107,8 @@ impl RegisterArgs {
         Ok(service)
     }
 
-    /// Does the same with rpcbind only. This is for further servers of a process, because the key in etcd has one value.
+    /// Registers like [`register`](Self::register), but only with rpcbind. Use it for the other servers of a process,
+    /// because the key in etcd has only one value.
     ///
     /// # Errors
     /// Fails if rpcbind refuses.

@@ -1,4 +1,4 @@
-//! Security flavors: the options `--sec` and `--service` of clients and servers.
+//! The options `--sec` and `--service` of clients and servers, which select security flavors.
 
 use std::{fmt, str::FromStr};
 
@@ -9,10 +9,10 @@ use rpcrdma::{
     server::ServerBuilder,
 };
 
-/// Security flavor of RPC, with its name in `exports(5)` and `nfs(5)`.
+/// A security flavor of RPC. Its name on the command line is the one in `exports(5)` and `nfs(5)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavor {
-    /// AUTH_SYS: the client claims a user.
+    /// AUTH_SYS. The client claims to be a user, without proof.
     Sys,
     /// Kerberos proves the user.
     Krb5,
@@ -25,7 +25,8 @@ pub enum Flavor {
 impl Flavor {
     const ALL: [Self; 4] = [Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p];
 
-    /// Returns the number of the flavor in the reply of MOUNT: AUTH_SYS, or a pseudo flavor (RFC 2623 §4).
+    /// Returns the number of the flavor in the reply of MOUNT. It is the number of AUTH_SYS or of a pseudo flavor (RFC
+    /// 2623 §4).
     #[must_use]
     pub fn number(self) -> i32 {
         match self {
@@ -36,7 +37,7 @@ impl Flavor {
         }
     }
 
-    /// Returns the flavor with this number.
+    /// Returns the flavor with this number. Returns `None` for other numbers.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|flavor| flavor.number() == number)
@@ -60,7 +61,7 @@ impl Flavor {
         self == Self::Sys || cfg!(feature = "gss")
     }
 
-    /// Returns the protection by Kerberos, or `None` for AUTH_SYS.
+    /// Returns the protection level of Kerberos. Returns `None` for AUTH_SYS.
     #[must_use]
     pub fn level(self) -> Option<ProtectionLevel> {
         match self {
@@ -97,19 +98,19 @@ impl clap::ValueEnum for Flavor {
     }
 }
 
-/// Flavors that a server accepts, the preferred one first.
+/// The flavors that a server accepts, in order of preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flavors(Vec<Flavor>);
 
 impl Default for Flavors {
-    /// Returns AUTH_SYS only.
+    /// Returns a list that contains only AUTH_SYS.
     fn default() -> Self {
         Self(vec![Flavor::Sys])
     }
 }
 
 impl Flavors {
-    /// Returns the flavors in their order.
+    /// Returns the flavors in order of preference.
     pub fn iter(&self) -> impl Iterator<Item = Flavor> + '_ {
         self.0.iter().copied()
     }
@@ -152,20 +153,20 @@ impl fmt::Display for Flavors {
     }
 }
 
-/// Reason why Kerberos cannot be used.
+/// The reason why Kerberos cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecError {
     /// The program was built without the feature `gss`.
     #[error("--sec {0}: this program was built without Kerberos, build it with `--features gss`")]
     NotBuilt(Flavor),
-    /// The server has no key.
+    /// The server has no usable key in its keytab.
     #[error("cannot accept Kerberos calls, check the keytab ($KRB5_KTNAME) and --service")]
     #[cfg(feature = "gss")]
     NoKey(#[source] rpcrdma::gss::GssError),
 }
 
-/// Kerberos for the calls of a client.
+/// The Kerberos settings for the calls of a client: a flavor and the service to call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kerberos {
     flavor: Flavor,
@@ -173,7 +174,8 @@ pub struct Kerberos {
 }
 
 impl Kerberos {
-    /// Uses a Kerberos flavor for calls to a service such as `nfs@server.example.com`. Returns `None` for AUTH_SYS.
+    /// Creates the settings for calls to a Kerberos service, such as `nfs@server.example.com`. Returns `None` for
+    /// AUTH_SYS.
     ///
     /// # Errors
     /// Fails if the program was built without Kerberos.
@@ -196,7 +198,7 @@ impl Kerberos {
     }
 }
 
-/// Options of a client.
+/// Security options of a client.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ClientSec {
     /// Security flavor. Kerberos (krb5: authentication, krb5i: and integrity, krb5p: and encryption) uses the ticket that
@@ -210,17 +212,18 @@ pub struct ClientSec {
 }
 
 impl ClientSec {
-    /// Returns the name of the server's service: the option, or `service` on `host`.
+    /// Returns the name of the server's Kerberos service. This is the option, or by default `service` on `host`.
     #[must_use]
     pub fn service(&self, service: &str, host: &str) -> String {
         self.service.clone().unwrap_or_else(|| format!("{service}@{}", host.trim_matches(['[', ']'])))
     }
 
-    /// Secures the calls of a channel to `url` as the options say. The service is `service` unless the options name another.
-    /// Without the option, the calls have no credential.
+    /// Secures the calls of a channel to `url` according to the options. The Kerberos service is `service`, unless the
+    /// options name another. Without `--sec`, the calls have no credential.
     ///
     /// # Errors
-    /// Fails if the program was built without Kerberos, or if the AUTH_SYS credential cannot be made.
+    /// Fails if the flavor needs Kerberos and the program was built without it, or if the AUTH_SYS credential cannot be
+    /// created.
     pub fn secure(&self, builder: ChannelBuilder, service: &str, url: &str) -> anyhow::Result<ChannelBuilder> {
         let Some(flavor) = self.sec else { return Ok(builder) };
         // An invalid URL is reported when the channel connects.
@@ -245,7 +248,7 @@ fn own_credential() -> anyhow::Result<rpcrdma::rpc::OpaqueAuth> {
     Ok(Credential::sys(host, uid, gid, []).to_opaque()?)
 }
 
-/// Options of a server.
+/// Security options of a server.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ServerSec {
     /// Accepted security flavors, the preferred one first: sys, krb5, krb5i and krb5p, separated by colons. Kerberos uses
@@ -258,11 +261,13 @@ pub struct ServerSec {
 }
 
 impl ServerSec {
-    /// Returns a function that sets the authenticator of a server. The server accepts AUTH_NONE and AUTH_SYS, and Kerberos if
-    /// one of its flavors is accepted. With `only`, it refuses all flavors that the options do not name.
+    /// Returns a function that sets the authenticator of a server. The server accepts AUTH_NONE and AUTH_SYS. It
+    /// accepts Kerberos if the options name one of its flavors. If `only` is `true` and the options name flavors, the
+    /// server refuses all other flavors.
     ///
     /// # Errors
-    /// Fails if Kerberos is accepted, and the program was built without it or there is no key.
+    /// Fails if the options name a Kerberos flavor, and the program was built without Kerberos or the server has no
+    /// key.
     pub fn authenticator(
         &self,
         only: bool,
@@ -299,10 +304,10 @@ impl ServerSec {
     }
 }
 
-/// Rejects calls whose flavor is not one of some.
+/// An authenticator that rejects calls whose flavor is not in a list.
 #[derive(Debug)]
 struct Only<A> {
-    /// Accepts all flavors if `None`.
+    /// The accepted flavors. `None` means all.
     flavors: Option<Flavors>,
     inner: A,
 }
@@ -337,7 +342,7 @@ mod tests {
         }
     }
 
-    /// The numbers of RFC 2623 §4.2 and of the IANA registry.
+    /// The numbers of flavors are those of RFC 2623 §4.2 and of the IANA registry.
     #[test]
     fn numbers_of_flavors() {
         assert_eq!(Flavor::ALL.map(Flavor::number), [1, 390_003, 390_004, 390_005]);
@@ -355,7 +360,7 @@ mod tests {
         assert_eq!(of(ProtectionLevel::Privacy), Some(Flavor::Krb5p));
     }
 
-    /// Accepts all callers as a principal with integrity, at once or later.
+    /// An authenticator that accepts all callers as a principal with integrity protection, at once or asynchronously.
     #[derive(Debug)]
     struct Principals {
         is_late: bool,
@@ -372,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Decisions that take time are subject to the list as well.
+    /// The list of flavors applies to asynchronous decisions as well.
     #[tokio::test]
     async fn only_listed_flavors_pass() {
         let header = rpcrdma::rpc::CallHeader::new(1, 1, 1, 1);

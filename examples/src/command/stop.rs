@@ -1,4 +1,4 @@
-//! Graceful shutdown.
+//! Graceful shutdown of programs on signals.
 
 use std::{io, time::Duration};
 
@@ -12,7 +12,8 @@ use super::{
     service_manager::{notify_ready, notify_stopping},
 };
 
-/// Listener for shutdown requests: Ctrl-C and, on Unix, SIGTERM. It catches signals from [`new`](Self::new) on.
+/// A listener for shutdown requests, which are Ctrl-C and, on Unix, SIGTERM. It catches signals from [`new`](Self::new)
+/// on.
 #[derive(Debug)]
 pub struct Stop {
     #[cfg(unix)]
@@ -55,8 +56,8 @@ impl Stop {
     }
 }
 
-/// Runs `work` until it completes or the process is asked to stop. In the latter case `work` is dropped, which removes
-/// its temporary files and cancels its calls.
+/// Runs `work` until it completes or the process receives a shutdown request. On a request, `work` is dropped, which
+/// removes its temporary files and cancels its calls.
 ///
 /// # Errors
 /// Returns the error of `work`, or an error if a signal interrupted it or signals cannot be caught.
@@ -88,14 +89,14 @@ pub struct DrainArgs {
 }
 
 impl DrainArgs {
-    /// Sets the delay of a server.
+    /// Sets the drain delay of a server.
     pub fn apply(self, server: ServerBuilder) -> ServerBuilder {
         server.drain_delay(self.drain_delay)
     }
 }
 
-/// Runs `serving` until `stop` receives a shutdown request, then calls `shut_down` and waits for the calls in progress.
-/// A second request drops them.
+/// Runs `serving` until `stop` receives a shutdown request. Then calls `shut_down` and waits for the calls in progress.
+/// A second request drops these calls.
 ///
 /// Notifies the service manager (`sd_notify(3)`) at the beginning, when the listeners must be bound, and when the shutdown begins.
 /// `health` is ready in between.

@@ -1,4 +1,4 @@
-//! The options of RPC-with-TLS (RFC 9289), for all programs.
+//! The options of RPC-with-TLS (RFC 9289) that all programs share.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub struct TlsClientArgs {
 }
 
 impl TlsClientArgs {
-    /// Reads the files. `program` and `version` are those of the service.
+    /// Reads the files that the options name. `program` and `version` identify the service.
     ///
     /// # Errors
     /// Fails if a file cannot be read or used.
@@ -55,12 +55,12 @@ impl TlsClientArgs {
     }
 }
 
-/// The TLS configuration of a client, if there is one.
+/// The TLS configuration of a client. Empty if the client does not use TLS.
 #[derive(Debug, Clone, Default)]
 pub struct ClientTls(Option<TlsClientConfig>);
 
 impl ClientTls {
-    /// Applies the configuration to a channel.
+    /// Sets the TLS configuration of a channel, if there is one.
     pub fn apply(&self, builder: ChannelBuilder) -> ChannelBuilder {
         match &self.0 {
             Some(config) => builder.tls(config.clone()),
@@ -92,7 +92,7 @@ pub struct TlsServerArgs {
 }
 
 impl TlsServerArgs {
-    /// Reads the files, and reads them again at each SIGHUP.
+    /// Reads the files that the options name. Reads them again at each SIGHUP.
     ///
     /// # Errors
     /// Fails if a file cannot be read or used, or if the signal cannot be caught.
@@ -133,12 +133,12 @@ fn reload_on_hangup(_config: TlsServerConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The TLS configuration of a server, if there is one.
+/// The TLS configuration of a server. Empty if the server does not use TLS.
 #[derive(Debug, Clone, Default)]
 pub struct ServerTls(Option<TlsServerConfig>);
 
 impl ServerTls {
-    /// Applies the configuration to a server.
+    /// Sets the TLS configuration of a server, if there is one.
     pub fn apply(&self, builder: ServerBuilder) -> ServerBuilder {
         match &self.0 {
             Some(config) => builder.tls(config.clone()),

@@ -1,4 +1,4 @@
-//! Sizes and times on the command line.
+//! Parsing of sizes and durations on the command line.
 
 use std::time::Duration;
 

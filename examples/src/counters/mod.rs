@@ -1,5 +1,5 @@
-//! A service of named counters in an embedded database ([`redb`]), in which each acknowledged addition happens exactly once, even
-//! if the server is killed and connections are lost.
+//! A service of named counters in an embedded database ([`redb`]). Each acknowledged addition happens exactly once,
+//! even if the server is killed and connections are lost.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | [`store`] | the counters and the recorded replies, in one database |
 //!
 //! The handler of ADD writes the counter and its reply in one transaction. The same database is the
-//! [`ReplyStore`](rpcrdma::server::ReplyStore) of the server's duplicate request cache. A call that a client sends again after the
-//! server was restarted therefore finds its reply there, if and only if it was executed.
+//! [`ReplyStore`](rpcrdma::server::ReplyStore) of the server's duplicate request cache. If a client sends a call again
+//! after the server was restarted, the cache therefore finds its reply there if and only if the call was executed.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,17 +45,17 @@ use crate::command::chain;
 pub mod store;
 
 pub mod protocol {
-    //! Types, client and server generated from `xdr/counters.x`.
+    //! Types, client and server of the program COUNTERS, generated from `xdr/counters.x`.
     #![allow(missing_docs, reason = "the XDR does not comment every field")]
     rpcrdma::include_xdr!("xdr/counters.x");
 }
 
-/// The service.
+/// The service of the program COUNTERS, with the counters of a [`CounterStore`].
 #[derive(Debug, Clone)]
 pub struct Counters(CounterStore);
 
 impl Counters {
-    /// Creates the service of a store.
+    /// Creates a service that keeps its counters in `store`.
     #[must_use]
     pub fn new(store: CounterStore) -> Self {
         Self(store)

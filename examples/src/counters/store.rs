@@ -18,14 +18,14 @@ use rpcrdma::{
 
 use super::protocol::{Addition, CounterName, counters_v1::Add};
 
-/// The values, by name.
+/// The table of the values of counters, by name.
 const COUNTERS: TableDefinition<'_, &[u8], u64> = TableDefinition::new("counters");
-/// The replies, by request key.
+/// The table of recorded replies, by request key.
 const REPLIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("replies");
-/// The request keys, by the time of their replies in seconds since 1970.
+/// The table of request keys, by the time of their replies in seconds since 1970.
 const TIMES: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("times");
 
-/// The time for which replies are kept. Clients have to stop repeating a call before that.
+/// The time for which replies are kept. Clients must stop repeating a call before it has passed.
 const MAX_AGE: Duration = Duration::from_secs(600);
 /// Maximum number of old replies that one addition deletes, so that no call takes long.
 const MAX_DELETED: usize = 16;
@@ -40,7 +40,7 @@ pub enum CounterError {
     /// The database failed, and nothing was added. The call can be repeated.
     #[error("the database of counters failed, nothing was added")]
     NotAdded(#[source] Box<redb::Error>),
-    /// There is a file already.
+    /// The file of a new database exists already.
     #[error("{} exists: open it, or create the database elsewhere", .path.display())]
     Exists {
         /// The path of the file.
@@ -64,7 +64,7 @@ pub enum CounterError {
     Unusable {
         /// The path of the file.
         path: PathBuf,
-        /// Defect of the file, in words.
+        /// Description of the defect.
         reason: String,
     },
     /// The sum exceeds 64 bits. Nothing was added.
@@ -84,29 +84,29 @@ impl<E: Into<redb::Error>> From<DatabaseError<E>> for CounterError {
     }
 }
 
-/// An error of the database, which has a type for each operation.
+/// A wrapper for the errors of redb, which has an error type for each operation.
 struct DatabaseError<E>(E);
 
-/// Counters and recorded replies in one database file. Clones share it.
+/// Counters and recorded replies in one database file. Clones share the database.
 ///
-/// After an error of the disk, such as a full one, the database is opened again for the next call.
+/// After a disk error, for example because the disk is full, the next call opens the database again.
 #[derive(Debug, Clone)]
 pub struct CounterStore(Arc<SharedDatabase>);
 
-/// Opens the database.
+/// A function that opens the database.
 type OpenDatabase = Box<dyn Fn() -> Result<Database, CounterError> + Send + Sync>;
 
 struct SharedDatabase {
     open: OpenDatabase,
     state: RwLock<DatabaseState>,
-    /// Held by the addition that is in progress.
+    /// The lock that the addition in progress holds.
     adding: Mutex<()>,
 }
 
-/// The database, which is closed after an error of the disk.
+/// The state of the database, which is closed after a disk error.
 struct DatabaseState {
     database: Option<Database>,
-    /// The number of times that it was closed.
+    /// The number of times that the database was closed.
     closed: u64,
 }
 
@@ -120,7 +120,7 @@ impl CounterStore {
     /// Creates the database, for the first run of a server.
     ///
     /// # Errors
-    /// Returns [`CounterError::Exists`] if there is a file, and other errors if it cannot be created.
+    /// Returns [`CounterError::Exists`] if the file exists, and other errors if the database cannot be created.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, CounterError> {
         let path = path.as_ref();
         let failed = |source| CounterError::File { path: path.to_owned(), source };
@@ -139,11 +139,11 @@ impl CounterStore {
         Self::open(path)
     }
 
-    /// Opens the database, and checks all of it.
+    /// Opens the database, and checks its integrity.
     ///
     /// # Errors
-    /// Returns [`CounterError::Unusable`] if the file is empty, shorter than it was, or damaged, and [`CounterError::File`] if there is
-    /// none.
+    /// Returns [`CounterError::Unusable`] if the file is empty, shorter than it was, or damaged. Returns
+    /// [`CounterError::File`] if there is no file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CounterError> {
         let path = path.as_ref().to_owned();
         Self::opened_by(Box::new(move || open_file(&path)))
@@ -154,8 +154,8 @@ impl CounterStore {
         Ok(Self(Arc::new(SharedDatabase { open, state, adding: Mutex::new(()) })))
     }
 
-    /// Works with the database, which is opened first if it is closed. Closes it after an error of the disk: redb refuses all further
-    /// work on it.
+    /// Calls `work` with the database, which is opened first if it is closed. Closes the database after a disk error,
+    /// because redb refuses all further operations on it.
     fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, CounterError>) -> Result<T, CounterError> {
         let SharedDatabase { open, state, .. } = &*self.0;
         let read = || state.read().unwrap_or_else(PoisonError::into_inner);
@@ -187,12 +187,12 @@ impl CounterStore {
         result
     }
 
-    /// Adds to a counter and records the reply under `key`, in one transaction. Returns the sum. Blocks until both are on disk.
-    /// Adds nothing if there is a reply already.
+    /// Adds to a counter and records the reply under `key`, in one transaction. Returns the sum. Blocks until both are
+    /// on disk. Adds nothing if a reply is recorded already.
     ///
     /// # Errors
-    /// Returns [`CounterError::Overflow`] if the sum is too large, [`CounterError::NotAdded`] if the database failed and nothing was added,
-    /// and [`CounterError::Database`] if it failed and may have added.
+    /// Returns [`CounterError::Overflow`] if the sum is too large. Returns [`CounterError::NotAdded`] if the database
+    /// failed and nothing was added, and [`CounterError::Database`] if it failed and the addition may have happened.
     pub fn add(&self, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
         let added = {
             // redb lets additions wait for each other, too. After an error of the disk, it panics in those that wait. Here, the database
@@ -225,7 +225,7 @@ impl CounterStore {
         })
     }
 
-    /// Returns all counters.
+    /// Returns the values of all counters, by name.
     ///
     /// # Errors
     /// Returns an error if the database fails.
@@ -243,7 +243,7 @@ impl CounterStore {
     }
 }
 
-/// Opens the database in a file, and checks it.
+/// Opens the database in a file, and checks its integrity.
 fn open_file(path: &Path) -> Result<Database, CounterError> {
     let failed = |source| CounterError::File { path: path.to_owned(), source };
     let unusable = |reason: String| CounterError::Unusable { path: path.to_owned(), reason };
@@ -278,10 +278,11 @@ fn open_file(path: &Path) -> Result<Database, CounterError> {
     }
 }
 
-/// Starts a transaction for changes, whose commit has two phases.
+/// Starts a write transaction with a two-phase commit.
 ///
-/// Two phases take one more `fsync` than one. After a crash, redb takes a damaged commit of one phase for an incomplete one and returns to
-/// the state before it, which would lose an acknowledged addition in silence. A damaged commit of two phases is an error.
+/// A commit with two phases takes one more `fsync` than one with a single phase. After a crash, redb takes a damaged
+/// single-phase commit for an incomplete one, and returns to the state before it. This would silently lose an
+/// acknowledged addition. A damaged two-phase commit is an error.
 fn begin_write(database: &Database) -> Result<WriteTransaction, CounterError> {
     let mut transaction = database.begin_write().map_err(DatabaseError)?;
     transaction.set_two_phase_commit(true);
@@ -296,7 +297,7 @@ fn create_tables(database: &Database) -> Result<(), CounterError> {
     Ok(transaction.commit().map_err(DatabaseError)?)
 }
 
-/// Adds to a counter and records the reply, unless there is one.
+/// Adds to a counter and records the reply, unless a reply is recorded already. Returns the sum.
 fn add_in(database: &Database, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
     let transaction = begin_write(database)?;
     // The handler of an earlier copy of the call may have been dropped while this function was running for it.
@@ -332,7 +333,7 @@ fn add_in(database: &Database, key: Option<&RequestKey>, args: &Addition) -> Res
     Ok(sum)
 }
 
-/// Returns the recorded reply to a call.
+/// Returns the recorded reply to a call, if there is one.
 fn recorded(database: &Database, key: &RequestKey) -> Result<Option<RecordedReply>, CounterError> {
     let transaction = database.begin_read().map_err(DatabaseError)?;
     let replies = transaction.open_table(REPLIES).map_err(DatabaseError)?;
@@ -340,7 +341,7 @@ fn recorded(database: &Database, key: &RequestKey) -> Result<Option<RecordedRepl
     Ok(Some(RecordedReply::from_bytes(&Bytes::copy_from_slice(reply.value()))?))
 }
 
-/// Returns the sum that a call of ADD returned before.
+/// Returns the sum in the recorded reply to a call of ADD, if there is one.
 fn recorded_sum(database: &Database, key: &RequestKey) -> Result<Option<u64>, CounterError> {
     let sum = recorded(database, key)?.map(|reply| reply.decode::<Add>()).transpose()?;
     Ok(sum.map(Option::unwrap_or_default))
@@ -414,7 +415,7 @@ mod tests {
         assert_eq!(CounterStore::open(&path).unwrap().values().unwrap().len(), 500);
     }
 
-    /// After a crash, damage of the last commit is not taken for a commit that was incomplete.
+    /// After a crash, the store does not mistake a damaged last commit for an incomplete one.
     #[test]
     fn damage_after_a_crash_loses_no_addition_in_silence() {
         let folder = tempfile::tempdir().unwrap();
@@ -447,11 +448,11 @@ mod tests {
         drop(store);
     }
 
-    /// The state of a disk.
+    /// The simulated state of a disk.
     #[derive(Debug, Default)]
     struct Fullness {
         is_full: AtomicBool,
-        /// Number of calls that have not begun. The full disk fails when it is 0.
+        /// Number of calls that have not begun. Operations on the full disk wait until it is 0, and then fail.
         awaited: AtomicUsize,
     }
 
@@ -519,7 +520,8 @@ mod tests {
         (store.unwrap(), shared)
     }
 
-    /// Additions wait for each other. Those that wait while the disk fails must not go on with the same database: redb would panic.
+    /// Additions wait for each other. Additions that wait while the disk fails must not continue with the same
+    /// database, because redb would panic.
     #[test]
     fn additions_that_wait_while_the_disk_fails_do_not_panic() {
         const ADDITIONS: usize = 8;

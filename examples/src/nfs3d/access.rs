@@ -8,7 +8,7 @@ use rustix::fs::{Access, AtFlags};
 
 use super::{export::Export, identity::Identity, object::Object};
 
-/// Permissions that each access right on a directory requires.
+/// The permissions that each access right on a directory requires.
 const OF_DIRECTORY: [(u32, Access); 5] = [
     (ACCESS3_READ, Access::READ_OK),
     (ACCESS3_LOOKUP, Access::EXEC_OK),
@@ -16,7 +16,8 @@ const OF_DIRECTORY: [(u32, Access); 5] = [
     (ACCESS3_EXTEND, Access::WRITE_OK.union(Access::EXEC_OK)),
     (ACCESS3_DELETE, Access::WRITE_OK.union(Access::EXEC_OK)),
 ];
-/// Permissions that each access right on another object requires. DELETE depends on the directory of the object.
+/// The permissions that each access right on an object other than a directory requires. DELETE depends on the directory
+/// that contains the object.
 const OF_OTHERS: [(u32, Access); 4] = [
     (ACCESS3_READ, Access::READ_OK),
     (ACCESS3_MODIFY, Access::WRITE_OK),
@@ -25,7 +26,7 @@ const OF_OTHERS: [(u32, Access); 4] = [
 ];
 
 impl Export {
-    /// Performs ACCESS: returns those of the requested rights that the kernel would grant. The result is advisory, as
+    /// Performs ACCESS. The result contains the requested rights that the kernel would grant. It is advisory, because
     /// each procedure is checked again.
     pub fn access(&self, who: &Identity, args: &Access3args) -> Access3res {
         match self.find(&args.object) {
@@ -51,13 +52,13 @@ impl Export {
         rights().filter(|(_, takes)| granted.contains(*takes)).fold(0, |rights, (right, _)| rights | right)
     }
 
-    /// Returns `true` if the thread's user has these permissions on a directory, and the permission to search it.
+    /// Returns `true` if the user that the thread acts as has these permissions on a directory, and may search it.
     fn grants_all(&self, directory: &Object, wanted: Access) -> bool {
         // `.` needs no look-up in /proc, but is itself a look-up in the directory.
         rustix::fs::accessat(directory, c".", wanted, AtFlags::EACCESS).is_ok()
     }
 
-    /// Returns those of the `wanted` permissions on an object that the thread's user has.
+    /// Returns the subset of the `wanted` permissions on an object that the user whom the thread acts as has.
     fn permissions(&self, object: &Object, wanted: Access) -> Access {
         let (folder, name) = self.descriptors.name(object);
         let is_granted = |takes| rustix::fs::accessat(folder, name.as_c_str(), takes, AtFlags::EACCESS).is_ok();

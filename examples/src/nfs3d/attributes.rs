@@ -13,7 +13,7 @@ use super::{
 use crate::nfs3;
 
 impl Stat {
-    /// Converts to `fattr3`, with `fsid` as the file system ID.
+    /// Converts the attributes to `fattr3`, with `fsid` as the file system ID.
     pub(super) fn attributes(&self, fsid: u64) -> Fattr3 {
         let Self(stat) = self;
         Fattr3 {
@@ -62,7 +62,7 @@ fn time(time: StatxTimestamp) -> Nfstime3 {
     nfs3::time(time.tv_sec, time.tv_nsec)
 }
 
-/// `wcc_data` without attributes, for an object that was not found.
+/// The `wcc_data` without attributes, for an object that was not found.
 pub(super) const NO_WCC: WccData = WccData { before: PreOpAttr::False, after: PostOpAttr::False };
 
 impl Export {
@@ -76,7 +76,7 @@ impl Export {
         WccData { before: before.before(), after: self.post_op(object) }
     }
 
-    /// Performs GETATTR. It needs no permission besides the handle, as `stat` needs none on the file.
+    /// Performs GETATTR. It needs no permission besides the handle, because `stat` needs no permission on the file.
     pub fn getattr(&self, args: &Getattr3args) -> Getattr3res {
         match self.find(&args.object) {
             Ok(object) => Getattr3res::Ok(Getattr3resok { obj_attributes: object.stat.attributes(self.fsid) }),

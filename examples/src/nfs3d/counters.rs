@@ -1,11 +1,11 @@
-//! Counters of calls and data.
+//! Counters of the calls and of the data of the NFS service.
 
 use std::{
     fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Procedures other than NULL, with their numbers as discriminants.
+/// The procedures of NFS version 3 other than NULL, with their numbers as discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of RFC 1813")]
 pub enum Procedure {
@@ -57,8 +57,8 @@ const NAMES: [&str; 22] = [
     "COMMIT",
 ];
 
-/// Counters of a service. `Display` shows the bytes of READ and WRITE, and the number of calls of each procedure that
-/// was called.
+/// The counters of an NFS service. `Display` shows the bytes of READ and WRITE, and the number of calls of each
+/// procedure that was called.
 #[derive(Debug, Default)]
 pub struct Counters {
     calls: [AtomicU64; NAMES.len()],

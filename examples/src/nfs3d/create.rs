@@ -46,7 +46,7 @@ impl Export {
         }
     }
 
-    /// Performs CREATE UNCHECKED: an existing file is accepted, and only the size of the new attributes applies to it.
+    /// Performs CREATE UNCHECKED. Accepts an existing file. Of the new attributes, only the size applies to it.
     fn create_unchecked(&self, who: &Identity, directory: &Object, name: &FileName, new: &Sattr3) -> NfsResult<Object> {
         match self.create_new(who, directory, name, new) {
             Err(NfsError(Nfsstat3::Exist)) => {}
@@ -67,7 +67,7 @@ impl Export {
         Ok(object)
     }
 
-    /// Performs CREATE GUARDED: creates a file, or fails with NFS3ERR_EXIST.
+    /// Performs CREATE GUARDED, which creates a file or fails with NFS3ERR_EXIST.
     fn create_new(&self, who: &Identity, directory: &Object, name: &FileName, new: &Sattr3) -> NfsResult<Object> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let acting = self.identities.assume(who)?;
@@ -84,9 +84,11 @@ impl Export {
         Ok(object)
     }
 
-    /// Performs CREATE EXCLUSIVE: creates a file, or accepts one that was created by a call with the same verifier,
-    /// whose reply was lost. The verifier is stored in the file's times until the client sets them, as RFC 1813 §3.3.8
-    /// proposes, so it survives a restart.
+    /// Performs CREATE EXCLUSIVE. Creates a file, or accepts a file that an earlier call with the same verifier
+    /// created, because the reply to that call may have been lost.
+    ///
+    /// As RFC 1813 §3.3.8 proposes, the verifier is stored in the file's times until the client sets them. It therefore
+    /// survives a restart.
     fn create_exclusive(
         &self,
         who: &Identity,
@@ -189,7 +191,7 @@ impl Export {
         }
     }
 
-    /// Creates an object with `make`, which sets its mode, and sets its other attributes.
+    /// Creates an object with `make`, which also sets its mode. Then sets its other attributes.
     fn make(
         &self,
         who: &Identity,
@@ -232,7 +234,7 @@ fn mode(new: &Sattr3, default: u32) -> Mode {
     })
 }
 
-/// Encodes a verifier as two times of 31 bits each, which all file systems can store.
+/// Encodes a verifier as two times with 31 bits each, which all file systems can store.
 fn verifier_times(verifier: &Createverf3) -> (Nfstime3, Nfstime3) {
     let [a, b, c, d, e, f, g, h] = verifier.0;
     let time = |bytes| Nfstime3 { seconds: u32::from_be_bytes(bytes) & 0x7fff_ffff, nseconds: 0 };

@@ -5,8 +5,8 @@ use rpcrdma_specs::nfs3::{NfsFh3, WccData};
 use super::{attributes::NO_WCC, export::Export, object::Object, status::NfsResult};
 
 impl Export {
-    /// Finds a directory, locks it, calls `change`, and syncs it. Returns the result with the directory's `wcc_data`,
-    /// even if the change was refused.
+    /// Finds a directory, locks it, calls `change`, and syncs the directory. Returns the result with the directory's
+    /// `wcc_data`, even if `change` fails.
     pub(super) fn change_directory<T>(
         &self,
         handle: &NfsFh3,

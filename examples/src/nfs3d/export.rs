@@ -1,4 +1,4 @@
-//! An exported directory tree, the state shared by all procedures.
+//! The exported directory tree, which all procedures share.
 
 use std::{
     io,
@@ -96,7 +96,8 @@ impl Export {
         })
     }
 
-    /// Sets the security flavors of the calls that the export accepts. Default AUTH_SYS. AUTH_NONE is accepted with it.
+    /// Sets the security flavors that the export accepts. The default is AUTH_SYS. If AUTH_SYS is accepted, AUTH_NONE
+    /// is as well.
     #[must_use]
     pub fn with_flavors(mut self, flavors: Flavors) -> Self {
         self.flavors = flavors;
@@ -118,12 +119,12 @@ impl Export {
         flavor.is_some_and(|flavor| self.flavors.contains(flavor))
     }
 
-    /// Returns `true` if the handle is that of the root directory.
+    /// Returns `true` if `handle` is the handle of the root directory.
     pub(super) fn is_root(&self, handle: &NfsFh3) -> bool {
         self.sealer.open(handle).is_ok_and(|id| id == self.tree.root().id)
     }
 
-    /// Returns `true` if calls with this work may be attempted without a blocking thread.
+    /// Returns `true` if calls with this kind of work may be attempted without a blocking thread.
     pub(super) fn is_prompt(&self, work: CallWork) -> bool {
         self.tree.speed().is_prompt(work)
     }
@@ -134,20 +135,20 @@ impl Export {
         &self.path
     }
 
-    /// Returns the access policy.
+    /// Returns the policy that determines the user that performs a call.
     #[must_use]
     pub fn identities(&self) -> &Identities {
         &self.identities
     }
 
-    /// Returns the object of a handle.
+    /// Returns the object that a handle identifies.
     pub(super) fn find(&self, handle: &NfsFh3) -> NfsResult<Object> {
         self.tree.find(self.sealer.open(handle)?)
     }
 
-    /// Opens a regular file as `who`, with two extra permissions of RFC 1813 §4.4. The owner may read and write the
-    /// file whatever its mode, because a client that has it open expects that after a `chmod`. A user with execute
-    /// permission may read it.
+    /// Opens a regular file as `who`, with the two extra permissions of RFC 1813 §4.4. The owner may read and write the
+    /// file regardless of its mode, because a client that has it open expects this after a `chmod`. A user with execute
+    /// permission may read the file.
     pub(super) fn open_file(&self, who: &Identity, object: &Object, flags: OFlags) -> NfsResult<Arc<OwnedFd>> {
         {
             let _acting = self.identities.assume(who)?;
@@ -170,8 +171,8 @@ impl Export {
         Ok(Arc::new(self.descriptors.reopen(object, flags)?))
     }
 
-    /// Keeps a newly created file open for writing. If this process cannot act as root, there is no other way to write
-    /// the contents of a new file of mode 0444.
+    /// Keeps a newly created file open for writing, if this process cannot act as root. It would have no other way to
+    /// write the contents of a new file of mode 0444.
     pub(super) fn keep_writable(&self, object: &Object) {
         if !self.identities.enforced() {
             let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,7 +180,7 @@ impl Export {
         }
     }
 
-    /// Forgets a file whose last link was removed.
+    /// Removes a file whose last link was removed from all caches.
     pub(super) fn forget(&self, id: FileId) {
         self.writable.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
         self.tree.removed(id);

@@ -9,23 +9,26 @@ use rustix::fs::StatVfs;
 
 use super::{export::Export, name::NAME_MAX, object::Object, status::NfsResult};
 
-/// Maximum number of data bytes in a READ or WRITE: the maximum that the server of Linux 7.3 offers. Linux's client requests up
-/// to 1 MiB.
+/// Maximum number of data bytes in a READ or WRITE. The server of Linux 7.3 offers the same maximum. The client of
+/// Linux requests up to 1 MiB.
 pub const DATA_MAX: u32 = 4 << 20;
-/// Minimum that an export may offer instead, in bytes: a page.
+/// Minimum of the configurable maximum, in bytes. It is the size of a page.
 const DATA_MIN: u32 = 4096;
 /// Maximum size of a READDIR or READDIRPLUS reply, in bytes.
 pub(super) const DIRECTORY_MAX: u32 = 1 << 20;
-/// Maximum file size, in bytes: the system's offsets are signed. A file system with a lower limit enforces it itself.
+/// Maximum file size, in bytes. It follows from the signed offsets of the system. A file system with a lower limit
+/// enforces that itself.
 pub(super) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Preferred size of a READDIR reply, in bytes.
 const DIRECTORY_PREFERRED: u32 = 64 << 10;
-/// Maximum number of links to a file, a lower bound for common file systems (65000 on ext4, more on XFS and Btrfs).
+/// Maximum number of links to a file that PATHCONF reports. Common file systems allow more (65000 on ext4, more on XFS
+/// and Btrfs).
 const LINK_MAX: u32 = 32_000;
 
 impl Export {
-    /// Sets the maximum number of data bytes in a READ or WRITE, which FSINFO offers: a multiple of 4096 of at most `bytes`, and at
-    /// most [`DATA_MAX`], the default. A longer READ or WRITE transfers the first part of its data.
+    /// Sets the maximum number of data bytes in a READ or WRITE, which FSINFO offers. It is `bytes`, rounded down to a
+    /// multiple of 4096, but at least 4096 and at most [`DATA_MAX`], which is the default. A longer READ or WRITE
+    /// transfers only the first part of its data.
     #[must_use]
     pub fn with_max_transfer(mut self, bytes: u64) -> Self {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(DATA_MIN, DATA_MAX);
@@ -33,7 +36,7 @@ impl Export {
         self
     }
 
-    /// Performs FSSTAT. The available space is that for unprivileged users.
+    /// Performs FSSTAT. The available space in the result is the space for unprivileged users.
     pub fn fsstat(&self, args: &Fsstat3args) -> Fsstat3res {
         match self.find(&args.fsroot).and_then(|object| Ok((statvfs(&object)?, object))) {
             Ok((of, object)) => Fsstat3res::Ok(Fsstat3resok {

@@ -12,26 +12,26 @@ use rpcrdma_specs::nfs3::{NfsFh3, Nfsstat3};
 
 use super::status::{NfsError, NfsResult};
 
-/// Identity of a file during its lifetime.
+/// The identity of a file during its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// Inode number.
     pub ino: u64,
-    /// Creation time of the inode, in nanoseconds; 0 if the file system does not record it.
+    /// The creation time of the inode, in nanoseconds. It is 0 if the file system does not record it.
     pub born: u64,
 }
 
-/// Creates and verifies handles.
+/// Creates file handles, and verifies the handles that clients send.
 #[derive(Clone)]
 pub struct Sealer([u8; 32]);
 
-/// Prefix of every handle: format and version.
+/// The prefix of every handle, which identifies its format and the version of the format.
 const FORM: [u8; 4] = *b"rn3\x01";
 const MAC: usize = 16;
 const LEN: usize = FORM.len() + 8 + 8 + MAC;
 
 impl Sealer {
-    /// Creates a sealer. Handles survive a restart only if the key does.
+    /// Creates a sealer with this key. Handles stay valid across a restart only if the key stays the same.
     #[must_use]
     pub fn new(key: [u8; 32]) -> Self {
         Self(key)
@@ -41,7 +41,7 @@ impl Sealer {
         blake3::keyed_hash(&self.0, sealed)
     }
 
-    /// Returns the handle of a file, of 36 bytes.
+    /// Returns the handle of a file. It has 36 bytes.
     #[must_use]
     pub fn seal(&self, id: FileId) -> NfsFh3 {
         let mut handle = Vec::with_capacity(LEN);
@@ -53,7 +53,7 @@ impl Sealer {
         NfsFh3 { data: Bytes::from(handle) }
     }
 
-    /// Returns the file of a handle.
+    /// Returns the identity of the file that a handle identifies.
     ///
     /// # Errors
     /// Returns NFS3ERR_BADHANDLE for a handle that was not created with this key.

@@ -1,15 +1,15 @@
-//! The identity under which a call is performed: AUTH_SYS identities and the users of Kerberos principals, squashed
-//! according to the export's policy and enforced by the kernel.
+//! The identity under which a call is performed. It is an AUTH_SYS identity or the user of a Kerberos principal. The
+//! export's policy may squash it, and the kernel enforces it.
 //!
 //! File operations run with the caller's user, group and supplementary groups as the effective IDs of the *thread*. All
 //! permissions, access control lists, set-group-ID directories, quotas and capabilities therefore apply as for that
-//! user on this machine. The IDs are set by raw system calls, because the C library's functions change those of all
-//! threads. [`AssumedIdentity`] restores them when dropped, also on a panic. If that fails, the process aborts: a thread that
-//! serves other callers must not keep the identity.
+//! user on this machine. The IDs are set by raw system calls, because the functions of the C library change the IDs of
+//! all threads. [`AssumedIdentity`] restores the IDs when it is dropped, also on a panic. If that fails, the process
+//! aborts, because a thread that serves other callers must not keep the identity.
 //!
 //! Changing identities requires capabilities. Without them the server can act only as the user it runs as, and refuses
-//! calls by others unless all callers are squashed to that user. A thread that was root loses the capabilities that override
-//! permissions with its user ID. One that was not root keeps them, so a server with such capabilities
+//! calls by others unless all callers are squashed to that user. When a thread of root changes its user ID, it loses
+//! the capabilities that override permissions. A thread of another user keeps them, so a server with such capabilities
 //! [must not start](Identities::check).
 
 use std::{fmt, marker::PhantomData};
@@ -31,10 +31,10 @@ use super::{
     status::{NfsError, NfsResult},
 };
 
-/// Default user and group ID of the anonymous user.
+/// The default user and group ID of the anonymous user.
 pub const NOBODY: u32 = 65534;
 
-/// Policy for mapping callers to the anonymous user.
+/// The policy for mapping callers to the anonymous user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Squash {
     /// Map root to the anonymous user.
@@ -62,7 +62,7 @@ impl Identity {
     }
 }
 
-/// Caller of an accepted call.
+/// The caller of an accepted call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
     /// A caller whose identity is known.
@@ -71,7 +71,7 @@ pub(super) enum Caller {
     Principal(String),
 }
 
-/// Squashing policy of an export, and the abilities of this process.
+/// The squashing policy of an export, and the ability of this process to act as other users.
 #[derive(Debug)]
 pub struct Identities {
     squash: Squash,
@@ -79,13 +79,13 @@ pub struct Identities {
     principals: Principals,
     own: ProcessIdentity,
     switching: bool,
-    /// The capabilities that override permissions and that calls would be performed with.
+    /// The capabilities that override permissions, and that threads keep while they perform calls.
     overriding: CapabilitySet,
     /// `true` if threads of the runtime may change their identity.
     any_thread: bool,
 }
 
-/// Identity that the process runs as.
+/// The identity that the process runs as.
 #[derive(Debug, Clone)]
 struct ProcessIdentity {
     uid: Uid,
@@ -123,11 +123,11 @@ impl Identities {
         Self { squash, anonymous, principals: Principals::default(), own, switching, overriding, any_thread: false }
     }
 
-    /// Sets whether threads of the runtime may act as callers, which is faster. Default `false`: only threads for blocking work
-    /// change their identity.
+    /// Sets whether threads of the runtime may act as callers, which is faster. The default is `false`, and only
+    /// threads for blocking work change their identity.
     ///
-    /// A process that uses RDMA devices must not set it. The kernel refuses the devices to a thread that has changed its identity
-    /// since they were opened, even if it has restored it.
+    /// A process that uses RDMA devices must not set this to `true`. The kernel refuses the devices to a thread that
+    /// has changed its identity since they were opened, even if the thread has restored its identity.
     #[must_use]
     pub fn with_any_thread(mut self, any_thread: bool) -> Self {
         self.any_thread = any_thread;
@@ -144,13 +144,14 @@ impl Identities {
     /// Checks that the kernel will apply the permissions of files to calls.
     ///
     /// # Errors
-    /// The process is not root and has capabilities that override permissions. Calls would be performed with them.
+    /// Returns an error if the process is not root and has capabilities that override permissions, because calls would
+    /// be performed with these.
     pub fn check(&self) -> Result<(), OverridingCapabilities> {
         if self.overriding.is_empty() { Ok(()) } else { Err(OverridingCapabilities(self.overriding)) }
     }
 
-    /// Returns `true` if calls are performed as their callers. If not, only calls of this process's own user are
-    /// accepted.
+    /// Returns `true` if the server performs calls as their callers. If not, it accepts only calls of the process's own
+    /// user.
     #[must_use]
     pub fn enforced(&self) -> bool {
         self.switching
@@ -185,7 +186,7 @@ impl Identities {
         }
     }
 
-    /// Returns the identity of a caller. A principal without a user is the anonymous user. May block.
+    /// Returns the identity of a caller. A principal without a user gets the anonymous user. May block.
     ///
     /// # Errors
     /// Fails if the database of users does not answer.
@@ -213,13 +214,14 @@ impl Identities {
         Identity { uid: caller.uid, gid: group(caller.gid), groups: caller.groups.into_iter().map(group).collect() }
     }
 
-    /// Returns `true` if threads of the runtime may perform calls as `who`.
+    /// Returns `true` if threads of the runtime, and not only blocking threads, may perform calls as `who`.
     pub(super) fn is_prompt(&self, who: &Identity) -> bool {
         let changes = self.changes(who);
         self.any_thread || !self.switching || !(changes.uid || changes.gid || changes.groups)
     }
 
-    /// Returns the parts in which `who` differs from the process. Each takes a system call, and another one to undo it.
+    /// Returns the parts in which `who` differs from the identity of the process. Each part takes a system call, and
+    /// another one to undo it.
     fn changes(&self, who: &Identity) -> IdentityChanges {
         IdentityChanges {
             uid: who.uid != self.own.uid.as_raw(),
@@ -251,7 +253,7 @@ impl Identities {
     }
 }
 
-/// The parts of a thread's identity in which a caller differs from the server's own.
+/// The parts of its identity that a thread changes to act as a caller.
 #[derive(Debug, Clone, Copy)]
 struct IdentityChanges {
     uid: bool,
@@ -263,7 +265,7 @@ impl IdentityChanges {
     const ALL: Self = Self { uid: true, gid: true, groups: true };
 }
 
-/// Sets the effective identity of the thread. Groups come first, as only root may set them.
+/// Sets the effective identity of the thread. Groups come first, because only root may set them.
 fn set_thread_identity(who: &Identity, changes: IdentityChanges) -> Result<(), Errno> {
     if changes.groups {
         let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
@@ -280,7 +282,7 @@ fn set_thread_identity(who: &Identity, changes: IdentityChanges) -> Result<(), E
     Ok(())
 }
 
-/// Guard of a thread that acts as another user.
+/// The guard of a thread that acts as another user. Restores the thread's identity when it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct AssumedIdentity<'a>(
@@ -298,8 +300,9 @@ impl Drop for AssumedIdentity<'_> {
     }
 }
 
-/// The capabilities that override the permissions of files or quotas: those that the kernel takes from a thread whose file system
-/// user ID stops to be that of root (capabilities(7), "Effect of user ID changes on capabilities"), and CAP_SYS_RESOURCE.
+/// The capabilities that override the permissions of files or quotas. They are CAP_SYS_RESOURCE, and the capabilities
+/// that the kernel takes from a thread whose file system user ID changes from root to another user (capabilities(7),
+/// "Effect of user ID changes on capabilities").
 const OVERRIDING: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -326,8 +329,8 @@ impl fmt::Display for OverridingCapabilities {
 
 impl std::error::Error for OverridingCapabilities {}
 
-/// Tries on a new thread, which then ends, to act as another user. Returns `true` if this process can do so, and the overriding
-/// capabilities that calls would be performed with.
+/// Tries to act as another user, on a new thread that then ends. Returns `true` if this process can do so, and the
+/// overriding capabilities that the thread kept.
 fn try_switch(own: &ProcessIdentity) -> (bool, CapabilitySet) {
     // What cannot be found out is taken for the worst.
     let overriding = || capabilities(None).map_or(OVERRIDING, |sets| sets.effective & OVERRIDING);
@@ -373,7 +376,7 @@ mod tests {
         assert_eq!(of(Squash::None, &Credential::None), (1000, 1001, vec![]));
     }
 
-    /// `setresuid` leaves an ID of -1 unchanged, so the caller would be root.
+    /// The ID -1 is always squashed. `setresuid` changes nothing for this ID, so the caller would be root.
     #[test]
     fn id_minus_one_is_always_squashed() {
         for squash in [Squash::Root, Squash::None, Squash::All] {
@@ -399,7 +402,8 @@ mod tests {
         assert_eq!(of(Squash::None, "alice@ELSEWHERE.EXAMPLE"), (1000, 1001, vec![]), "no user");
     }
 
-    /// Returns the policy of a process with these capabilities that is not root. `None` if this process may not give up root.
+    /// Returns the policy of a process that is not root and has these capabilities. Returns `None` if this process
+    /// cannot change its user.
     fn with_capabilities(effective: CapabilitySet) -> Option<Identities> {
         use rustix::thread::{CapabilitySets, set_capabilities, set_keep_capabilities};
         if !geteuid().is_root() || !Identities::new(Squash::None, None, None).enforced() {
@@ -451,8 +455,8 @@ mod tests {
     }
 
     thread_local! {
-        /// Reports its user ID. The thread starts before the test changes its identity, because a new thread inherits
-        /// its creator's.
+        /// A thread that reports its user ID. It starts before the test changes its own identity, because a new thread
+        /// inherits the identity of its creator.
         static OTHER_THREAD: std::sync::mpsc::Sender<std::sync::mpsc::Sender<u32>> = {
             let (ask, asked) = std::sync::mpsc::channel::<std::sync::mpsc::Sender<u32>>();
             std::thread::spawn(move || asked.iter().for_each(|answer| answer.send(geteuid().as_raw()).unwrap()));

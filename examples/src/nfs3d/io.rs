@@ -122,7 +122,7 @@ impl Export {
         (wcc, synced)
     }
 
-    /// Performs COMMIT for the whole file, whatever range is requested.
+    /// Performs COMMIT. Commits the whole file, regardless of the requested range.
     pub fn commit(&self, args: &Commit3args) -> Commit3res {
         let object = match self.find(&args.file) {
             Ok(object) => object,
@@ -144,7 +144,8 @@ impl Export {
     }
 }
 
-/// Writes `data`, and returns the number of bytes written, which is less if the disk fills up.
+/// Writes `data`, and returns the number of bytes written. It is less than the length of `data` if a later part cannot
+/// be written, for example because the disk is full.
 ///
 /// # Errors
 /// Fails if nothing could be written.

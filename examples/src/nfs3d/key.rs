@@ -36,7 +36,7 @@ impl Secret {
         Self::read(&path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Generates a temporary secret. Handles made with it do not survive a restart.
+    /// Generates a temporary secret. Handles that are created with it do not survive a restart.
     ///
     /// # Errors
     /// Fails if the system provides no random bytes.
@@ -59,7 +59,7 @@ impl Secret {
         Ok(Some(Self(bytes)))
     }
 
-    /// Derives a key for a purpose and an export.
+    /// Derives a key for a purpose and an export. Different purposes and exports have different keys.
     #[must_use]
     pub fn derive(&self, purpose: &str, export: &[u8]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key(purpose);

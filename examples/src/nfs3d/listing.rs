@@ -6,11 +6,11 @@
 //! therefore keeps its meaning across changes and restarts, even when its entry is removed, and an entry that persists
 //! is listed exactly once. The key keeps clients from constructing names with equal cookies.
 //!
-//! This order requires reading the whole directory. A listing is cached for the following pages. It is read again for
-//! the first page, and when the directory has changed, unless reading would then take most of the time.
+//! This order requires reading the whole directory. A listing is cached for the following pages. The directory is read
+//! again for the first page, and when it has changed, unless this would take most of the time.
 //!
-//! Calls that wait while a large directory is read share the next listing of it, and few large directories are read at a
-//! time. The memory for listings therefore does not grow with the number of calls.
+//! Calls that wait while a large directory is read share the next listing of it. Only a few large directories are read
+//! at a time. The memory for listings therefore does not grow with the number of calls.
 
 use std::{
     ffi::CString,
@@ -45,29 +45,29 @@ use super::{
 const MAX_LISTINGS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Maximum number of entries in all cached listings together. A single listing may exceed it.
 pub const MAX_ENTRIES: usize = 1 << 18;
-/// Number of large directories that are read at a time.
+/// Maximum number of large directories that are read at a time.
 pub const READERS: usize = 4;
 
-/// Size of the largest directory that is read without a blocking thread, in bytes: 400 entries of tmpfs.
+/// Size of the largest directory that is read without a blocking thread, in bytes. On tmpfs, it has 400 entries.
 const MAX_PROMPT: u64 = 8000;
 
-/// Reading time beyond which a listing of a changing directory is reused ..
+/// Reading time beyond which a listing of a changing directory is reused, for as long as [`KEPT_FOR`] allows.
 const SLOW: Duration = Duration::from_millis(10);
-/// .. until its age is this many times its reading time. Entries created or removed since the listing began may or may
-/// not be listed, as with any file system.
+/// Maximum age of a reused listing, as a multiple of its reading time. Entries created or removed since the listing
+/// began may or may not be listed, as with any file system.
 const KEPT_FOR: u32 = 20;
 
-/// Cookies of `.` and `..`. The cookie 0 starts a listing.
+/// The cookies of `.` and `..`, and the first cookie of other entries. The cookie 0 starts a listing.
 const CURRENT: u64 = 1;
 const PARENT: u64 = 2;
 const FIRST: u64 = 3;
 
-/// Cache of directory listings, and the key of their cookies.
+/// The cache of directory listings, and the key from which cookies are computed.
 #[derive(Debug)]
 pub(super) struct Listings {
     key: [u8; 32],
     kept: Mutex<CachedListing>,
-    /// Held while a large directory is read; the directory determines which.
+    /// Locks that are held while a large directory is read. The inode number selects the lock.
     readers: [Mutex<()>; READERS],
 }
 
@@ -138,7 +138,8 @@ impl Listings {
         Ok(Listing { changed: (stat.mtime(), stat.ctime()), began, took: began.elapsed(), entries })
     }
 
-    /// Returns the listing in the cache if it serves a page that continues from `cookie`, for a call that was there at `arrived`.
+    /// Returns the listing in the cache if it is suitable for a call that arrived at `arrived` and continues from
+    /// `cookie`.
     fn cached(&self, object: &Object, stat: &Stat, cookie: u64, arrived: Instant) -> Option<Arc<Listing>> {
         let mut kept = self.kept();
         let listing = kept.listings.get(&object.id)?;
@@ -148,7 +149,7 @@ impl Listings {
         (listing.began >= arrived || (cookie != 0 && is_current())).then(|| Arc::clone(listing))
     }
 
-    /// Returns the listing from which a call gets its page. The page continues from `cookie`, and the call came at `arrived`.
+    /// Returns the listing from which a call gets its page. The call arrived at `arrived` and continues from `cookie`.
     fn of(&self, object: &Object, file: &OwnedFd, cookie: u64, arrived: Instant) -> NfsResult<Arc<Listing>> {
         if let Some(listing) = self.cached(object, &Stat::of(file)?, cookie, arrived) {
             return Ok(listing);
@@ -180,7 +181,7 @@ impl Listings {
 }
 
 impl Listing {
-    /// Returns `true` if a listing of this age may be used although the directory has changed.
+    /// Returns `true` if a listing with the age `age` may be used although the directory has changed.
     fn is_reusable(&self, age: Duration) -> bool {
         self.took > SLOW && age < self.took * KEPT_FOR
     }
@@ -191,17 +192,17 @@ impl Listing {
     }
 }
 
-/// Size of a reply without its entries, in bytes: `dir_attributes`, `cookieverf`, and the ends of the list. The count
-/// that clients give does not include the status.
+/// Size of a reply without its entries, in bytes. It includes `dir_attributes`, `cookieverf` and the end of the list,
+/// but not the status, which the clients' counts do not include either.
 const AROUND_ENTRIES: usize = 88 + 8 + 4 + 4;
-/// Size of the flag that an entry follows, in bytes.
+/// Size, in bytes, of the flag that announces an entry.
 const ENTRY_FOLLOWS: usize = 4;
 
 /// Space left in a reply, in bytes.
 struct ReplyRoom(usize);
 
 impl ReplyRoom {
-    /// Takes this many bytes if they are available.
+    /// Takes `bytes` bytes if they are available. Returns `true` if they are.
     fn take(&mut self, bytes: usize) -> bool {
         self.0.checked_sub(bytes).map(|rest| self.0 = rest).is_some()
     }
@@ -303,8 +304,8 @@ impl Export {
         Ok((listing, file))
     }
 
-    /// Returns the cookie verifier of a directory. It depends on the directory and the key only, as cookies stay valid
-    /// whatever changes.
+    /// Returns the cookie verifier of a directory. It depends only on the directory and the key, because cookies stay
+    /// valid when the directory changes.
     fn cookie_verifier(&self, directory: &Object) -> Cookieverf3 {
         let [a, b, c, d, e, f, g, h, ..] =
             *blake3::keyed_hash(&self.listings.key, &directory.id.born.to_be_bytes()).as_bytes();
@@ -344,7 +345,7 @@ impl Export {
         Some(reply_entry)
     }
 
-    /// Returns the fileid of an entry. The root is its own parent, whatever is above it.
+    /// Returns the fileid of an entry. The root of the export is its own parent.
     fn fileid(&self, directory: &Object, entry: &ListingEntry) -> u64 {
         let root = self.tree.root().id;
         if entry.cookie == PARENT && directory.id == root { root.ino } else { entry.ino }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LOCKS: usize = 256;
 
-/// Locks of files by inode number. Files may share a lock.
+/// The locks of files, which the inode number selects. Several files may share a lock.
 #[derive(Debug)]
 pub(super) struct FileLocks([Mutex<()>; LOCKS]);
 

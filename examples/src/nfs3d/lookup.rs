@@ -53,7 +53,7 @@ impl Export {
         }
     }
 
-    /// Performs READLINK. The client follows the link; the server never does.
+    /// Performs READLINK. The client follows the link. The server never does.
     pub fn readlink(&self, args: &Readlink3args) -> Readlink3res {
         let link = match self.find(&args.symlink) {
             Ok(link) => link,

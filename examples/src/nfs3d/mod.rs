@@ -1,5 +1,5 @@
 //! An NFS version 3 server (RFC 1813) on RPC-over-RDMA (RFC 8267), with MOUNT version 3. It serves a local directory
-//! tree to Linux's NFS client and others. The program is in `src/bin/nfs3d`. Linux only.
+//! tree to the NFS client of Linux and to others. It is only available on Linux. The program is in `src/bin/nfs3d`.
 //!
 //! | subject | module |
 //! | --- | --- |

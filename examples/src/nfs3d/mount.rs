@@ -1,7 +1,7 @@
 //! The MOUNT version 3 service (RFC 1813, appendix I), which gives clients their first handle.
 //!
-//! It is served over TCP: none of its items are eligible (RFC 8267 §5.1), and Linux's client uses no other transport
-//! for it.
+//! It is served over TCP, because none of its items are eligible (RFC 8267 §5.1), and the client of Linux uses no other
+//! transport for it.
 
 use std::{
     collections::VecDeque,
@@ -32,10 +32,11 @@ use super::{
 };
 use crate::command::Flavor;
 
-/// Maximum number of mounts remembered for DUMP, whose result is informational. Clients that crash never unmount.
+/// Maximum number of mounts that are remembered for DUMP, whose result is informational. The limit is necessary because
+/// clients that crash never unmount.
 const MAX_MOUNTS: usize = 1024;
 
-/// MOUNT service for one [`Export`].
+/// The MOUNT service for one [`Export`].
 #[derive(Debug)]
 pub struct MountService {
     export: Arc<Export>,
@@ -44,7 +45,7 @@ pub struct MountService {
 }
 
 impl MountService {
-    /// Creates a service. Clients mount `export` by `name`, an absolute path, or by a path below it, or by `/`.
+    /// Creates a service. Clients mount `export` by the absolute path `name`, by a path below it, or by `/`.
     #[must_use]
     pub fn new(export: Arc<Export>, name: impl Into<Vec<u8>>) -> Self {
         let mut name = name.into();
@@ -58,7 +59,8 @@ impl MountService {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the part of a requested path below the export's root.
+    /// Returns the part of a requested path below the export's root. Returns `None` if the path is outside of the
+    /// export.
     fn below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         if path == b"/" {
             return Some(b"");
@@ -171,7 +173,7 @@ impl MountV3 for MountService {
     }
 }
 
-/// Converts to the equivalent MOUNT status (RFC 1813 §5.1.5).
+/// Converts an NFS status to the equivalent MOUNT status (RFC 1813 §5.1.5).
 fn mount_status(refusal: NfsError) -> Mountstat3 {
     match refusal.0 {
         Nfsstat3::Perm => Mountstat3::Perm,

@@ -9,7 +9,8 @@ use super::status::{NfsError, NfsResult};
 /// Maximum length of a name in bytes (`name_max` of PATHCONF), common to all Linux file systems.
 pub const NAME_MAX: usize = 255;
 
-/// A name of a directory entry. It is neither `.` nor `..` and contains no `/`, so it cannot lead out of the directory.
+/// The name of a directory entry. It is neither `.` nor `..`, and contains no `/`, so it cannot lead out of the
+/// directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileName(CString);
 

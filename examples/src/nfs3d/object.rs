@@ -1,4 +1,4 @@
-//! File system objects, held by a descriptor of the inode that is independent of its names.
+//! File system objects. Each is held by a descriptor of the inode, which does not depend on the names of the object.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
     status::{NfsError, NfsResult},
 };
 
-/// Status information of a file, from `statx`.
+/// The status information of a file, from `statx`.
 #[derive(Debug, Clone)]
 pub(super) struct Stat(pub(super) Statx);
 
@@ -58,7 +58,7 @@ impl Stat {
 pub(super) struct Object {
     pub(super) id: FileId,
     pub(super) fd: Arc<OwnedFd>,
-    /// Status when the object was found.
+    /// The status at the time when the object was found.
     pub(super) stat: Stat,
 }
 
@@ -99,9 +99,9 @@ impl AsFd for Object {
     }
 }
 
-/// The directory `/proc/self/fd`, which gives open descriptors names for system calls that take a path. Operations on
-/// such a name affect the descriptor's inode, wherever its original names lead. The system checks the permissions of
-/// the inode itself.
+/// The directory `/proc/self/fd`. It gives open descriptors names, for system calls that take a path. Operations on
+/// such a name affect the inode of the descriptor, regardless of the inode's other names. The system checks the
+/// permissions of the inode itself.
 #[derive(Debug)]
 pub(super) struct ProcSelfFd(OwnedFd);
 
@@ -116,8 +116,8 @@ impl ProcSelfFd {
         (self.0.as_fd(), DecInt::from_fd(fd))
     }
 
-    /// Reopens the inode with other flags. Use it for regular files and directories only: opening others may block or have
-    /// side effects.
+    /// Reopens the inode with other flags. Use it only for regular files and directories, because opening other objects
+    /// may block or have side effects.
     pub(super) fn reopen(&self, object: &Object, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (folder, name) = self.name(object);
         rustix::fs::openat(

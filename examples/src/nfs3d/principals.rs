@@ -1,4 +1,4 @@
-//! Users of Kerberos principals: a static file, and the system's users.
+//! Mapping of Kerberos principals to users, by a static file and by the users of the system.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use std::{
 
 use lru::LruCache;
 
-/// Maximum number of remembered principals.
+/// Maximum number of principals whose users are remembered.
 const MAX_KNOWN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// Time after which a principal is looked up again, so that changed groups take effect.
 const LIFETIME: Duration = Duration::from_secs(300);
 
-/// IDs of a user.
+/// The IDs of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,
@@ -23,17 +23,17 @@ pub(super) struct User {
     pub(super) groups: Vec<u32>,
 }
 
-/// Error in a file of principals.
+/// The error for an invalid file of principals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}, expected PRINCIPAL UID GID [GROUP..]")]
 pub struct PrincipalFileError {
-    /// Number of the line, from 1.
+    /// The number of the line. The first line has the number 1.
     pub line: usize,
-    /// Reason why the line is invalid.
+    /// The reason why the line is invalid.
     pub why: String,
 }
 
-/// Error of the user or group database. A later look-up may succeed.
+/// The error for a failure of the user or group database. A later lookup may succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot look up the user of the principal {principal}")]
 pub(super) struct LookupError {
@@ -41,13 +41,14 @@ pub(super) struct LookupError {
     source: io::Error,
 }
 
-/// Mapping of principals to users.
+/// The mapping of Kerberos principals to users.
 #[derive(Debug)]
 pub struct Principals {
     listed: HashMap<String, User>,
-    /// Returns the user of the system for a principal. A test replaces it.
+    /// The function that returns the user of the system for a principal. Tests replace it.
     lookup: fn(&str) -> io::Result<Option<User>>,
-    /// Users of the system. `None` for principals without one.
+    /// The users of the system that were looked up, with the time of the lookup. The user is `None` for principals
+    /// without one.
     known: Mutex<LruCache<String, (Instant, Option<User>)>>,
 }
 
@@ -63,7 +64,7 @@ impl Principals {
     /// its group ID and its supplementary group IDs, separated by blanks: `alice@EXAMPLE.COM 1000 1000 27`. `#` begins a comment.
     ///
     /// # Errors
-    /// Returns the first invalid line.
+    /// Returns an error for the first invalid line.
     pub fn parse(text: &str) -> Result<Self, PrincipalFileError> {
         let mut listed = HashMap::new();
         for (index, line) in text.lines().enumerate() {
@@ -84,7 +85,7 @@ impl Principals {
         Ok(Self { listed, ..Self::default() })
     }
 
-    /// Returns the user of a principal, or `None` if it has none. May block.
+    /// Returns the user of a principal. Returns `None` if the principal has no user. May block.
     ///
     /// # Errors
     /// Fails if the database of users does not answer.
@@ -114,7 +115,8 @@ fn parse_id(word: &str) -> Result<u32, String> {
     }
 }
 
-/// Returns the user of the system for a principal: the user and group database, with the user name by the rules of `krb5.conf`.
+/// Returns the user of the system for a principal. The rules of `krb5.conf` determine the user name, and the user and
+/// group database its IDs.
 #[cfg(feature = "gss")]
 fn system_user(principal: &str) -> io::Result<Option<User>> {
     use nix::unistd::User as SystemUser;
@@ -135,7 +137,7 @@ fn system_user(principal: &str) -> io::Result<Option<User>> {
     Ok(Some(User { uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups }))
 }
 
-/// No call has a principal without the feature `gss`, unless the server has another authenticator.
+/// Returns no user. Without the feature `gss`, calls have no principal, unless the server has another authenticator.
 #[cfg(not(feature = "gss"))]
 fn system_user(_principal: &str) -> io::Result<Option<User>> {
     Ok(None)
@@ -161,7 +163,7 @@ mod tests {
         }
     }
 
-    /// A failed look-up is an error, which is not remembered.
+    /// A failed lookup is an error, and is not remembered.
     #[test]
     fn failed_lookups() {
         let mut principals = Principals { lookup: |_| Err(io::ErrorKind::TimedOut.into()), ..Principals::default() };

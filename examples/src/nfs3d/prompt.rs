@@ -1,34 +1,34 @@
-//! Calls that run on the runtime's threads, because they cannot wait for a device.
+//! Execution of calls on the runtime's threads, if they do not have to wait for a device.
 //!
 //! Two context switches to a blocking thread and back cost more than most metadata calls. [`attempt`] therefore runs a call on the
 //! calling thread. A step that might wait asks [`may_wait`] first. If the answer is `false`, the step fails, the call ends without having
 //! changed anything, and the service repeats it on a blocking thread.
 //!
-//! A call that has to be performed as another user than the server's own changes the identity of its thread. The kernel refuses a thread
-//! that has done so the use of RDMA devices that the process opened before, even after the identity was restored. Servers that
-//! use RDMA devices therefore perform such calls on blocking threads:
-//! see [`Identities::with_any_thread`](super::identity::Identities::with_any_thread).
+//! A call that must be performed as another user than the server's own changes the identity of its thread. Afterwards,
+//! the kernel does not allow the thread to use RDMA devices that the process opened before, even if the identity was
+//! restored. Servers that use RDMA devices therefore perform such calls on blocking threads. See
+//! [`Identities::with_any_thread`](super::identity::Identities::with_any_thread).
 
 use std::{
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-/// The calls of an export that do not wait.
+/// The speed of the file system of an export, which determines the calls that do not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileSystemSpeed {
-    /// All calls have to wait, or may have to.
+    /// A file system on which any call may have to wait.
     Slow,
-    /// A local file system on a device. What is in the kernel's caches can be read without waiting.
+    /// A local file system on a device. Data in the kernel's caches can be read without waiting.
     Cached,
-    /// A file system in memory. Only the transfer of much data takes long.
+    /// A file system in memory. Only the transfer of large amounts of data takes long.
     Memory,
 }
 
-/// The most that a call does.
+/// The kind of work of a call, which determines if the call can wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallWork {
-    /// Reads the status of a file, whoever the caller is.
+    /// Reads the status of a file, with the server's own identity.
     Inspect,
     /// Looks up names and permissions as the caller.
     LookUp,
@@ -36,15 +36,16 @@ pub(super) enum CallWork {
     Change,
     /// Reads at most [`SHORT_READ`] bytes of a file.
     ShortRead,
-    /// Transfers data.
+    /// Writes or commits data, or reads more than [`SHORT_READ`] bytes.
     Transfer,
 }
 
-/// Maximum length of a short read, in bytes. Copying that much within memory takes less time than two context switches.
+/// Maximum length of a short read, in bytes. Copying this amount within memory takes less time than two context
+/// switches.
 pub(super) const SHORT_READ: u32 = 32 << 10;
 
 impl FileSystemSpeed {
-    /// Returns `true` if calls with this work may be attempted without a blocking thread.
+    /// Returns `true` if calls with this kind of work may be attempted without a blocking thread.
     pub(super) fn is_prompt(self, work: CallWork) -> bool {
         match work {
             CallWork::Inspect | CallWork::LookUp => self != Self::Slow,
@@ -56,7 +57,7 @@ impl FileSystemSpeed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
-    /// The thread may wait.
+    /// The thread runs no attempt, so it may wait.
     None,
     Running,
     /// A step of the attempt would have waited.
@@ -67,7 +68,8 @@ thread_local! {
     static ATTEMPT: Cell<Attempt> = const { Cell::new(Attempt::None) };
 }
 
-/// Runs `work`, whose steps may not wait. Returns `None` if one of them would have waited; the result of `work` is then dropped.
+/// Runs `work`, whose steps must not wait. Returns `None` if a step would have waited. The result of `work` is then
+/// dropped.
 pub(super) fn attempt<T>(work: impl FnOnce() -> T) -> Option<T> {
     ATTEMPT.set(Attempt::Running);
     // Unwind safety: the panic continues below.
@@ -84,9 +86,10 @@ pub(super) fn is_attempt() -> bool {
     ATTEMPT.get() != Attempt::None
 }
 
-/// Returns `true` if the thread may wait. Otherwise the attempt that it runs has failed, and the caller returns any error.
+/// Returns `true` if the thread may wait. If it returns `false`, the attempt that the thread runs has failed, and the
+/// caller must return any error.
 ///
-/// Only steps before the first change of a call may ask.
+/// Use this only in steps before the first change that a call makes.
 pub(super) fn may_wait() -> bool {
     if is_attempt() {
         ATTEMPT.set(Attempt::Failed);

@@ -62,7 +62,7 @@ impl Export {
         Ok(())
     }
 
-    /// Records that an object has lost a name.
+    /// Records that the name `name` of an object in `directory` was removed.
     fn name_removed(&self, object: &Object, directory: &Object, name: &FileName) {
         self.tree.remove_place(object.id.ino, directory.id.ino, name.as_bytes());
         if object.is_directory() || object.stat_now().is_ok_and(|stat| stat.0.stx_nlink == 0) {

@@ -1,9 +1,9 @@
-//! Search for files whose place is unknown: after a restart, or after a local process has moved them.
+//! Search for files whose place is unknown, because the server was restarted or a local process has moved them.
 //!
-//! At most one thread at a time reads all directories, breadth-first, and records the entries. Calls wait a limited
-//! time for their file to be found. Then they return NFS3ERR_JUKEBOX, and the client retries. After an unsuccessful
-//! search the next one is delayed, so that clients that ask for removed files do not keep the disk busy. NFS3ERR_STALE
-//! is permanent (RFC 1813 §2.6). It is returned only if a search that began after the file was first requested has not
+//! At most one thread at a time reads all directories, breadth-first, and records the entries. A call waits a limited
+//! time for its file to be found. Then it returns NFS3ERR_JUKEBOX, and the client retries. After an unsuccessful search
+//! the next one is delayed, so that clients that ask for removed files do not keep the disk busy. NFS3ERR_STALE is
+//! permanent (RFC 1813 §2.6). It is returned only if a search that began after the file was first requested has not
 //! found it.
 
 use std::{
@@ -27,15 +27,16 @@ use super::{
     tree::Tree,
 };
 
-/// Time that a call waits for a search.
+/// Maximum time that a call waits for a search.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval at which a waiting call checks whether its file was found.
 const GLANCE: Duration = Duration::from_millis(10);
 /// Minimum time between an unsuccessful search and the next one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The same time in durations of the last search. It limits the share of time spent on searches.
+/// The minimum time between an unsuccessful search and the next one, as a multiple of the duration of the last search.
+/// It limits the share of time that is spent on searches.
 const PAUSE_IN_SEARCHES: u32 = 10;
-/// Maximum number of files remembered as wanted.
+/// Maximum number of wanted files that are remembered.
 const MAX_WANTED: NonZeroUsize = NonZeroUsize::new(1 << 12).unwrap();
 
 #[derive(Debug, Default)]
@@ -49,7 +50,7 @@ struct State {
     running: bool,
     /// Number of completed searches.
     ended: u64,
-    /// End and duration of the last search, unless it found a file.
+    /// The end and the duration of the last search. `None` if that search found a wanted file.
     last: Option<(Instant, Duration)>,
     /// `true` if a wanted file was found since the last search began.
     found: bool,
@@ -69,8 +70,8 @@ impl State {
         self.last.is_none_or(|(ended, took)| ended.elapsed() > PAUSE.max(took * PAUSE_IN_SEARCHES))
     }
 
-    /// Returns the number of completed searches after which `id` counts as missing. A repeated request does not extend
-    /// it.
+    /// Returns the number of completed searches after which `id` counts as missing. A repeated request does not
+    /// increase this number.
     fn enough(&mut self, id: FileId) -> u64 {
         let rested = self.rested();
         match self.wanted.get(&id) {
@@ -94,8 +95,8 @@ impl Search {
     /// search thread inherits it.
     ///
     /// # Errors
-    /// Returns NFS3ERR_STALE if a search that began after the first request has not found the file, and NFS3ERR_JUKEBOX
-    /// if there was none yet.
+    /// Returns NFS3ERR_STALE if a search that began after the first request has not found the file. Returns
+    /// NFS3ERR_JUKEBOX if no such search is complete.
     pub(super) fn run(tree: &Arc<Tree>, id: FileId, look: impl Fn() -> NfsResult<Option<Object>>) -> NfsResult<Object> {
         let (nowhere, not_yet) = (NfsError(Nfsstat3::Stale), NfsError(Nfsstat3::Jukebox));
         let search = tree.search();
@@ -135,7 +136,7 @@ impl Search {
     }
 }
 
-/// Reads all directories. Unreadable ones are skipped, as their files cannot be served either.
+/// Reads all directories. Skips unreadable ones, because their files cannot be served either.
 fn search_all(tree: &Tree) {
     /// Marks the search as completed when dropped.
     struct Running<'a>(&'a Search, Instant);

@@ -1,4 +1,5 @@
-//! The NFS version 3 service. Each procedure runs with the caller's identity, on a blocking thread unless it cannot wait.
+//! The NFS version 3 service. Each procedure runs with the identity of the caller. It runs on a blocking thread, unless
+//! it does not have to wait.
 
 use std::{fmt, sync::Arc};
 
@@ -23,7 +24,7 @@ use super::{
     prompt::{self, CallWork, SHORT_READ},
 };
 
-/// NFS service for one [`Export`]. Clones share their state.
+/// The NFS service for one [`Export`]. Clones share their state.
 #[derive(Clone)]
 pub struct NfsService {
     export: Arc<Export>,
@@ -31,11 +32,11 @@ pub struct NfsService {
 }
 
 /// Returns the settings of the duplicate request cache of an NFS server (RFC 1813 §4.5), for
-/// [`ServerBuilder::duplicate_requests`](rpcrdma::server::ServerBuilder::duplicate_requests). It covers every procedure that changes
-/// something.
+/// [`ServerBuilder::duplicate_requests`](rpcrdma::server::ServerBuilder::duplicate_requests). The cache covers every
+/// procedure that changes something.
 ///
-/// Clients repeat calls without a reply on the next connection. Without the cache, a repeated REMOVE would not find its file, and a
-/// repeated CREATE would find it.
+/// After a lost connection, clients repeat the calls without a reply on the next connection. Without the cache, a
+/// repeated REMOVE would not find its file, and a repeated CREATE would find its file.
 pub fn duplicate_requests() -> DuplicateRequests {
     // Linux's client before version 5.1 has the time of the call in its stamps.
     DuplicateRequests::new().ignore_stamp()
@@ -48,14 +49,14 @@ impl NfsService {
         Self { export, counters: Arc::default() }
     }
 
-    /// Returns the counters of calls and data.
+    /// Returns the counters of the service.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Performs a call: without a blocking thread if `kind` permits it and no step has to wait. If it panics, or if the
-    /// caller's user cannot be looked up, the reply is SYSTEM_ERR.
+    /// Performs a call. Uses no blocking thread if `kind` permits it and no step has to wait. If the call panics, or if
+    /// the user of the caller cannot be looked up, the reply is SYSTEM_ERR.
     async fn run<T, F>(&self, cx: &Context, procedure: Procedure, kind: CallWork, work: F) -> Result<T, HandlerError>
     where
         T: Send + 'static,
@@ -79,8 +80,8 @@ impl NfsService {
         Ok(tokio::task::spawn_blocking(work).await??)
     }
 
-    /// Performs a call that clients make when they mount an export. On the root directory, every flavor is accepted, because
-    /// the client may not have the credentials of a user yet (RFC 2623 §2.3.2).
+    /// Performs a call that clients make when they mount an export. Accepts every flavor for calls on the root
+    /// directory, because the client may not have the credentials of a user yet (RFC 2623 §2.3.2).
     async fn run_at_mount<T, F>(
         &self,
         cx: &Context,
@@ -101,8 +102,8 @@ impl NfsService {
     }
 }
 
-/// Returns `true` if a REMOVE, RMDIR or RENAME that fails with `status` has changed nothing. Other failures may be those of making a
-/// change permanent.
+/// Returns `true` if a REMOVE, RMDIR or RENAME that fails with `status` has changed nothing. With other failures, the
+/// change may have happened, but not be permanent.
 fn precedes_effects(status: Nfsstat3) -> bool {
     matches!(
         status,

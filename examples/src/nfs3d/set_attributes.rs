@@ -1,4 +1,4 @@
-//! Setting attributes: `sattr3` (RFC 1813 §2.6) and SETATTR (§3.3.2).
+//! The procedure SETATTR (RFC 1813 §3.3.2), and the setting of attributes from `sattr3` (§2.6).
 
 use rpcrdma_specs::nfs3::{
     Nfsstat3, Nfstime3, Sattr3, Sattrguard3, SetAtime, SetGid3, SetMode3, SetMtime, SetSize3, SetUid3, Setattr3args,
@@ -49,7 +49,7 @@ impl Export {
     }
 
     /// Sets the attributes of `new` as `who`, in this order: size, owner and group, mode, times. The system may clear
-    /// mode bits when size or owner change. If one attribute is refused, those before it remain set.
+    /// mode bits when size or owner change. If one attribute is refused, the attributes before it remain set.
     pub(super) fn set(&self, who: &Identity, object: &Object, new: &Sattr3) -> NfsResult<()> {
         if *new == no_changes() {
             return Ok(());
@@ -102,7 +102,7 @@ impl Export {
     }
 }
 
-/// Returns the times to set, if any.
+/// Returns the times to set. Returns `None` if `new` has no times.
 fn times(new: &Sattr3) -> NfsResult<Option<Timestamps>> {
     let last_access = match &new.atime {
         SetAtime::SetToClientTime(time) => explicit(time)?,

@@ -5,11 +5,11 @@ use rustix::io::Errno;
 
 use super::prompt;
 
-/// A status other than NFS3_OK.
+/// The error of a procedure: a status other than NFS3_OK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NfsError(pub Nfsstat3);
 
-/// Result of a procedure.
+/// The result of a procedure, or of a step of one.
 pub type NfsResult<T> = Result<T, NfsError>;
 
 impl From<Errno> for NfsError {
@@ -83,7 +83,8 @@ mod tests {
         }
     }
 
-    /// An attempt asks the kernel for what is in its caches. That something is not there is no shortage.
+    /// During an attempt, EAGAIN means that something is not in the kernel's caches. It is not a shortage of resources,
+    /// so no warning is logged.
     #[test]
     fn an_attempt_warns_of_nothing() {
         // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be another test's.

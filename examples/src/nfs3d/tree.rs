@@ -1,15 +1,15 @@
-//! Lookup of files: opens the file of a [`FileId`] beneath the export's root, and never beyond it.
+//! Lookup of the file of a [`FileId`] beneath the export's root, and never beyond it.
 //!
-//! Every file that is looked up, listed or created is recorded in memory with its place: its directory and its name in
-//! it. To resolve a handle, the server combines these places to a path from the root, and walks it with system calls
-//! that the kernel confines (`openat2`): beneath the root, without symbolic links, on the same file system. The result
-//! must be the file of the handle; otherwise the places are out of date. A file that is moved out of the export thus
-//! becomes inaccessible, and the server never follows symbolic links.
+//! Every file that is looked up, listed or created is recorded in memory with its place, which consists of its
+//! directory and its name there. To resolve a handle, the server combines these places to a path from the root, and
+//! walks the path with `openat2`. The kernel confines these system calls to files beneath the root and on the same file
+//! system, without symbolic links. If the result is not the file of the handle, the places are out of date. A file that
+//! is moved out of the export thus becomes inaccessible, and the server never follows symbolic links.
 //!
-//! If the places do not lead to the file, after a restart or after a local process has moved it, the server
+//! If the places do not lead to the file, because of a restart or because a local process has moved it, the server
 //! [searches](super::search) the tree. This requires no privileges and works on any file system.
 //!
-//! Names are changed under [`Tree::changing`], so that no call comes between a rename and its record.
+//! Names are changed under the lock `names`, so that no other call comes between a rename and its record.
 
 use std::{
     ffi::{CStr, CString},
@@ -34,17 +34,18 @@ use super::{
     status::{NfsError, NfsResult},
 };
 
-/// Maximum number of files whose places are recorded, at about 100 bytes each. The least recently used are dropped.
+/// Maximum number of files whose places are recorded. Each takes about 100 bytes. The least recently used files are
+/// dropped.
 const MAX_NOTES: usize = 1 << 20;
 /// Maximum number of places recorded for one file (hard links).
 const MAX_PLACES: usize = 8;
-/// Maximum number of removed files remembered, which are not searched for.
+/// Maximum number of removed files that are remembered. The server does not search for these.
 const MAX_REMOVED: usize = 1 << 16;
-/// Maximum length of a path passed to the system at a time, in bytes; less than PATH_MAX.
+/// Maximum length, in bytes, of the part of a path that is passed to the system at a time. It is less than PATH_MAX.
 const PATH_PIECE: usize = 4000;
-/// Maximum depth of a directory.
+/// Maximum depth of a directory below the root.
 const MAX_DEPTH: usize = 1 << 14;
-/// Restrictions on resolving paths.
+/// The restrictions that the kernel applies when it resolves paths.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
@@ -52,14 +53,14 @@ const CONFINED: ResolveFlags = ResolveFlags::BENEATH
 /// Flags that obtain a descriptor of an inode without opening it.
 const HELD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A directory, by its inode number, and a name in it.
+/// The place of a file: a directory, by its inode number, and a name in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DirectoryPlace {
     directory: u64,
     name: Box<[u8]>,
 }
 
-/// Directory tree of an export.
+/// The directory tree of an export, with the recorded places of its files.
 #[derive(Debug)]
 pub(super) struct Tree {
     root: Object,
@@ -104,7 +105,7 @@ impl Tree {
         &self.root
     }
 
-    /// Returns which calls do not wait.
+    /// Returns the speed of the file system, which determines the calls that do not wait.
     pub(super) fn speed(&self) -> FileSystemSpeed {
         self.speed
     }
@@ -145,7 +146,7 @@ impl Tree {
         Search::run(self, id, || self.by_notes(id))
     }
 
-    /// Returns the parent of `directory`. The root is its own parent, as nothing above it is exported.
+    /// Returns the parent of `directory`. The root is its own parent, because nothing above it is exported.
     pub(super) fn parent(self: &Arc<Self>, directory: &Object) -> NfsResult<Object> {
         if directory.id == self.root.id {
             return self.find(self.root.id);
@@ -165,13 +166,14 @@ impl Tree {
     /// Opens an entry of a directory, with the identity of the calling thread.
     ///
     /// # Errors
-    /// Returns system errors. Returns NFS3ERR_ACCES for a mount point, as other file systems are not exported.
+    /// Returns system errors. Returns NFS3ERR_ACCES for a mount point, because other file systems are not exported.
     pub(super) fn enter(&self, directory: &Object, name: &FileName) -> NfsResult<Object> {
         let _staying = self.lock_for_read()?;
         self.enter_while_changing(directory, name)
     }
 
-    /// Does the same for a caller that holds [`lock_for_change`](Self::lock_for_change).
+    /// Opens an entry of a directory like [`enter`](Self::enter), for a caller that holds
+    /// [`lock_for_change`](Self::lock_for_change).
     pub(super) fn enter_while_changing(&self, directory: &Object, name: &FileName) -> NfsResult<Object> {
         let fd = self
             .open_confined(directory.as_fd(), name.as_c_str())
@@ -225,7 +227,7 @@ impl Tree {
     /// Otherwise an outdated place could replace the one recorded by a rename.
     ///
     /// # Errors
-    /// Fails in an attempt to answer a call promptly, if a change on a device holds the lock.
+    /// Fails if the thread runs an attempt (see [`prompt`]) and a change on a device holds the lock.
     pub(super) fn lock_for_read(&self) -> NfsResult<RwLockReadGuard<'_, ()>> {
         if !(self.speed == FileSystemSpeed::Cached && prompt::is_attempt()) {
             return Ok(self.names.read().unwrap_or_else(PoisonError::into_inner));
@@ -319,12 +321,13 @@ impl Tree {
     }
 }
 
-/// File systems, by the `f_type` of statfs(2).
+/// The types of file systems, as `f_type` of statfs(2).
 mod magic {
     pub(super) const OVERLAY: u64 = 0x794c_7630;
-    /// In memory: tmpfs.
+    /// tmpfs, the file system in memory.
     pub(super) const MEMORY: u64 = 0x0102_1994;
-    /// On local devices: ext2 to ext4, XFS, Btrfs, F2FS. The status of an inode in memory is read without I/O.
+    /// File systems on local devices: ext2 to ext4, XFS, Btrfs and F2FS. They read the status of an inode in memory
+    /// without I/O.
     pub(super) const LOCAL: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 }
 
@@ -341,10 +344,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds to a cache without a bound of its own, and drops the least recently used entry if there are more than `max`.
+/// Adds an entry to an unbounded cache, and drops the least recently used entry if there are more than `max`.
 ///
-/// A cache with a bound allocates its whole table when it is created, with entries at random places. Each of the first entries then
-/// takes a page of memory.
+/// A bounded cache would allocate its whole table when it is created, with entries at random places. Each of the first
+/// entries would then take a page of memory.
 fn put_bounded<K: Hash + Eq, V>(cache: &mut LruCache<K, V>, max: usize, key: K, value: V) {
     cache.put(key, value);
     if cache.len() > max {

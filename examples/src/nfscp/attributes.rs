@@ -1,4 +1,4 @@
-//! File attributes, converted between NFS and the local file system.
+//! Conversion of file attributes between NFS and the local file system.
 
 use std::{
     fs::Metadata,
@@ -26,7 +26,7 @@ pub(super) fn size(size: u64) -> Sattr3 {
     Sattr3 { size: SetSize3::True(size), ..no_changes() }
 }
 
-/// Attributes that `-p` preserves.
+/// The attributes that `-p` preserves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PreservedAttributes {
     pub(super) mode: u32,
@@ -52,15 +52,16 @@ impl From<&Fattr3> for PreservedAttributes {
 }
 
 impl PreservedAttributes {
-    /// Adapts the attributes to a copy. If its owner `(uid, gid)` differs from that of the source, the set-user-ID or
-    /// set-group-ID bit is cleared: the copy must not run with another user's or group's rights.
+    /// Adapts the attributes to a copy. `copy` and `of` are the owners `(uid, gid)` of the copy and of the source. If
+    /// the user or the group differs, the set-user-ID or set-group-ID bit is cleared, because the copy must not run
+    /// with the rights of another user or group.
     pub(super) fn for_copy(self, copy: (u32, u32), of: (u32, u32)) -> Self {
         let user = if copy.0 == of.0 { 0 } else { 0o4000 };
         let group = if copy.1 == of.1 { 0 } else { 0o2000 };
         Self { mode: self.mode & !(user | group), ..self }
     }
 
-    /// Converts to the attributes of SETATTR. `with_mode` is false for symbolic links, whose mode is meaningless.
+    /// Converts to the attributes of SETATTR. `with_mode` is `false` for symbolic links, whose mode is meaningless.
     pub(super) fn to_wire(self, with_mode: bool) -> Sattr3 {
         Sattr3 {
             mode: if with_mode { SetMode3::True(self.mode) } else { SetMode3::False },

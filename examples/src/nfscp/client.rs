@@ -28,9 +28,9 @@ use super::{attributes, error::CopyError, options::TCP_CHUNK, retry::retry, wind
 /// A file system object and its attributes.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// File handle.
+    /// The file handle of the object.
     pub handle: NfsFh3,
-    /// Attributes at the time of the lookup.
+    /// The attributes of the object at the time of the lookup.
     pub attributes: Fattr3,
 }
 
@@ -42,7 +42,7 @@ impl Node {
     }
 }
 
-/// Position in a directory listing.
+/// A position in a directory listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cookie {
     cookie: u64,
@@ -65,22 +65,22 @@ pub struct DirEntry {
     pub node: Option<Node>,
 }
 
-/// NFS version 3 client, connected to one server.
+/// An NFS version 3 client, connected to one server.
 #[derive(Debug, Clone)]
 pub struct Nfs {
     rpc: NfsV3Client<ChannelPool>,
     options: Options,
     limits: ServerLimits,
     window: Arc<Window>,
-    /// Limits data in flight.
+    /// The semaphore that limits the data in flight.
     in_flight: Arc<Semaphore>,
-    /// Limits data in memory.
+    /// The semaphore that limits the data in memory.
     memory: Arc<Semaphore>,
     /// `true` while calls are being retried, which is logged once.
     is_retrying: Arc<AtomicBool>,
 }
 
-/// Limits of a file system, from FSINFO.
+/// The limits of a file system, from FSINFO, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct ServerLimits {
     read: u32,
@@ -89,8 +89,8 @@ struct ServerLimits {
     largest: u64,
 }
 
-/// Number of retries, and time limit, of the first call. Linux's soft iWARP may process the first message of a
-/// connection only when a second one arrives.
+/// Maximum number of retries of the first call. Each attempt has the time limit `FIRST_CALL_TIMEOUT`. Linux's soft
+/// iWARP may process the first message of a connection only when a second one arrives.
 const FIRST_CALLS: u32 = 5;
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -168,7 +168,7 @@ impl Nfs {
         Ok(Self { limits, ..self.clone() })
     }
 
-    /// Returns the connections.
+    /// Returns the pool of connections to the server.
     #[must_use]
     pub fn channels(&self) -> &ChannelPool {
         self.rpc.channel()
@@ -180,13 +180,13 @@ impl Nfs {
         &self.options
     }
 
-    /// Returns the number of bytes per READ.
+    /// Returns the maximum number of bytes in a READ.
     #[must_use]
     pub fn read_size(&self) -> u32 {
         self.limits.read
     }
 
-    /// Returns the number of bytes per WRITE.
+    /// Returns the maximum number of bytes in a WRITE.
     #[must_use]
     pub fn write_size(&self) -> u32 {
         self.limits.write
@@ -204,8 +204,8 @@ impl Nfs {
         self.window.most()
     }
 
-    /// Returns the semaphore that limits data in memory. Data of some length takes
-    /// [`Options::permits`].
+    /// Returns the semaphore that limits the data in memory. [`Options::permits`] returns the number of permits for
+    /// data of some length.
     pub(super) fn memory(&self) -> &Arc<Semaphore> {
         &self.memory
     }
@@ -221,7 +221,7 @@ impl Nfs {
         retry(procedure, self.options.retry_for, &self.is_retrying, call).await
     }
 
-    /// Makes a call that carries `len` bytes of data, once the limits admit it.
+    /// Makes a call that carries `len` bytes of data, when the limits admit it.
     async fn data_call<T, F>(&self, procedure: &'static str, len: u32, call: impl FnMut() -> F) -> Result<T, CopyError>
     where
         F: Future<Output = Result<Result<T, Nfsstat3>, CallError>>,
@@ -238,7 +238,7 @@ impl Nfs {
         self.call("FSINFO", call).await
     }
 
-    /// Returns the attributes of a handle.
+    /// Returns the object of a handle, with its attributes.
     ///
     /// # Errors
     /// Returns errors of GETATTR.
@@ -262,7 +262,7 @@ impl Nfs {
         self.node(handle, attributes).await
     }
 
-    /// Looks up `name` in `dir`, and returns `None` if it does not exist.
+    /// Looks up `name` in `dir`. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// Returns errors of LOOKUP except NFS3ERR_NOENT.
@@ -304,7 +304,7 @@ impl Nfs {
         self.call("READLINK", call).await
     }
 
-    /// Reads a part of a file, and returns the data and whether it reaches the end of the file. The data is in a buffer
+    /// Reads a part of a file. Returns the data, and `true` if it reaches the end of the file. The data is in a buffer
     /// of the channel's pool, where the server's RDMA Write placed it.
     ///
     /// # Errors
@@ -322,7 +322,8 @@ impl Nfs {
         Ok((ok.data, ok.eof))
     }
 
-    /// Writes `data`, or a part of it. The server reads data in a buffer of the channel's pool directly, by RDMA Read.
+    /// Writes `data`, or a part of it. If `data` is in a buffer of the channel's pool, the server reads it from there
+    /// by RDMA Read.
     ///
     /// # Errors
     /// Returns errors of WRITE. Returns [`CopyError::Protocol`] if the server reports that it wrote nothing, or more
@@ -344,8 +345,8 @@ impl Nfs {
         Ok(ok)
     }
 
-    /// Commits all data of a file to the server's disk, and returns the write verifier, which tells whether earlier
-    /// UNSTABLE writes were lost.
+    /// Commits all data of a file to the server's disk. Returns the write verifier, which shows if earlier UNSTABLE
+    /// writes were lost.
     ///
     /// # Errors
     /// Returns errors of COMMIT.
@@ -356,7 +357,7 @@ impl Nfs {
         self.call("COMMIT", call).await
     }
 
-    /// Creates a file, or opens the existing one. `mode` applies to a new file only.
+    /// Creates a file, or opens the existing one. `mode` applies only to a new file.
     ///
     /// # Errors
     /// Returns errors of CREATE. Fails if the name exists and is not a regular file.
@@ -374,7 +375,7 @@ impl Nfs {
         }
     }
 
-    /// Creates a directory unless it exists, and returns `true` if it is new.
+    /// Creates a directory unless it exists. Returns the directory, and `true` if it is new.
     ///
     /// # Errors
     /// Returns errors of MKDIR. Fails if the name exists and is not a directory.
@@ -429,7 +430,7 @@ impl Nfs {
         self.call("REMOVE", call).await
     }
 
-    /// Sets attributes.
+    /// Sets the attributes of an object.
     ///
     /// # Errors
     /// Returns errors of SETATTR.

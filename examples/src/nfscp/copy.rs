@@ -1,4 +1,4 @@
-//! Copying of trees: schedules the work and counts the results.
+//! Copying of directory trees: scheduling of the work, and counting of the results.
 
 use std::{
     fs::{self, File, FileTimes, Metadata, Permissions},
@@ -30,18 +30,18 @@ use super::{
     written_files::{WrittenTargets, is_same},
 };
 
-/// Options of a copy.
+/// The options of a copy.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Copy directories recursively.
+    /// `true` to copy directories recursively.
     pub recursive: bool,
-    /// Preserve modes and times.
+    /// `true` to preserve modes and times.
     pub preserve: bool,
-    /// Read source and copy again, and compare their digests.
+    /// `true` to read source and copy again, and to compare their digests.
     pub verify: bool,
-    /// Mode bits that new objects on the server do not get. The operating system applies the umask to local files
-    /// itself.
+    /// The mode bits that new objects on the server do not get. For local files, the operating system itself applies
+    /// the umask.
     pub umask: u32,
 }
 
@@ -59,7 +59,7 @@ pub trait CopyObserver: Sync {
     fn failed(&self, _path: &Path, _error: &CopyError) {}
 }
 
-/// Totals of a copy.
+/// The totals of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
@@ -95,47 +95,47 @@ impl Counts {
     }
 }
 
-/// A unit of work.
+/// A unit of work of a [`Copier`].
 #[derive(Debug)]
 pub enum Task {
     /// Copies a local object to the server. A directory adds tasks for its entries.
     Upload {
-        /// Local path.
+        /// The path of the local object.
         source: PathBuf,
         /// `true` to follow a symbolic link.
         follow: bool,
-        /// Target directory on the server.
+        /// The target directory on the server.
         dir: NfsFh3,
-        /// Name in the target directory.
+        /// The name in the target directory.
         name: Bytes,
     },
     /// Copies an object from the server to a local path. A directory adds tasks for its entries.
     Download {
         /// Directory on the server.
         dir: NfsFh3,
-        /// Name in that directory.
+        /// The name in that directory.
         name: Bytes,
         /// The object, if it was already looked up.
         node: Option<Node>,
         /// Path on the server, for messages.
         shown: PathBuf,
-        /// Local target path.
+        /// The local target path.
         target: PathBuf,
     },
     /// Copies the entries of a directory on the server, from a position in its listing on.
     List {
         /// Directory on the server.
         dir: NfsFh3,
-        /// Position in the listing.
+        /// The position in the listing.
         at: Cookie,
         /// Path on the server, for messages.
         shown: PathBuf,
-        /// Local target directory.
+        /// The local target directory.
         target: PathBuf,
     },
 }
 
-/// Attributes of a directory, to be set once nothing more is created in it.
+/// The attributes of a directory. They are set when nothing more is created in it.
 #[derive(Debug)]
 enum DeferredAttributes {
     Remote { path: PathBuf, handle: NfsFh3, lasting: PreservedAttributes },
@@ -149,16 +149,16 @@ pub struct Copier<'a> {
     watcher: &'a dyn CopyObserver,
     counts: Mutex<Counts>,
     deferred: Mutex<Vec<DeferredAttributes>>,
-    /// `true` once the server is unreachable. No more tasks are then started.
+    /// `true` if the server has become unreachable. No more tasks are started then.
     is_unreachable: AtomicBool,
     written: WrittenTargets,
 }
 
 /// Maximum number of concurrent tasks.
 const MAX_TASKS: usize = 64;
-/// Reason for not copying a device, pipe or socket.
+/// The reason for skipping a device, pipe or socket.
 const SPECIAL: &str = "not a regular file, directory or symbolic link";
-/// Reason for not copying a file that does not report its size. Its copy would be empty.
+/// The reason for not copying a file that does not report its size. Its copy would be empty.
 const UNSIZED: &str = "the file contains data but reports size 0, as files in /proc do; such files cannot be copied";
 
 impl<'a> Copier<'a> {
@@ -175,8 +175,8 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Runs `tasks` and the tasks that they add. A failure is counted and reported, but does not stop the others unless
-    /// the server is unreachable.
+    /// Runs `tasks` and the tasks that they add. Failures are counted and reported. A failure does not stop the other
+    /// tasks, unless the server is unreachable.
     pub async fn run(&self, tasks: Vec<Task>) -> Counts {
         let mut todo = tasks;
         self.written.expect(todo.len());
@@ -503,7 +503,7 @@ impl<'a> Copier<'a> {
         Ok(link.await?)
     }
 
-    /// Downloads a file to a temporary file, and renames it to its target once it is complete.
+    /// Downloads a file to a temporary file, and renames that to its target when it is complete.
     async fn download_file(&self, node: &Node, shown: &Path, target: PathBuf) -> Result<(), CopyError> {
         let attributes = &node.attributes;
         self.watcher.found(shown, attributes.size);
@@ -605,7 +605,7 @@ fn set_link_times(link: &Path, lasting: &PreservedAttributes) -> io::Result<()> 
     Ok(utimensat(CWD, link, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Observer that ignores all notifications.
+/// An observer that ignores all notifications.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 

@@ -5,32 +5,32 @@ use std::{error::Error, fmt, io, time::Duration};
 use rpcrdma::client::CallError;
 use rpcrdma_specs::{mount3::Mountstat3, nfs3::Nfsstat3};
 
-/// Reason why something was not copied.
+/// The reason why something was not copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
     /// The server refused a call.
     #[error("{procedure}: {status}")]
     Nfs {
-        /// Procedure called.
+        /// The name of the procedure that was called.
         procedure: &'static str,
-        /// Status returned.
+        /// The status that the server returned.
         status: NfsStatus,
     },
     /// The server refused to mount the path.
     #[error("the server refused to mount {path}: {status}")]
     Mount {
-        /// Path requested.
+        /// The path that the client requested.
         path: String,
-        /// Status returned.
+        /// The status that the server returned.
         status: MountStatus,
     },
     /// MOUNT, or rpcbind as the source of MOUNT's port, is unreachable or unusable.
     #[error("{what}; use --mount-port to give the port of MOUNT")]
     NoMount {
-        /// Description of the failure.
+        /// The description of the failure.
         what: String,
-        /// Cause of the failure.
+        /// The cause of the failure, if there is one.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
     /// The call failed.
@@ -39,9 +39,9 @@ pub enum CopyError {
     /// The server was unreachable for the whole retry period.
     #[error("the server did not respond for {patience:?}")]
     Unresponsive {
-        /// Retry period.
+        /// The retry period.
         patience: Duration,
-        /// Error of the last attempt.
+        /// The error of the last attempt.
         source: Box<CallError>,
     },
     /// Connecting failed.
@@ -53,18 +53,18 @@ pub enum CopyError {
     /// A local file operation failed.
     #[error(transparent)]
     Local(#[from] io::Error),
-    /// The source shrank while it was being copied; the value is its original size in bytes.
+    /// The source shrank while it was being copied. The value is its original size in bytes.
     #[error("the source shrank while it was being copied: it had {0} bytes before")]
     SourceChanged(u64),
     /// The copy does not match the source.
     #[error("the copy differs from the source: BLAKE3 digest {copy} instead of {source_digest}")]
     Differs {
-        /// Digest of the source.
+        /// The digest of the source.
         source_digest: blake3::Hash,
-        /// Digest of the copy.
+        /// The digest of the copy.
         copy: blake3::Hash,
     },
-    /// Every COMMIT returned another write verifier than the WRITEs before it; the value is the number of attempts.
+    /// Every COMMIT returned a different write verifier than the WRITEs before it. The value is the number of attempts.
     #[error("the server lost uncommitted data in each of {0} attempts")]
     NeverStable(u32),
     /// The target or source has an unsuitable type or does not exist.
@@ -93,7 +93,7 @@ impl CopyError {
     }
 }
 
-/// NFS status other than NFS3_OK (RFC 1813 §2.6), displayed with its name and an explanation.
+/// An NFS status other than NFS3_OK (RFC 1813 §2.6). It is displayed with its name and an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NfsStatus(pub Nfsstat3);
 
@@ -134,7 +134,7 @@ impl fmt::Display for NfsStatus {
     }
 }
 
-/// MOUNT status other than MNT3_OK (RFC 1813 §5.1.5), displayed with its name and an explanation.
+/// A MOUNT status other than MNT3_OK (RFC 1813 §5.1.5). It is displayed with its name and an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountStatus(pub Mountstat3);
 

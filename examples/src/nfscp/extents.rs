@@ -1,4 +1,4 @@
-//! File ranges: regions with data, and pieces for single calls.
+//! Ranges of files: regions with data, and pieces for single calls.
 
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
 
@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Maximum number of extents. Holes after the last one are treated as data.
+/// Maximum number of extents. Holes after the last extent are treated as data.
 const MAX_EXTENTS: usize = 1 << 16;
 
 /// Returns the regions of a file of `size` bytes that contain data. The rest are holes, as far as the file system
@@ -47,10 +47,10 @@ pub(super) fn chunks_of(range: Range<u64>, len: u32) -> impl Iterator<Item = (u6
     })
 }
 
-/// Granularity of holes, in bytes: the common block size of file systems.
+/// The granularity of holes, in bytes. It is the common block size of file systems.
 const BLOCK: usize = 4096;
 
-/// Writes `data` at `offset`. If `sparse`, blocks of zeros are skipped, which leaves holes.
+/// Writes `data` at `offset`. If `sparse` is `true`, skips blocks of zeros, which leaves holes.
 pub(super) fn write_at(file: &File, data: &[u8], offset: u64, sparse: bool) -> io::Result<()> {
     if !sparse {
         return file.write_all_at(data, offset);

@@ -7,33 +7,33 @@ use std::{
     path::PathBuf,
 };
 
-/// A source or destination.
+/// A source or destination on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// Local path.
+    /// A local path.
     Local(PathBuf),
-    /// Path on a server.
+    /// A path on a server.
     Remote(NfsUrl),
 }
 
 /// A URL of the form `nfs3+TRANSPORT://host[:port]/path[?option]`.
 ///
 /// TRANSPORT is a scheme of [`Channel::connect`](rpcrdma::client::Channel::connect) (`rdma`, `iwarp` or `tcp`), and
-/// `option` an option of that transport. The path is percent-encoded (RFC 3986 §2.1). All other characters stand for
+/// `option` is an option of that transport. The path is percent-encoded (RFC 3986 §2.1). All other characters stand for
 /// themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NfsUrl {
     scheme: String,
-    /// Host name or address; IPv6 addresses include their brackets.
+    /// The host name or address. IPv6 addresses include their brackets.
     host: String,
     port: u16,
-    /// The URL names the port.
+    /// `true` if the URL contains the port.
     has_port: bool,
     query: Option<String>,
     path: Vec<u8>,
 }
 
-/// Reason why a URL is invalid. All variants contain the URL.
+/// The reason why a URL is invalid. All variants contain the URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocationError {
@@ -73,7 +73,7 @@ impl Location {
 }
 
 impl NfsUrl {
-    /// Schemes and default ports: NFS over RDMA (RFC 8267 §9) and over TCP (RFC 1813 §2.1).
+    /// The transports with their default ports, for NFS over RDMA (RFC 8267 §9) and over TCP (RFC 1813 §2.1).
     const PORTS: [(&'static str, u16); 3] = [("rdma", 20049), ("iwarp", 20049), ("tcp", 2049)];
 
     fn parse_parts(scheme: &[u8], rest: &[u8], whole: &str) -> Result<Self, LocationError> {
@@ -125,13 +125,13 @@ impl NfsUrl {
         format!("{}://{}:{port}{query}", self.scheme, self.host)
     }
 
-    /// Returns `true` if the URL names a port.
+    /// Returns `true` if the URL contains a port.
     #[must_use]
     pub fn has_port(&self) -> bool {
         self.has_port
     }
 
-    /// Returns `true` if the transport is TCP, and `false` if it is RPC-over-RDMA.
+    /// Returns `true` if the transport is TCP. Otherwise it is RPC-over-RDMA.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
         self.scheme == "tcp"

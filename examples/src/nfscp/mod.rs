@@ -1,4 +1,4 @@
-//! Copies files and directory trees to or from an NFS version 3 server, over RDMA or TCP.
+//! A client that copies files and directory trees to or from an NFS version 3 server, over RDMA or TCP.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Finding a server with rpcbind, and mounting an export with MOUNT version 3, which run over TCP (RFC 8267 §5.1).
+//! Lookup of a server with rpcbind, and mounting of an export with MOUNT version 3. Both run over TCP (RFC 8267 §5.1).
 
 use std::time::Duration;
 
@@ -20,21 +20,21 @@ use super::{
 };
 use crate::command::{ClientTls, Flavor, chain};
 
-/// Options for reaching MOUNT.
+/// The options for reaching MOUNT.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MountOptions {
-    /// TCP port of MOUNT. Default: ask rpcbind.
+    /// The TCP port of MOUNT. By default, rpcbind is asked for the port.
     pub port: Option<u16>,
-    /// TCP port of rpcbind. Default 111.
+    /// The TCP port of rpcbind. The default is 111.
     pub rpcbind_port: u16,
-    /// Time limit for connecting and for each call. Default 10 s.
+    /// The time limit for connecting and for each call. The default is 10 s.
     pub timeout: Duration,
-    /// Credential of the calls. Default AUTH_NONE.
+    /// The credential of the calls. The default is AUTH_NONE.
     pub credential: OpaqueAuth,
-    /// TLS configuration of the connection to MOUNT. That to rpcbind has none.
+    /// The TLS configuration of the connection to MOUNT. The connection to rpcbind does not use TLS.
     pub tls: ClientTls,
-    /// Use of TLS for MOUNT, in place of the policy in `tls`.
+    /// The use of TLS for MOUNT, in place of the policy in `tls`.
     pub tls_policy: Option<TlsPolicy>,
 }
 
@@ -54,13 +54,14 @@ impl Default for MountOptions {
 /// An export that stays mounted until [`unmount`](Self::unmount).
 #[derive(Debug)]
 pub struct Mounted {
-    /// Handle of the export's root directory.
+    /// The handle of the export's root directory.
     pub root: NfsFh3,
-    /// Path of the export on the server.
+    /// The path of the export on the server.
     pub export: Vec<u8>,
-    /// Security flavors that the server accepts for the export, the preferred one first. Empty if they are unknown.
+    /// The numbers of the security flavors that the server accepts for the export, in order of preference. Empty if
+    /// they are unknown.
     pub flavors: Vec<i32>,
-    /// URL of MOUNT; `None` if the handle was given.
+    /// The URL of MOUNT. `None` if the handle was given.
     url: Option<String>,
     options: MountOptions,
 }
@@ -74,8 +75,8 @@ impl Mounted {
 
     /// Mounts the export that contains the path of `url`.
     ///
-    /// This is the longest matching path in the server's list of exports. If none matches, the function tries the path
-    /// itself, then each directory above it, and uses the first that the server accepts.
+    /// This is the export with the longest matching path in the server's list. If none matches, the function tries the
+    /// path itself and then each directory above it. It uses the first one that the server accepts.
     ///
     /// # Errors
     /// Fails if MOUNT is unreachable or refuses all paths.
@@ -121,10 +122,11 @@ impl Mounted {
         Err(CopyError::Mount { path: String::from_utf8_lossy(&export).into_owned(), status: MountStatus(status) })
     }
 
-    /// Returns the security flavor for the export: `wanted`, or the first that both the server and this program support.
+    /// Returns the security flavor for the export. This is `wanted`, or by default the first that both the server and
+    /// this program support.
     ///
     /// # Errors
-    /// Fails if the server does not accept the flavor (RFC 1813 §5.2.1), or if there is no common one.
+    /// Fails if the server does not accept the wanted flavor (RFC 1813 §5.2.1), or if there is no common flavor.
     pub fn flavor(&self, wanted: Option<Flavor>) -> Result<Flavor, CopyError> {
         choose(&self.flavors, wanted)
     }
@@ -135,8 +137,8 @@ impl Mounted {
         below(&normal(path), &self.export)
     }
 
-    /// Tells the server that the export is unmounted. Failures are ignored: the server only keeps an informational list
-    /// of mounts (RFC 1813 §5.2.3).
+    /// Tells the server that the export is unmounted. Ignores failures, because the server only keeps an informational
+    /// list of mounts (RFC 1813 §5.2.3).
     pub async fn unmount(self) {
         let Some(url) = self.url else { return };
         let Ok(channel) = connect(&url, &self.options).await else { return };
@@ -169,13 +171,14 @@ async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError
     connecting.await.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })
 }
 
-/// Longest wait for rpcbind if the port that it knows has a default.
+/// Maximum time to wait for the port of NFS from rpcbind, because this port has a default.
 const NFS_PORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the URL of the NFS server for [`Channel::connect`].
 ///
-/// If `url` has no port, rpcbind is asked for NFS version 3 over the transport of `url`: `tcp` or `tcp6`, or `rdma` or `rdma6`
-/// (RFC 5665 §5.1, RFC 8166 §5). The default port is used if rpcbind does not answer or knows no such server.
+/// If `url` has no port, this function asks rpcbind for NFS version 3 over the transport of `url`. The netids are `tcp`
+/// and `tcp6`, or `rdma` and `rdma6` (RFC 5665 §5.1, RFC 8166 §5). If rpcbind does not answer or lists no such server,
+/// the URL has the default port.
 pub(super) async fn nfs_url(url: &NfsUrl, options: &MountOptions) -> String {
     if url.has_port() {
         return url.transport_url();
@@ -188,7 +191,7 @@ pub(super) async fn nfs_url(url: &NfsUrl, options: &MountOptions) -> String {
     port.map_or_else(|| url.transport_url(), |port| url.transport_url_at(port))
 }
 
-/// Asks rpcbind for the port of NFS. Returns `None` if rpcbind is unreachable or knows no such server.
+/// Asks rpcbind for the port of NFS. Returns `None` if rpcbind is unreachable or lists no such server.
 async fn nfs_port(url: &NfsUrl, options: &MountOptions) -> Option<u16> {
     let log =
         |error: &(dyn std::error::Error + 'static)| tracing::debug!(error = chain(error), "rpcbind does not know NFS");
@@ -213,7 +216,7 @@ async fn connect_rpcbind(url: &NfsUrl, options: &MountOptions) -> Result<Channel
     builder.connect(&url.tcp_url(options.rpcbind_port)).await
 }
 
-/// Asks rpcbind for MOUNT's port.
+/// Asks rpcbind for the port of MOUNT.
 async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyError> {
     let rpcbind = connect_rpcbind(url, options).await;
     let what = "cannot connect to rpcbind, which knows the port of MOUNT";
@@ -250,7 +253,8 @@ fn choose(flavors: &[i32], wanted: Option<Flavor>) -> Result<Flavor, CopyError> 
     })
 }
 
-/// Normalizes a path: absolute, without `.`, repeated or trailing slashes. `..` is kept for the server.
+/// Returns a path as an absolute path without `.`, and without repeated or trailing slashes. Keeps `..`, which the
+/// server interprets.
 fn normal(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len() + 1);
     for part in path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
@@ -260,7 +264,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
     if normal.is_empty() { vec![b'/'] } else { normal }
 }
 
-/// Returns the part of `path` below `dir`. Both must be normalized.
+/// Returns the part of `path` below `dir`. Returns `None` if `path` is outside of `dir`. Both must be normalized.
 fn below(path: &[u8], dir: &[u8]) -> Option<Vec<u8>> {
     let dir = dir.strip_suffix(b"/").unwrap_or(dir);
     let rest = path.strip_prefix(dir)?;

@@ -1,4 +1,4 @@
-//! Options of the client, and the limits that follow from them.
+//! The options of the client, and the limits that follow from them.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use rpcrdma::rpc::OpaqueAuth;
 
 use crate::command::{ClientTls, Kerberos};
 
-/// Options of a client.
+/// The options of an NFS client: connections, limits and security.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Maximum number of READs and WRITEs in flight; the server's credits limit it further. Their data has at most as many MiB in
-    /// all, or the size of two calls if that is more. Default 32.
+    /// Maximum number of READs and WRITEs in flight. The server's credits limit it further. All their data together is
+    /// limited to this number of MiB, or to the size of two calls if that is more. The default is 32.
     pub jobs: usize,
-    /// Number of connections that share the calls. Default 1.
+    /// Number of connections that share the calls. The default is 1.
     pub connections: usize,
-    /// Maximum number of bytes per READ or WRITE; FSINFO limits it further. Default `None`: 4 MiB, or 1 MiB over TCP, where larger
-    /// calls are slower.
+    /// Maximum number of bytes in a READ or WRITE. FSINFO limits it further. The default, `None`, means 4 MiB, or 1 MiB
+    /// over TCP, where larger calls are slower.
     pub chunk: Option<u32>,
-    /// Time limit for connecting. Default 10 s.
+    /// Time limit for connecting. The default is 10 s.
     pub connect_timeout: Duration,
-    /// Time limit of a call. Default 30 s.
+    /// Time limit of a call. The default is 30 s.
     pub call_timeout: Duration,
-    /// Time limit for retrying calls that lost their connection or got no reply. Default 60 s.
+    /// Time limit for retrying calls that lost their connection or got no reply. The default is 60 s.
     pub retry_for: Duration,
-    /// Credential of the calls without Kerberos, usually AUTH_SYS. Default AUTH_NONE.
+    /// The credential of calls without Kerberos, usually AUTH_SYS. The default is AUTH_NONE.
     pub credential: OpaqueAuth,
-    /// Kerberos for the calls. Default `None`.
+    /// The Kerberos settings for the calls. The default is `None`, which means no Kerberos.
     pub kerberos: Option<Kerberos>,
-    /// TLS configuration, for TCP.
+    /// The TLS configuration for connections over TCP.
     pub tls: ClientTls,
 }
 
@@ -49,12 +49,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the maximum number of bytes per READ or WRITE.
+    /// Returns the configured maximum number of bytes in a READ or WRITE.
     pub(super) fn chunk(&self) -> u32 {
         self.chunk.unwrap_or(RDMA_CHUNK)
     }
 
-    /// Returns the number of permits for the data in flight.
+    /// Returns the total number of permits for the data in flight.
     pub(super) fn data_in_flight(&self) -> u32 {
         let (jobs, chunk) = (self.jobs.clamp(1, 1 << 14) as u32, self.chunk().div_ceil(PERMIT));
         (jobs * 1024).max(jobs.min(2) * chunk)
@@ -66,7 +66,7 @@ impl Options {
     }
 }
 
-/// Maximum number of bytes per READ or WRITE over RDMA and over TCP, unless configured.
+/// The default maximum number of bytes in a READ or WRITE over RDMA. `TCP_CHUNK` is the default over TCP.
 const RDMA_CHUNK: u32 = 4 << 20;
 pub(super) const TCP_CHUNK: u32 = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! Reading file data from the server in parallel, and computing digests.
+//! Reading of file data from the server in parallel, and computing of digests.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
@@ -13,11 +13,12 @@ use super::{
     extents::{chunks_of, write_at},
 };
 
-/// Runs `work` for all `items`, offsets and lengths, concurrently, and passes the results to `done` in order.
+/// Runs `work` concurrently for all `items`, which are pairs of an offset and a length. Passes the results to `done` in
+/// order.
 ///
-/// Each item takes permits for its data in memory. Permits are taken in item order, so the first item never waits for later ones.
-/// After a failure no more items are started, but those in progress complete: dropping a call invalidates its memory, which may break
-/// the connection if the server is accessing it.
+/// Each item takes permits for its data in memory. Permits are taken in item order, so the first item never waits for
+/// later ones. After a failure, no more items are started, but items in progress complete. Dropping their calls would
+/// invalidate memory, which may break the connection if the server is accessing that memory.
 pub(super) async fn in_order<R, F>(
     nfs: &Nfs,
     items: impl Iterator<Item = (u64, u32)>,
@@ -51,7 +52,7 @@ where
     }
 }
 
-/// Downloads the data of `source` to `file`, and calls `progress` with the number of bytes of each write. If the source
+/// Downloads the data of `source` to `file`. Calls `progress` with the number of bytes of each write. If the source
 /// takes less space on the server than its size, blocks of zeros become holes.
 ///
 /// # Errors
@@ -139,7 +140,8 @@ pub async fn local_digest(pool: &BufferPool, file: &Arc<File>, size: u64) -> Res
     hashing.await.map_err(io::Error::other)?
 }
 
-/// Reads `len` bytes at offset `at` into a buffer of `pool`.
+/// Reads `len` bytes at offset `at` into a buffer of `pool`. `size` is the original size of the file, for the error if
+/// the file has shrunk.
 pub(super) fn read_at(file: &File, pool: &BufferPool, at: u64, len: u32, size: u64) -> Result<Bytes, CopyError> {
     let mut memory = pool.alloc(len as usize);
     file.read_exact_at(&mut memory, at).map_err(|error| match error.kind() {

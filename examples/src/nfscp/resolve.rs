@@ -1,4 +1,4 @@
-//! Path lookup in an export: one LOOKUP per component, following symbolic links that stay in the export.
+//! Lookup of paths in an export, with one LOOKUP for each component. Follows symbolic links that stay in the export.
 
 use std::collections::VecDeque;
 
@@ -11,24 +11,24 @@ use super::{
     mount::Mounted,
 };
 
-/// Maximum number of symbolic links followed in one path, as in Linux.
+/// Maximum number of symbolic links to follow in one path, as in Linux.
 const MAX_LINKS: u32 = 40;
 
-/// Result of a path lookup.
+/// The result of a path lookup.
 #[derive(Debug, Clone)]
 pub enum Resolved {
     /// The path exists.
     Found {
         /// The object.
         node: Node,
-        /// Directory and name of the object. Always `Some` if the object is not a directory.
+        /// The directory and the name of the object. Always `Some` if the object is not a directory.
         entry: Option<(NfsFh3, Bytes)>,
     },
     /// The path does not exist, but its directory does.
     Absent {
-        /// Parent directory.
+        /// The parent directory.
         dir: Node,
-        /// Name of the missing object.
+        /// The name of the missing object.
         name: Bytes,
     },
 }
@@ -36,7 +36,7 @@ pub enum Resolved {
 /// Looks up `path`, relative to the root of `mounted`.
 ///
 /// The server does not follow symbolic links (RFC 1813 §3.3.5), so this function does. The target of an absolute link
-/// is a path on the server, so it is followed only if it leads back into the export.
+/// is a path on the server. The link is followed only if this path leads back into the export.
 ///
 /// # Errors
 /// Returns errors of LOOKUP. Fails for links that lead out of the export, and after too many links.

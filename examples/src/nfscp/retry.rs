@@ -1,4 +1,4 @@
-//! Retries: after a lost connection, a call without a reply, and NFS3ERR_JUKEBOX.
+//! Retries of calls after a lost connection, after a call without a reply, and after NFS3ERR_JUKEBOX.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -44,8 +44,8 @@ fn final_error(error: CopyError, patience: Duration) -> CopyError {
     }
 }
 
-/// Makes `call`, and retries it for up to `patience` after the first failure. `trouble` records whether retrying has
-/// been logged.
+/// Makes `call`, and retries it for up to `patience` after the first failure. `trouble` is `true` if retrying has been
+/// logged.
 ///
 /// All calls of this program may be retried. They change nothing (LOOKUP, READ), set an absolute state (WRITE at an
 /// offset, CREATE UNCHECKED, SETATTR without a guard, COMMIT), or their callers accept the repetition's status as

@@ -1,4 +1,4 @@
-//! A connection to a server, with its mounted exports, and copies from and to it.
+//! A connection to a server, with its mounted exports, for copies from and to the server.
 
 use std::{
     fs,
@@ -21,19 +21,19 @@ use super::{
 /// A connected server and its mounted exports.
 #[derive(Debug)]
 pub struct Session {
-    /// The server as the user names it.
+    /// The transport URL of the server as the user named it, without the port that rpcbind lists.
     named: String,
-    /// URL of the connections.
+    /// The URL of the connections, with the port that rpcbind lists if the user gave none.
     transport: String,
     server: Nfs,
     exports: Vec<MountedExport>,
     mount: MountOptions,
     sec: ClientSec,
-    /// Flavor of the calls.
+    /// The security flavor of the calls.
     flavor: Flavor,
 }
 
-/// A mounted export.
+/// A mounted export, with a client that uses the limits of its file system.
 #[derive(Debug)]
 struct MountedExport {
     nfs: Nfs,
@@ -41,11 +41,11 @@ struct MountedExport {
 }
 
 impl Session {
-    /// Connects to the server in `url`, whose port rpcbind knows if `url` has none. If `root` is given, it is the root handle of the only export, and MOUNT is not
-    /// used.
+    /// Connects to the server in `url`. If `url` has no port, rpcbind is asked for it. If `root` is given, it is the
+    /// root handle of the only export, and MOUNT is not used.
     ///
-    /// Without a security flavor in `sec`, the flavor is the first of those which MOUNT returns that this program supports,
-    /// or AUTH_SYS if there is no MOUNT. All exports use the same one.
+    /// Without a security flavor in `sec`, the session uses the first flavor from MOUNT that this program supports, or
+    /// AUTH_SYS if MOUNT is not used. All exports use the same flavor.
     ///
     /// # Errors
     /// Fails if the server is unreachable or does not offer NFS version 3.
@@ -68,7 +68,7 @@ impl Session {
         Ok(Self { named: url.transport_url(), transport, server, exports, mount, sec, flavor })
     }
 
-    /// Returns the URL of the server, with the port that is used.
+    /// Returns the URL of the server, with the port of its connections.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.transport
@@ -80,7 +80,8 @@ impl Session {
         &self.server
     }
 
-    /// Returns the index of the export that contains `url`, and the path in it. Mounts the export if necessary.
+    /// Returns the index of the export that contains `url`, and the path within the export. Mounts the export if
+    /// necessary.
     async fn export(&mut self, url: &NfsUrl) -> Result<(usize, Vec<u8>), CopyError> {
         if url.transport_url() != self.named {
             return Err(CopyError::InvalidTarget("all remote paths must be on the same server and transport".into()));
@@ -112,7 +113,8 @@ impl Session {
         Ok((index, resolve(&export.nfs, &export.mounted, &path).await?))
     }
 
-    /// Copies local `sources` to `target`: into it if it is a directory, otherwise to that path.
+    /// Copies local `sources` to the server. If `target` is a directory, the copies are created in it. Otherwise,
+    /// `target` is the path of the copy.
     ///
     /// # Errors
     /// Fails if the target is unusable. Failures of single files are counted and reported to `watcher`.
@@ -139,7 +141,8 @@ impl Session {
         Ok(Copier::new(&nfs, options, watcher).run(tasks).await)
     }
 
-    /// Copies `sources` on the server to the local `target`: into it if it is a directory, otherwise to that path.
+    /// Copies `sources` from the server. If the local `target` is a directory, the copies are created in it. Otherwise,
+    /// `target` is the path of the copy.
     ///
     /// # Errors
     /// Fails if a source does not exist or the target is unusable. Failures of single files are counted and reported to
@@ -201,7 +204,7 @@ fn not_a_directory() -> CopyError {
     CopyError::InvalidTarget("with several sources, the destination must be an existing directory".into())
 }
 
-/// Returns the name of `source`. Paths without one, such as `.`, are canonicalized first.
+/// Returns the file name of `source`. Paths without a file name, such as `.`, are canonicalized first.
 fn name_of(source: &Path) -> Result<Bytes, CopyError> {
     let real;
     let name = match source.file_name() {
@@ -215,7 +218,7 @@ fn name_of(source: &Path) -> Result<Bytes, CopyError> {
     Ok(Bytes::copy_from_slice(name.as_encoded_bytes()))
 }
 
-/// Resolves a symbolic link that was named on the command line, so that its target is written.
+/// Returns the target of a symbolic link that was named on the command line, so that the copy is written there.
 fn followed(target: &Path) -> PathBuf {
     fs::canonicalize(target).unwrap_or_else(|_| target.to_owned())
 }

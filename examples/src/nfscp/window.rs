@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Admits calls up to a limit, which may change over time.
+/// A gate that admits concurrent calls up to a limit, which may change over time.
 #[derive(Debug, Default)]
 pub struct Window {
     state: Mutex<State>,

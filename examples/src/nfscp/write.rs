@@ -1,4 +1,4 @@
-//! Writing file data to the server with parallel UNSTABLE WRITEs and COMMIT (RFC 1813 §3.3.7, §3.3.21).
+//! Writing of file data to the server, with parallel UNSTABLE WRITEs and COMMIT (RFC 1813 §3.3.7, §3.3.21).
 
 use std::{fs::File, io, sync::Arc};
 
@@ -16,18 +16,19 @@ use super::{
 /// Maximum number of times that lost data is sent again.
 const ROUNDS: u32 = 5;
 
-/// Number of WRITEs between two COMMITs. Bounds the bookkeeping and the amount of data that may have to be sent again.
+/// Maximum number of WRITEs between two COMMITs. It bounds the bookkeeping and the amount of data that may have to be
+/// sent again.
 const WRITES_PER_COMMIT: usize = 4096;
 
-/// A range that the server may hold in memory only.
+/// A range of the file that the server may hold only in memory.
 #[derive(Debug)]
 struct Unstable {
     range: (u64, u32),
     verifier: Writeverf3,
 }
 
-/// Uploads the first `size` bytes of `source` to the empty file `target`, and returns the number of bytes that were
-/// sent again because the server had lost them.
+/// Uploads the first `size` bytes of `source` to the empty file `target`. Returns the number of bytes that were sent
+/// again because the server had lost them.
 ///
 /// Calls `progress` with the number of bytes of each WRITE. Holes are skipped. When the function returns, all data is
 /// on the server's disk.
@@ -75,7 +76,8 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Writes `ranges` and commits them, and sends lost data again until the commit succeeds.
+    /// Writes `ranges` and commits them. Sends lost data again until the commit succeeds, up to [`ROUNDS`] times.
+    /// Returns the number of bytes sent again.
     async fn store(
         &self,
         ranges: impl Iterator<Item = (u64, u32)>,

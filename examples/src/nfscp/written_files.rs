@@ -1,4 +1,4 @@
-//! Detection of copies onto themselves or onto each other.
+//! Detection of files that would be copied onto themselves or onto each other.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,19 +19,19 @@ use super::{
     error::CopyError,
 };
 
-/// Files and directories that have been written to.
+/// The files and directories that have been written to.
 #[derive(Debug, Default)]
 pub(super) struct WrittenTargets {
     /// `true` if several sources might be copied to the same file.
     several: AtomicBool,
     files: Mutex<HashSet<Box<[u8]>>>,
-    /// Local directories by inode number, and directories on the server by file ID.
+    /// The local directories, by inode number. `remote_directories` are the directories on the server, by file ID.
     local_directories: Mutex<HashMap<u64, PathBuf>>,
     remote_directories: Mutex<HashMap<u64, NfsFh3>>,
 }
 
 impl WrittenTargets {
-    /// Announces the number of sources.
+    /// Announces the number of sources, which decides if two of them can have the same target.
     pub(super) fn expect(&self, sources: usize) {
         self.several.fetch_or(sources > 1, Ordering::Relaxed);
     }
@@ -54,8 +54,8 @@ impl WrittenTargets {
         lock(&self.remote_directories).insert(number, handle.clone());
     }
 
-    /// Rejects a local source directory that is also a target directory on the server: it would be copied into itself
-    /// without end.
+    /// Rejects a local source directory that is also a target directory on the server, because it would be copied into
+    /// itself without end.
     pub(super) async fn check_source_here(&self, nfs: &Nfs, path: &Path, number: u64) -> Result<(), CopyError> {
         let there = lock(&self.remote_directories).get(&number).cloned();
         match there {
@@ -64,7 +64,8 @@ impl WrittenTargets {
         }
     }
 
-    /// Rejects a source directory on the server that is also a local target directory.
+    /// Rejects a source directory on the server that is also a local target directory, because it would be copied into
+    /// itself without end.
     pub(super) async fn check_source_there(&self, nfs: &Nfs, node: &Node) -> Result<(), CopyError> {
         let here = lock(&self.local_directories).get(&node.attributes.fileid).cloned();
         match here {
@@ -74,7 +75,8 @@ impl WrittenTargets {
     }
 }
 
-/// Compares two directories with equal numbers, which may be on different file systems, and fails if they are the same.
+/// Compares two directories with equal numbers, which may be on different file systems. Fails if they are the same
+/// directory.
 async fn check_apart(nfs: &Nfs, path: &Path, handle: &NfsFh3) -> Result<(), CopyError> {
     // The directory may change between the two looks. After the last try, subdirectories are checked again.
     const TRIES: u32 = 8;
@@ -96,8 +98,8 @@ async fn check_apart(nfs: &Nfs, path: &Path, handle: &NfsFh3) -> Result<(), Copy
     Ok(())
 }
 
-/// Returns `true` if a local file and a file on the server are the same: equal number, size and times, to the nanosecond.
-/// The server may run on this machine, or on one whose file system is mounted here.
+/// Returns `true` if a local file and a file on the server are the same. They have the same number, size and times, to
+/// the nanosecond. The server may run on this machine, or on another whose file system is mounted here.
 pub(super) fn is_same(meta: &Metadata, there: &Fattr3) -> bool {
     let same = |seconds: i64, nanoseconds: i64, time: &Nfstime3| {
         u32::try_from(seconds) == Ok(time.seconds) && u32::try_from(nanoseconds) == Ok(time.nseconds)

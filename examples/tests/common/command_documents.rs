@@ -1,4 +1,5 @@
-//! Checks of what `--generate` prints, with the tools that read it. The tests of `xdrgen` use this file too.
+//! Checks of the output of `--generate`: shell completions and man pages, with the tools that read them. The tests of
+//! `xdrgen` use this file too.
 
 use std::{
     fs,
@@ -6,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// A program, and parts of its command line.
+/// A program, with samples of the expected completions and of the expected text of its man page.
 pub(crate) struct Program<'a> {
     pub(crate) name: &'a str,
     pub(crate) path: &'a str,
@@ -26,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Returns what a command prints. It must succeed and report nothing.
+/// Returns the standard output of a command, which must succeed and write nothing to standard error.
 fn printed(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments);
     assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output.stderr));
@@ -34,7 +35,7 @@ fn printed(program: &str, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Returns `true` if a tool is installed. Reports the check that is not made otherwise.
+/// Returns `true` if a tool is installed. Otherwise, prints that its check does not run.
 fn is_installed(tool: &str) -> bool {
     let found = std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|folder| folder.join(tool).is_file());
     if !found {
@@ -44,7 +45,7 @@ fn is_installed(tool: &str) -> bool {
 }
 
 impl Program<'_> {
-    /// Makes all checks.
+    /// Checks the completions for each shell, the man page, and the use of the option.
     pub(crate) fn check(&self) {
         let place = tempfile::tempdir().unwrap();
         for shell in SHELLS {
@@ -73,7 +74,7 @@ impl Program<'_> {
         }
     }
 
-    /// Completes command lines, as bash does when the user presses the tabulator.
+    /// Checks completions of command lines in bash, as when the user presses the Tab key.
     fn complete(&self, script: &Path) {
         const PRESS: &str = r#"
             source "$1" || exit 1
@@ -118,7 +119,7 @@ impl Program<'_> {
         }
     }
 
-    /// The option excludes all other arguments, and reports values that it does not know.
+    /// Checks that `--generate` excludes all other arguments and reports unknown values.
     fn check_usage(&self) {
         for (arguments, reported) in [
             (&["--generate", "man", "more"][..], "error: "),

@@ -1,4 +1,4 @@
-//! A blobstore server in this process, on a port of its own, and clients for it.
+//! A blobstore server in this process, on a free port, and clients for it.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod time_limit;

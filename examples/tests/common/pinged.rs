@@ -1,4 +1,4 @@
-//! A server for tests of `rpcping`, and the command.
+//! A server for tests of `rpcping`, and a function that runs the command.
 
 use std::process::{Command, Output, Stdio};
 
@@ -6,7 +6,7 @@ use rpcrdma::server::{ServerBuilder, ServerHandle};
 
 use super::time_limit;
 
-/// Starts a server on both transports. Returns its URLs for iWARP and TCP, and its handle.
+/// Starts a server on iWARP and TCP. Returns its URLs, in this order, and its handle.
 pub(crate) fn serve_both(builder: ServerBuilder) -> ([String; 2], ServerHandle) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// The time after which a test counts as hanging. It is far longer than any test takes, so that it holds on a busy machine.
+/// The time after which a test is considered hung. It is far longer than any test takes, even on a busy machine.
 const MAX_DURATION: Duration = Duration::from_secs(900);
 
 /// The time limit of a test, which ends when this value is dropped. If it expires, the whole process fails: a thread that waits for

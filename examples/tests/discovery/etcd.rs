@@ -1,4 +1,4 @@
-//! Servers that register themselves in a real etcd.
+//! Tests of servers that register themselves in a real etcd.
 
 use std::{
     collections::BTreeSet,
@@ -36,7 +36,7 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// Finds free ports for a server that does not run yet.
+    /// Finds free ports, without starting the server. Returns `None` if etcd is not installed.
     fn reserve() -> Option<Self> {
         let program = installed("etcd")?;
         let folder = tempfile::tempdir().unwrap();
@@ -77,12 +77,12 @@ impl Etcd {
         self.process.take().unwrap().kill();
     }
 
-    /// Returns the URLs of the servers in etcd now.
+    /// Returns the URLs of the servers that are currently registered in etcd.
     async fn listed(&self, prefix: &str) -> BTreeSet<String> {
         EtcdService::new([&self.url], prefix).servers().await.unwrap().next().await.unwrap()
     }
 
-    /// Waits until etcd lists these URLs, and no others.
+    /// Waits until exactly `urls` are registered in etcd.
     async fn expect(&self, prefix: &str, urls: &[&str]) {
         let expected = urls.iter().map(|&url| url.to_owned()).collect::<BTreeSet<_>>();
         let deadline = Instant::now() + PATIENCE;
@@ -129,7 +129,7 @@ async fn three_blobstores_behind_etcd() {
     assert!(list.len() == 2 && !list.iter().any(|url| url.contains(&servers[1].addr.to_string())), "{list:?}");
 }
 
-/// A server registers itself again when etcd has lost its data or its lease.
+/// A server registers itself again after etcd has lost all data or the server's lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registrations_return_with_etcd() {
     const KEYS: &str = "/test/return/";
@@ -160,7 +160,8 @@ async fn registrations_return_with_etcd() {
     tokio::time::timeout(PATIENCE, last).await.unwrap();
 }
 
-/// A server starts while etcd is down. It serves, logs that once, and registers when etcd is there.
+/// A server that starts while etcd is down serves all the same, logs the failure once, and registers itself when etcd
+/// has started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_starts_before_etcd() {
     const KEYS: &str = "/test/before/";
@@ -190,7 +191,7 @@ async fn a_server_starts_before_etcd() {
     assert!(!output.status.success() && errors.contains("an https URL needs"), "{errors}");
 }
 
-/// The key of `nfs3d` in etcd has the URL of NFS, not that of MOUNT.
+/// `nfs3d` registers the URL of NFS in etcd, not the URL of MOUNT.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nfs_behind_etcd() {
     let Some(etcd) = Etcd::start() else { return };

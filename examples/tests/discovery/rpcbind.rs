@@ -1,4 +1,4 @@
-//! A blobstore and `nfs3d` behind a real rpcbind.
+//! Tests of a blobstore and `nfs3d` that register themselves with a real rpcbind.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,8 @@ use rustix::process::Signal;
 
 use super::{Blobstore, PATIENCE, Process, eventually, installed, isolated, run, start_nfs3d};
 
-/// rpcbind of this host. It needs port 111 and `/run/rpcbind.sock`, so it runs in namespaces of its own, as root.
+/// The rpcbind program of this host. It needs port 111 and `/run/rpcbind.sock`, so it runs in its own namespaces, as
+/// root.
 struct RealRpcbind {
     program: PathBuf,
     rpcinfo: PathBuf,
@@ -24,14 +25,14 @@ struct RealRpcbind {
 }
 
 impl RealRpcbind {
-    /// Starts rpcbind in namespaces of the test with this name, in which the test runs again.
+    /// Starts rpcbind in new namespaces, in which the test named `test` runs again. Returns `None` outside of them.
     fn start(test: &str) -> Option<Self> {
         let mut rpcbind = Self::prepare(test)?;
         rpcbind.run();
         Some(rpcbind)
     }
 
-    /// Prepares the namespaces in which rpcbind can run.
+    /// Prepares the namespaces in which rpcbind can run, without starting it. Returns `None` outside of them.
     fn prepare(test: &str) -> Option<Self> {
         let programs = ["rpcbind", "rpcinfo", "unshare", "ip"].map(installed);
         let [Some(program), Some(rpcinfo), Some(unshare), Some(ip)] = programs else { return None };
@@ -164,7 +165,8 @@ async fn a_blobstore_behind_rpcbind() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
-/// A server starts while rpcbind is down, registers when it is there, and again when it has restarted.
+/// A server that starts while rpcbind is down registers itself when rpcbind has started, and again when rpcbind has
+/// restarted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registrations_return_with_rpcbind() {
     let Some(mut rpcbind) = RealRpcbind::prepare("rpcbind::registrations_return_with_rpcbind") else { return };

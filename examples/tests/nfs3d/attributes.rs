@@ -75,7 +75,7 @@ async fn each_attribute_is_set_separately() {
     assert_eq!(nfs.setattr(&nfs.root, folder, Sattrguard3::False).await, Err(Nfsstat3::Inval));
 }
 
-/// The guard of SETATTR (RFC 1813 §3.3.2).
+/// SETATTR changes nothing if its guard has another ctime than the object (RFC 1813 §3.3.2).
 #[tokio::test]
 async fn a_guard_with_another_ctime_keeps_the_attributes() {
     let served = Served::new().await;

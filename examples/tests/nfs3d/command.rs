@@ -24,7 +24,7 @@ fn nfs3d(args: &[&str]) -> Command {
     command
 }
 
-/// A running server, killed when dropped.
+/// A running `nfs3d`, killed when dropped.
 struct Running(Child, #[allow(dead_code, reason = "ends with the server")] TimeLimit);
 
 impl Drop for Running {

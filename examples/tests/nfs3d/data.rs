@@ -58,7 +58,7 @@ async fn written_data_is_in_the_file_and_read_back() {
     assert!(counters.bytes_written() > 16 << 20 && counters.bytes_read() > 16 << 20, "{counters}");
 }
 
-/// An export may offer less.
+/// FSINFO offers the maximum transfer size of the export, in multiples of 4 KiB and at most 4 MiB.
 #[tokio::test]
 async fn sizes_follow_the_offer() {
     for (max, offer) in [(100_000, 98_304), (1 << 20, 1 << 20), (5 << 20, 4 << 20), (u64::MAX, 4 << 20), (0, 4096)] {
@@ -100,7 +100,7 @@ async fn data_is_placed_directly() {
     assert_eq!((counters.copied_eligible_bytes, counters.copied_payload_bytes), (0, 0), "{counters:?}");
 }
 
-/// The write verifier (RFC 1813 §3.3.7, §3.3.21).
+/// WRITE and COMMIT return the same write verifier until the server restarts (RFC 1813 §3.3.7, §3.3.21).
 #[tokio::test]
 async fn the_write_verifier_is_constant_within_a_run() {
     let served = Served::new().await;
@@ -146,7 +146,8 @@ async fn invalid_writes_are_refused() {
     assert_eq!(nfs.read(&link, 0, 1).await, Err(Nfsstat3::Inval), "READ must not follow a link");
 }
 
-/// A client that created a file as read-only, or removed its own permission, still has the file open (RFC 1813 §4.4).
+/// The owner can read and write a file that it created as read-only, or whose permissions it removed, as if it had the
+/// file open (RFC 1813 §4.4).
 #[tokio::test]
 async fn an_owner_reads_and_writes_whatever_the_mode_says() {
     let served = Served::new().await;
@@ -165,7 +166,7 @@ async fn an_owner_reads_and_writes_whatever_the_mode_says() {
     assert_eq!((meta.permissions().mode() & 0o777, meta.size()), (0, 8));
 }
 
-/// The `wcc_data` of each call covers its own change only (RFC 1813 §2.6).
+/// The `wcc_data` of each concurrent call covers only the change of this call (RFC 1813 §2.6).
 #[tokio::test]
 async fn calls_at_the_same_time_do_not_mix_their_changes() {
     let served = Served::new().await;

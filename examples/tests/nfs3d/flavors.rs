@@ -1,5 +1,5 @@
-//! Tests of the security flavors that an export accepts, and of the users of principals. The caller's principal comes from the
-//! test, not from Kerberos.
+//! Tests of the security flavors that an export accepts, and of the users that principals are mapped to. The tests
+//! provide the principals, without Kerberos.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
 
@@ -30,7 +30,7 @@ use rpcrdma_specs::{
 
 use crate::support::{Nfs, at, mode, own_gid, own_uid};
 
-/// Takes the machine name of an AUTH_SYS credential that begins with `krb5` for a principal.
+/// Authenticator that treats an AUTH_SYS caller as a Kerberos principal if its machine name begins with `krb5`.
 #[derive(Debug)]
 struct TestPrincipals;
 
@@ -61,7 +61,7 @@ struct Served {
     flavors: Vec<i32>,
 }
 
-/// Serves a directory with these flavors, and mounts it with AUTH_SYS.
+/// Serves a directory that accepts only these flavors, and mounts it with AUTH_SYS.
 async fn serve(flavors: &str) -> Served {
     let folder = tempfile::TempDir::new().unwrap();
     let root = folder.path().join("root");

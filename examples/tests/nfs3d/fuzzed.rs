@@ -108,7 +108,7 @@ impl Stock {
         }
     }
 
-    /// Returns encoded arguments of a procedure, also for undefined procedures.
+    /// Returns encoded arguments of a procedure, which may be undefined.
     fn args(&self, procedure: u32, dice: &mut Dice<'_>) -> Vec<u8> {
         match procedure {
             1 => encoded(&Getattr3args { object: self.handle(dice) }),

@@ -1,5 +1,5 @@
-//! Tests of the identity under which calls are performed: that of the caller if the server may act as other users,
-//! otherwise the server's own user only.
+//! Tests of the user that performs a call: the caller if the server may act as other users, otherwise the server's own
+//! user.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use rpcrdma_specs::nfs3::*;
 
 use crate::support::{Nfs, Served, at, mode, nothing, own_uid, prepared};
 
-/// Returns `true` if the tests run with the privilege to act as other users.
+/// Returns `true` if the tests have the privilege to act as other users.
 fn enforced() -> bool {
     Identities::new(Squash::None, None, None).enforced()
 }
@@ -27,13 +27,13 @@ async fn files_are_created_and_opened_as_the_caller() {
     created_and_opened_as_the_caller(Served::new().await).await;
 }
 
-/// The same calls, most of which need no blocking thread.
+/// In a file system in memory, most of these calls need no blocking thread.
 #[tokio::test]
 async fn files_in_memory_are_created_and_opened_as_the_caller() {
     created_and_opened_as_the_caller(Served::in_memory().await).await;
 }
 
-/// The same, with all calls on blocking threads.
+/// All of these calls run on blocking threads.
 #[tokio::test]
 async fn files_are_created_and_opened_by_blocking_threads() {
     let folder = prepared(tempfile::TempDir::new().unwrap());
@@ -106,7 +106,7 @@ async fn created_and_opened_as_the_caller(served: Served) {
     assert_eq!(caller.mknod(&d, "null", Mknoddata3::Chr(device)).await.err(), not_owner);
 }
 
-/// The set-user-ID bit is cleared as for local users.
+/// A change by another user clears the set-user-ID bit, as for local users.
 #[tokio::test]
 async fn changes_by_others_clear_set_user_id() {
     if !enforced() {
@@ -164,7 +164,7 @@ async fn squashed_to_the_servers_own_user() {
     assert_eq!(fs::metadata(served.root.join("a")).unwrap().uid(), own_uid());
 }
 
-/// Several users at the same time, on the same threads.
+/// Concurrent calls of several users, on the same threads, are each performed as their own caller.
 #[tokio::test]
 async fn identities_do_not_mix() {
     if !enforced() {

@@ -6,7 +6,8 @@ use rpcrdma_specs::nfs3::*;
 
 use crate::support::{Nfs, Served, mode};
 
-/// Returns the name and fileid of all entries, read in pages of `count` bytes. Each entry must be listed once.
+/// Returns the names and file IDs of all entries, read in pages of at most `count` bytes. Each entry must be listed
+/// once.
 async fn list(nfs: &Nfs, dir: &NfsFh3, count: u32) -> BTreeMap<Vec<u8>, u64> {
     let (mut entries, mut cookie, mut verifier) = (BTreeMap::new(), 0, Cookieverf3([0; 8]));
     loop {
@@ -161,7 +162,8 @@ async fn cookies_survive_restarts() {
     assert_eq!(first.reply.entries.len() + again.reply.entries.len(), 52);
 }
 
-/// A cookie of no entry continues at the next larger one, and counts beyond the limit are accepted.
+/// After a cookie that belongs to no entry, the listing continues at the next larger cookie. Counts beyond the limit
+/// are accepted.
 #[tokio::test]
 async fn cookies_and_counts_may_be_anything() {
     let served = Served::new().await;

@@ -1,4 +1,4 @@
-//! Tests of MOUNT.
+//! Tests of the MOUNT program.
 
 use std::fs;
 
@@ -53,7 +53,8 @@ async fn the_export_and_its_directories_can_be_mounted() {
     assert_eq!(exports.iter().map(|export| export.ex_dir.as_bytes().to_vec()).collect::<Vec<_>>(), [b"/data"]);
 }
 
-/// A handle bypasses the permissions of the directories above its file.
+/// MNT requires search permission on the directories above the mounted one, because its handle bypasses their
+/// permissions.
 #[tokio::test]
 async fn mounting_requires_search_permission() {
     use rpcrdma_examples::nfs3d::identity::{Identities, Squash};

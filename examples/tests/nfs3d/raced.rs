@@ -1,4 +1,5 @@
-//! A local process changes directories above a file while calls access it. No call may leave the export.
+//! Test of calls that access a file while a local process changes the directories above it. No call may leave the
+//! export.
 
 use std::{
     fs,

@@ -40,7 +40,7 @@ async fn a_retransmitted_call_gets_the_original_result() {
     assert_eq!(statuses.await.unwrap(), ([ok, ok, gone, ok], [ok, gone]));
 }
 
-/// Calls that fail before they change anything displace no replies, not even those of their own client.
+/// Calls that fail before they change anything displace no replies from the cache, not even replies to the same client.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_without_effect_use_no_room() {
     let served = Served::new().await;

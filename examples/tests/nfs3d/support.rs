@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 pub(crate) use rpcrdma_examples::nfs3::no_changes as nothing;
 
-/// A server for a directory of its own, for the user that runs the tests.
+/// A server of a temporary directory, for the user that runs the tests.
 pub(crate) struct Served {
     pub(crate) folder: Arc<TempDir>,
     pub(crate) root: PathBuf,
@@ -59,7 +59,7 @@ impl Served {
         Self::with(Squash::None).await
     }
 
-    /// Serves a directory on a file system in memory, where there is one.
+    /// Serves a directory on a file system in memory, if the system has one.
     pub(crate) async fn in_memory() -> Self {
         match TempDir::new_in("/dev/shm") {
             Ok(folder) => Self::of(Arc::new(prepared(folder)), Squash::None).await,
@@ -77,14 +77,14 @@ impl Served {
         Self::acting(folder, Identities::new(squash, None, None).with_any_thread(true)).await
     }
 
-    /// Serves a directory with a maximum of bytes per READ and WRITE.
+    /// Serves a directory with a maximum number of bytes per READ and WRITE.
     pub(crate) async fn with_max_transfer(bytes: u64) -> Self {
         let folder = Arc::new(prepared(TempDir::new().unwrap()));
         let export = Self::open(&folder, Identities::new(Squash::None, None, None).with_any_thread(true));
         Self::serve(folder, export.with_max_transfer(bytes)).await
     }
 
-    /// Serves `root` in `folder` with another policy.
+    /// Serves `root` in `folder` with these identities.
     pub(crate) async fn acting(folder: Arc<TempDir>, identities: Identities) -> Self {
         let export = Self::open(&folder, identities);
         Self::serve(folder, export).await
@@ -123,7 +123,7 @@ impl Served {
         self.handles[0].connections().into_iter().map(|connection| connection.counters).collect()
     }
 
-    /// Returns the state of the duplicate request caches.
+    /// Returns the statistics of the duplicate request caches.
     pub(crate) fn duplicate_requests(&self) -> Vec<rpcrdma::server::DuplicateRequestStats> {
         self.handles[0].duplicate_requests()
     }
@@ -227,7 +227,7 @@ impl Nfs {
         }
     }
 
-    /// Creates a file.
+    /// Creates a file, which must not exist, and returns its handle.
     pub(crate) async fn file(&self, dir: &NfsFh3, bytes: impl AsRef<[u8]>) -> NfsFh3 {
         self.create(dir, bytes, Createhow3::Guarded(mode(0o644))).await.unwrap().0
     }

@@ -25,7 +25,7 @@ use rpcrdma_specs::{
 use procedures::Shared;
 use tokio::task::JoinHandle;
 
-/// Contents of a file, now and after a restart.
+/// Contents of a file: the current data, and the data that survives a restart.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Data {
     pub(crate) now: Vec<u8>,
@@ -46,7 +46,7 @@ pub(crate) struct Inode {
     pub(crate) mode: u32,
     pub(crate) mtime: Nfstime3,
     pub(crate) atime: Nfstime3,
-    /// Reported `used` size, if it differs from the real one.
+    /// The `used` size in bytes that the server reports, if it differs from the real one.
     pub(crate) used: Option<u64>,
 }
 
@@ -56,26 +56,27 @@ pub(crate) struct Fake {
     inodes: Mutex<HashMap<u64, Inode>>,
     next: AtomicU64,
     verifier: AtomicU64,
-    /// Maximum number of bytes per READ and WRITE, as reported by FSINFO. 0: unknown.
+    /// Maximum number of bytes per READ and WRITE, as reported by FSINFO. 0 means that FSINFO reports none.
     pub(crate) max: AtomicU32,
     /// Maximum number of bytes that a WRITE stores.
     pub(crate) short: AtomicU32,
     /// Number of WRITEs after which the server loses uncommitted data.
     pub(crate) restart_after: AtomicU32,
-    /// Lose uncommitted data before every COMMIT.
+    /// `true` to lose uncommitted data before every COMMIT.
     pub(crate) always_loses: AtomicBool,
     /// Number of calls that return NFS3ERR_JUKEBOX.
     pub(crate) jukebox: AtomicU32,
     /// Number of calls of MNT and EXPORT that get no reply.
     pub(crate) silent_mounts: AtomicU32,
     pub(crate) no_readdirplus: AtomicBool,
-    /// List the exports on request.
+    /// `true` to list the exports on request.
     pub(crate) lists: AtomicBool,
-    /// Omit the handles of new objects.
+    /// `true` to omit the handles of new objects in replies.
     pub(crate) taciturn: AtomicBool,
-    /// Corrupt some of the data returned by READ.
+    /// `true` to corrupt some of the data that READ returns.
     pub(crate) rotten: AtomicBool,
-    /// Number of calls: WRITE with UNSTABLE and with FILE_SYNC, COMMIT, READ, READDIR and READDIRPLUS.
+    /// Number of WRITE calls with UNSTABLE. The next fields count WRITE with FILE_SYNC, COMMIT, READ, and READDIR
+    /// together with READDIRPLUS.
     pub(crate) unstable: AtomicU32,
     pub(crate) file_sync: AtomicU32,
     pub(crate) commits: AtomicU32,
@@ -116,7 +117,7 @@ impl FakeServer {
         Self { fake, mount_port: tcp, iwarp, tcp, handle, serving }
     }
 
-    /// Ends the server, with calls in progress, and returns when its ports are closed.
+    /// Ends the server without waiting for calls in progress, and returns when its ports are closed.
     pub(crate) async fn end(&self) {
         self.handle.shutdown_within(Duration::ZERO);
         (&mut *self.serving.lock().await).await.unwrap();
@@ -305,7 +306,8 @@ impl Fake {
         Ok((PostOpFh3::True(handle(id)), PostOpAttr::True(self.attributes(id)?)))
     }
 
-    /// Returns the maximum number of bytes per READ and WRITE: that of NFS version 2, if FSINFO reports none.
+    /// Returns the maximum number of bytes per READ and WRITE. If FSINFO reports none, it is 8192, the maximum of NFS
+    /// version 2.
     fn max_transfer(&self) -> u32 {
         match self.max.load(SeqCst) {
             0 => 8192,
@@ -343,7 +345,8 @@ impl Fake {
         Ok(nfs3::Write3resok { file_wcc: NO_WCC, count: count as u32, committed: args.stable, verf })
     }
 
-    /// Returns the entries after a cookie that fit. Cookies are positions.
+    /// Returns the entries after a cookie that fit into `room` bytes, and `true` if the listing is complete. Cookies
+    /// are positions.
     fn page(&self, dir: &NfsFh3, cookie: u64, room: usize) -> Result<(Vec<Listed>, bool), Nfsstat3> {
         self.lists_read.fetch_add(1, SeqCst);
         let dir = id(dir)?;

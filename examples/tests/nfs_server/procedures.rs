@@ -1,4 +1,4 @@
-//! The server's procedures.
+//! The procedures of the NFS and MOUNT programs of the in-memory server.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +20,11 @@ use rpcrdma_specs::{
 
 use super::{Data, EXPORT, Fake, Kind, Listed, NO_WCC, ROOT, handle, id};
 
-/// Service for the generated dispatcher.
+/// The server as a service for the generated dispatchers.
 #[derive(Debug)]
 pub(super) struct Shared(pub(super) Arc<Fake>);
 
-/// Requires AUTH_SYS, as Linux does.
+/// Refuses a call without AUTH_SYS, as Linux does.
 fn sys(cx: &Context) -> Result<(), HandlerError> {
     match cx.credential() {
         Credential::Sys(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! Tests of `nfscp` against a small NFS version 3 server: processes, files, exit codes and messages.
+//! Tests of the `nfscp` command with an in-memory NFS version 3 server: processes, files, exit codes and messages.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
@@ -70,8 +70,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Sizes near multiples of four (XDR padding), the inline threshold, the page size, and one and several calls of 64
-/// KiB.
+/// File sizes in bytes: near multiples of four (XDR padding), the inline threshold, the page size, and the data of one
+/// call and of several calls of 64 KiB.
 const SIZES: [usize; 12] = [0, 1, 3, 1023, 1025, 4095, 4096, 65_535, 65_536, 65_537, 200_001, 3 << 20];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,7 +154,8 @@ fn make_tree(root: &Path) {
     fs::set_permissions(root.join("closed"), fs::Permissions::from_mode(0o555)).unwrap();
 }
 
-/// Returns names, modes, types and contents below a directory, and the modification times if `times` is set.
+/// Returns the names, modes, types and contents of everything below a directory, and the modification times if `times`
+/// is `true`.
 fn listing(root: &Path, times: bool) -> Vec<String> {
     let mut todo = vec![root.to_owned()];
     let mut lines = Vec::new();
@@ -217,7 +218,7 @@ async fn trees_round_trip() {
     }
 }
 
-/// Starts nfs3d, and returns it with the URLs of its export and the port of MOUNT.
+/// Starts `nfs3d`, and returns it with the URLs of its export and the port of MOUNT.
 async fn nfs3d(export: &Path, state: &Path, options: &[&str]) -> (Child, Vec<String>, String) {
     use tokio::io::{AsyncBufReadExt as _, BufReader};
     let mut server = Command::new(env!("CARGO_BIN_EXE_nfs3d"))
@@ -283,7 +284,7 @@ async fn lost_data_is_sent_again() {
     assert!(error.contains("lost uncommitted data in each of"), "{error}");
 }
 
-/// Several connections share the calls. The report counts the calls of all of them.
+/// Several connections share the calls. The report counts the calls of all connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_share_the_calls() {
     let server = FakeServer::start().await;
@@ -537,7 +538,7 @@ async fn copying_resumes_after_a_server_restart() {
     assert!(error.contains("cannot connect to"), "{error}");
 }
 
-/// A refused root user is told about root squashing.
+/// When the server refuses a call of root, the message explains root squashing.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn root_squashing_is_explained() {

@@ -1,4 +1,4 @@
-//! Tests of the sizes of READ and WRITE: what the server offers in FSINFO, within the limits of the client.
+//! Tests of the sizes of READ and WRITE, which are the server's offer in FSINFO within the limits of the client.
 
 use std::{fs, sync::atomic::Ordering::SeqCst};
 
@@ -42,7 +42,8 @@ async fn calls_have_the_size_that_the_server_offers() {
     }
 }
 
-/// Large calls are fewer at a time, so that the data in flight needs no more memory, nor more time than a call has.
+/// With large calls, fewer are in flight at a time. This limits the memory for the data in flight, and keeps each call
+/// within its time limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_in_flight_is_limited() {
     let server = FakeServer::start().await;

@@ -50,7 +50,7 @@ pub struct DnsService {
     name_servers: Vec<SocketAddr>,
 }
 
-/// The error of a service in DNS.
+/// An error of a [`DnsService`]: an invalid setting, or a failed query.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DnsError {
@@ -88,7 +88,7 @@ impl Error for DnsError {
 
 /// The bounds of the time between two queries that succeed.
 const TTLS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// The pauses after queries that failed. They double.
+/// The minimum and the maximum pause after failed queries. The pause doubles with each failure.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl DnsService {
@@ -102,12 +102,14 @@ impl DnsService {
         Ok(Self { url, srv: None, name_servers: Vec::new() })
     }
 
-    /// Creates a service with one server for each address of the targets of the SRV records (RFC 2782) of `name`, for example
-    /// `_blobs._tcp.example.com`. `scheme` is the scheme of their URLs, and may be followed by options, as in `iwarp?crc=off`.
+    /// Creates a service with one server for each address of the targets of the SRV records (RFC 2782) of `name`, for
+    /// example `_blobs._tcp.example.com`. `scheme` is the scheme of the servers' URLs. It may be followed by options,
+    /// as in `iwarp?crc=off`.
     ///
     /// Priority and weight of a record become the options `priority` and `weight` of its URLs, which
-    /// [`ServiceCaller::balanced`](rpcrdma::client::ServiceCaller::balanced) obeys. If a target has several addresses, they share its
-    /// weight. The weights of all records are then multiplied by a number for which the parts are whole.
+    /// [`ServiceCaller::balanced`](rpcrdma::client::ServiceCaller::balanced) obeys. If a target has several addresses,
+    /// they share its weight. The weights of all records are then multiplied by a number that makes the shares
+    /// integers.
     ///
     /// # Errors
     /// Returns [`DnsError::Url`] if the scheme or an option is invalid.
@@ -117,13 +119,13 @@ impl DnsService {
         Ok(Self { url, srv: Some(name.into()), name_servers: Vec::new() })
     }
 
-    /// Adds a DNS server to query, by UDP and TCP. Default: those of the system.
+    /// Adds a DNS server to query, by UDP and TCP. Default: the DNS servers of the system.
     pub fn name_server(mut self, addr: SocketAddr) -> Self {
         self.name_servers.push(addr);
         self
     }
 
-    /// Queries DNS for the servers, and again as long as the list is used.
+    /// Queries DNS for the servers, and repeats the queries as long as the returned list is used.
     ///
     /// # Errors
     /// See [`DnsError`]: there is no configuration of a resolver, or the first query failed. A name without records is not an error.
@@ -181,7 +183,7 @@ impl DnsService {
         builder.build()
     }
 
-    /// Queries DNS. `last` is the answer to the query before.
+    /// Queries DNS. `last` is the answer to the previous query.
     async fn query(&self, resolver: &TokioResolver, last: &Answer) -> Result<Answer, NetError> {
         let mut answer = Answer { valid_until: Instant::now() + TTLS.1, ..Answer::nothing() };
         let Some(name) = &self.srv else {
@@ -243,7 +245,7 @@ impl DnsService {
         Ok(())
     }
 
-    /// Returns the URLs of the servers.
+    /// Returns the URLs of the servers in `answer`.
     fn urls(&self, answer: &Answer) -> BTreeSet<String> {
         let addresses = |record: &SrvRecord| answer.addresses.get(&record.target).into_iter().flatten();
         let counts = answer.records.iter().map(|record| addresses(record).count() as u32);
@@ -283,11 +285,11 @@ fn least_common_multiple(a: u32, b: u32) -> u32 {
     (a / divisor.max(1)).saturating_mul(b)
 }
 
-/// A server in DNS.
+/// A target of a service: the target of an SRV record, or the host of the URL.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SrvRecord {
     target: Target,
-    /// The priority and the weight of an SRV record.
+    /// The priority and the weight of an SRV record. `None` for the host of the URL.
     share: Option<(u16, u16)>,
 }
 
@@ -297,7 +299,7 @@ impl SrvRecord {
     }
 }
 
-/// Returns the records of the first priorities, up to the maximum: each target costs queries.
+/// Returns the records with the first priorities, at most [`MAX_TARGETS`], because each target costs queries.
 fn first_of(mut records: Vec<SrvRecord>) -> BTreeSet<SrvRecord> {
     records.sort_by_key(|record| record.share);
     if records.len() > MAX_TARGETS {
@@ -323,7 +325,7 @@ impl Answer {
     }
 }
 
-/// Returns `None` for a name without records, which is not an error.
+/// Returns the answer to a query, or `None` for a name without records, which is not an error.
 fn existing<T>(result: Result<T, NetError>) -> Result<Option<T>, NetError> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -404,7 +406,7 @@ mod tests {
         assert!(service.query(&resolver, &known).await.is_err(), "no target could be resolved");
     }
 
-    /// The URLs of the servers name what was asked for, so that TLS does not trust what DNS answered.
+    /// The URLs of the servers have the name that was asked for, so that TLS does not trust names from DNS.
     #[tokio::test]
     async fn certificates_have_the_name_that_was_asked_for() {
         let server = name_server(Arc::default()).await;
@@ -431,7 +433,7 @@ mod tests {
         assert!(used.len() == MAX_TARGETS && used.iter().all(|record| record.target.1 >= 2000), "{used:?}");
     }
 
-    /// The error of a call has that of DNS.
+    /// The error of a call contains the error of DNS.
     #[tokio::test]
     async fn errors_of_calls_have_the_error_of_dns() {
         let failing = Arc::default();

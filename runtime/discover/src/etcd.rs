@@ -18,8 +18,8 @@ use rpcrdma::client::discover::{Servers, ServersSender};
 use rpcrdma_proto::ErrorChain;
 use tokio::sync::watch;
 
-/// A service whose servers are registered in etcd: each server has a key with a common prefix, whose value is its URL. The options
-/// `priority` and `weight` of the [URL](rpcrdma::transport::Url) say how a balancer uses the server.
+/// A service whose servers are registered in etcd. Each server has a key with a common prefix, whose value is its URL.
+/// The options `priority` and `weight` of the [URL](rpcrdma::transport::Url) determine how a balancer uses the server.
 ///
 /// Clients [watch](Self::servers) the keys. Servers [register](Self::register) themselves with a lease, so that the key of a server
 /// that crashes disappears when its lease ends.
@@ -59,7 +59,7 @@ impl fmt::Debug for EtcdService {
     }
 }
 
-/// The error of a service in etcd.
+/// An error of an [`EtcdService`]: an invalid setting, or a failed request.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
@@ -116,10 +116,10 @@ const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
 const MAX_URL_LEN: usize = ServersSender::MAX_URL_LEN;
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The pauses after failures. They double.
+/// The minimum and the maximum pause after failures. The pause doubles with each failure.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Limits the time of a request.
+/// Limits the time of a request to [`TIMEOUT`].
 async fn limited<T>(request: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, EtcdError> {
     match tokio::time::timeout(TIMEOUT, request).await {
         Ok(result) => Ok(result?),
@@ -217,7 +217,7 @@ impl EtcdService {
         Ok(servers)
     }
 
-    /// Reads all keys.
+    /// Reads all keys with the prefix, and sets the list of servers.
     async fn read(&self, sender: &ServersSender) -> Result<Known, EtcdError> {
         let mut client = self.connect().await?;
         let found = limited(client.get(self.prefix.as_str(), Some(GetOptions::new().with_prefix()))).await?;
@@ -334,7 +334,7 @@ struct Known {
     revision: i64,
 }
 
-/// etcd has ended the lease.
+/// The error of a lease that etcd has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the lease has ended")]
 struct LeaseEnded;
@@ -345,7 +345,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// Keeps the lease alive. Returns the reason for which it was lost.
+    /// Keeps the lease alive until it is lost. Returns the cause.
     async fn keep(&mut self, ttl: i64) -> EtcdError {
         let kept = async {
             let (mut keeper, mut replies) = limited(self.client.lease_keep_alive(self.id)).await?;
@@ -368,7 +368,7 @@ async fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
     file.map_err(|error| EtcdError::File { path: path.to_owned(), source: Arc::new(error) })
 }
 
-/// Adds or replaces a server. A list has a bound, and each URL as well: what is beyond is skipped.
+/// Adds or replaces a server. The server is skipped if the list is full or the URL is too long.
 fn put(servers: &mut BTreeMap<Vec<u8>, String>, key: &[u8], value: &[u8]) {
     servers.remove(key);
     if servers.len() < MAX_SERVERS && value.len() <= MAX_URL_LEN {

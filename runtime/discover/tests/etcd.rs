@@ -1,4 +1,4 @@
-//! A real etcd with TLS and users. `RPCRDMA_REQUIRE_TOOLS` makes the test fail if etcd is not installed.
+//! Tests with a real etcd, with TLS and users. `RPCRDMA_REQUIRE_TOOLS` makes the test fail if etcd is not installed.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod failing_calls;
@@ -61,7 +61,7 @@ fn certificates(folder: &Path) {
 }
 
 impl Etcd {
-    /// Starts etcd with TLS on free ports. Clients need a certificate if `asks_for_certificates`.
+    /// Starts etcd with TLS on free ports. Clients need a certificate if `asks_for_certificates` is `true`.
     async fn start(asks_for_certificates: bool) -> Option<Self> {
         let program = installed("etcd")?;
         let folder = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ async fn refused(service: EtcdService) -> String {
     of_list
 }
 
-/// A registration is listed, and found in the list.
+/// Checks that the list has a registered server.
 async fn works(service: EtcdService) {
     let registration = service.register("one", "tcp://[::1]:1", Duration::from_secs(5)).await.unwrap();
     let mut servers = service.clone().servers().await.unwrap();

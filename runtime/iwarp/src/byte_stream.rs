@@ -14,7 +14,7 @@ use tokio::{
 
 /// A byte stream. Each method registers the waker when it returns `Pending`, as [`std::future::Future::poll`] does.
 pub(crate) trait ByteStream {
-    /// Reads into several buffers. 0 means that the peer has closed its half of the stream.
+    /// Reads into several buffers. Returns 0 if the peer has closed its half of the stream.
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>>;
 
     /// Writes from several buffers.
@@ -28,10 +28,10 @@ pub(crate) trait ByteStream {
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
-    /// Reads even if the runtime has reported no data. The runtime learns of data only when it asks the system for events, which
-    /// it does when it has nothing else to do.
+    /// `true` to read even if the runtime has reported no data. The runtime learns of data only when it asks the system
+    /// for events, which it does when it has nothing else to do.
     reads_unprompted: bool,
-    /// The last read has left nothing to read.
+    /// `true` if the last read has left nothing to read.
     is_drained: bool,
 }
 
@@ -45,7 +45,8 @@ impl Socket {
         &self.stream
     }
 
-    /// Sets whether the socket is read even if the runtime has reported no data.
+    /// Enables reads for which the runtime has reported no data if `reads_unprompted` is `true`. Otherwise disables
+    /// them.
     pub(crate) fn set_reads_unprompted(&mut self, reads_unprompted: bool) {
         self.reads_unprompted = reads_unprompted;
     }

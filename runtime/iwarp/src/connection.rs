@@ -41,11 +41,12 @@ pub struct IwarpQueuePair {
     /// The endpoint's progress when it was last checked.
     progress: u64,
     silence: PeerActivity<Sleep>,
-    /// The last poll has registered its waker for everything that can happen, and no request was posted since.
+    /// `true` if the last poll has registered its waker for all possible events, and no request was posted since.
     is_settled: bool,
     /// The time after the last activity for which the socket is polled without waiting.
     busy_poll: Duration,
-    /// The time of the last activity, and the number of bytes moved until then. Only kept for busy polling.
+    /// The time of the last activity. This field and `moved`, the number of bytes moved until then, are only kept for
+    /// busy polling.
     last_active: Instant,
     moved: u64,
 }

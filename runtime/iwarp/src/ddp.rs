@@ -15,7 +15,7 @@ pub(crate) mod queue {
     pub(crate) const SEND: u32 = 0;
     /// RDMA Read Requests.
     pub(crate) const READ_REQUEST: u32 = 1;
-    /// Terminate.
+    /// Terminate messages.
     pub(crate) const TERMINATE: u32 = 2;
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn header_len(ddp_control: u8) -> usize {
 /// The two control bytes at the start of each header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DdpControl {
-    /// L: this is the last segment of its message.
+    /// L: `true` in the last segment of a message.
     pub(crate) last: bool,
     /// The DDP version (DV).
     pub(crate) ddp_version: u8,

@@ -31,19 +31,19 @@ use crate::{
 /// The parameters negotiated at connection set-up.
 #[derive(Debug, Clone)]
 pub(crate) struct NegotiatedParams {
-    /// CRCs are generated and verified.
+    /// `true` if CRCs are generated and verified.
     pub(crate) use_crc: bool,
-    /// The peer requires markers.
+    /// `true` if the peer requires markers.
     pub(crate) markers: bool,
     /// Size of the largest ULPDU to send, in bytes.
     pub(crate) max_ulpdu: usize,
-    /// The local side sent the MPA request, so it may send the first FPDU.
+    /// `true` if the local side sent the MPA request, so that it may send the first FPDU.
     pub(crate) initiator: bool,
     /// Maximum number of the peer's RDMA Reads served at a time.
     pub(crate) ird: u32,
     /// Maximum number of local RDMA Reads in flight.
     pub(crate) ord: u32,
-    /// Number of posted Receives.
+    /// Number of Receives that are posted at the start.
     pub(crate) receive_count: usize,
     /// Size of each Receive, in bytes.
     pub(crate) receive_size: usize,
@@ -74,7 +74,7 @@ pub(super) struct OutboundRead {
     pub(super) left: u64,
 }
 
-/// An RDMA Read of the peer.
+/// The response to an RDMA Read of the peer.
 pub(super) struct ReadResponse {
     pub(super) sink_stag: u32,
     pub(super) sink_offset: u64,
@@ -118,7 +118,7 @@ pub(crate) struct Endpoint {
     /// Number of `responses` that have been framed.
     pub(super) framed_responses: usize,
     pub(super) current: FramedMessage,
-    /// Gives the next message to a response, if work requests are waiting too.
+    /// `true` if the next message is an RDMA Read Response when work requests are waiting too.
     pub(super) response_turn: bool,
     /// Sends shorter than this are framed when they are posted. 0 while something else must be framed or written first.
     pub(super) frames_below: usize,
@@ -126,7 +126,7 @@ pub(crate) struct Endpoint {
     pub(super) unmarked_sends: Option<u64>,
     pub(super) send_msn: u32,
     pub(super) read_msn: u32,
-    /// RFC 5044 §7.1.2 rule 4: the responder MUST receive an FPDU before it sends one.
+    /// `true` if FPDUs may be sent. RFC 5044 §7.1.2 rule 4: the responder MUST receive an FPDU before it sends one.
     pub(super) may_send: bool,
     /// The Terminate header to send.
     pub(super) terminate: Option<Vec<u8>>,
@@ -147,8 +147,8 @@ pub(crate) struct Endpoint {
     pub(super) copied_payload: u64,
     /// Total number of bytes read.
     pub(super) received: u64,
-    /// The last attempt to read found nothing and registered the waker. Another attempt is not made before the next poll of the
-    /// task.
+    /// `true` if the last attempt to read found nothing and registered the waker. Another attempt is not made before
+    /// the next poll of the task.
     pub(super) input_drained: bool,
 }
 
@@ -300,7 +300,7 @@ impl Endpoint {
         matches!(self.phase, EndpointPhase::Open | EndpointPhase::Draining)
     }
 
-    /// Returns `true` in full operation.
+    /// Returns `true` if the connection is in full operation.
     #[inline]
     pub(crate) fn is_fully_open(&self) -> bool {
         matches!(self.phase, EndpointPhase::Open)
@@ -359,7 +359,7 @@ impl Endpoint {
         self.input_drained && self.is_framed() && self.output.is_empty()
     }
 
-    /// Returns `true` in full operation, if everything is framed.
+    /// Returns `true` if the connection is in full operation and everything is framed.
     #[inline]
     pub(super) fn is_framed(&self) -> bool {
         self.frames_below > 0
@@ -417,7 +417,7 @@ fn check_len(kind: &str, len: usize) -> Result<(), String> {
     u32::try_from(len).map(|_| ()).map_err(|_| format!("{kind} of {len} bytes exceeds the limit of 2^32 - 1"))
 }
 
-/// Returns `Ready` if something was done.
+/// Converts `done` to a poll result: `Ready` if it is `true`.
 pub(super) fn progress(done: bool) -> Poll<()> {
     if done { Poll::Ready(()) } else { Poll::Pending }
 }

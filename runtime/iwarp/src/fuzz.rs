@@ -102,8 +102,8 @@ pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
 /// Feeds `input` to the receive path of a connection that has registered memory and an RDMA Read in flight.
 ///
 /// The first byte selects options. Bit 0: CRCs are checked. Bit 1: the STags of the FPDUs in the remaining bytes are
-/// overwritten with those of the registered memory, because they are random and a fuzzer cannot guess them. Bit 2: the
-/// remaining bytes arrive in pieces. The other bits select the sizes of the pieces.
+/// overwritten with the STags of the registered memory, which are random, so that a fuzzer cannot guess them. Bit 2:
+/// the remaining bytes arrive in pieces. The other bits select the sizes of the pieces.
 ///
 /// # Panics
 /// Panics if `Disconnected` is not the last completion, or is reported more than once.

@@ -25,15 +25,16 @@ use crate::{
     provider::{Completion, DisconnectReason, MemoryHandle, WorkError},
 };
 
-/// The result of one read: the number of bytes, and how many of them are in the buffers for expected segments.
+/// The result of one read. It has the number of bytes and, if the read had buffers for expected segments, these
+/// segments and the number of bytes in their buffers.
 type Arrived = (usize, Option<(ReadAhead, usize)>);
 
 /// Maximum number of reads before output gets its turn.
 const READS: usize = 16;
 
 impl Endpoint {
-    /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended, which is reported
-    /// (RFC 5041 §6.2.2, §7, RFC 5044 §7.2).
+    /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended. The end of the
+    /// stream is reported (RFC 5041 §6.2.2, §7, RFC 5044 §7.2).
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut read = false;
         self.input_drained = false;
@@ -98,9 +99,9 @@ impl Endpoint {
         }
     }
 
-    /// Reads once, whatever the alignment of FPDUs (RFC 5044 §5.1): the rest of the current payload into its
-    /// destination, and what follows into the staging buffer, or into the buffers for the expected segments. Returns
-    /// the number of bytes, and how many of them are in those buffers.
+    /// Reads once, whatever the alignment of FPDUs (RFC 5044 §5.1). The rest of the current payload goes into its
+    /// destination. The bytes behind it go into the staging buffer, or into the buffers for the expected segments.
+    /// Returns the numbers of bytes as [`Arrived`].
     fn read(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<std::io::Result<Arrived>> {
         let ending = matches!(self.phase, EndpointPhase::Ending { .. });
         let expects_tagged = !ending && self.stags.expects_tagged();
@@ -274,8 +275,8 @@ impl Endpoint {
         InboundSegment { header: Some(header), ulpdu_len, len, placed: 0, target, fault }
     }
 
-    /// Checks versions, opcode and queue of a segment (RFC 5041 §4.1, §7.1, §7.2, RFC 5040 §4.1, §7.2), then what
-    /// depends on its kind.
+    /// Checks versions, opcode and queue of a segment (RFC 5041 §4.1, §7.1, §7.2, RFC 5040 §4.1, §7.2), then the rules
+    /// for its kind of message.
     fn check(&mut self, header: &DdpHeader, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         match *header {
             DdpHeader::Tagged { control, stag, offset } => {
@@ -499,8 +500,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Queues the response to an RDMA Read Request. There is one for each request, in their order, and the sink is
-    /// copied into it (RFC 5040 §4.4, §5.2, §5.2.1, §5.2.2).
+    /// Queues the response to an RDMA Read Request. There is one response for each request, in the order of the
+    /// requests. The sink of the request is copied into the response (RFC 5040 §4.4, §5.2, §5.2.1, §5.2.2).
     fn deliver_read_request(&mut self) -> Result<(), ProtocolFault> {
         let Some(bytes) = self.input.control.first_chunk::<READ_REQUEST>() else { return Ok(()) };
         let request = ReadRequest::decode(bytes);

@@ -32,7 +32,7 @@ pub(crate) const SAFE_AHEAD: usize = fpdu::LENGTH + ddp::TAGGED;
 pub(crate) const SEGMENTS_AHEAD: usize = 15;
 /// Size of the longest trailer of one FPDU with the header of the next, in bytes.
 const GAP: usize = 3 + fpdu::CRC + SAFE_AHEAD;
-/// The memory for what is read between the payloads of segments.
+/// The memory for the bytes between the payloads of segments, which are trailers and headers.
 pub(crate) type Gaps = [[u8; GAP]; SEGMENTS_AHEAD + 1];
 /// Number of bytes up to the end of an untagged header.
 const UNTAGGED_HEAD: usize = fpdu::LENGTH + ddp::UNTAGGED;
@@ -40,9 +40,9 @@ const UNTAGGED_HEAD: usize = fpdu::LENGTH + ddp::UNTAGGED;
 /// The destination of a segment's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PayloadTarget {
-    /// Registered memory, at this byte of it.
+    /// Registered memory, from offset `start` in bytes.
     Tagged { stag: u32, start: usize },
-    /// The Receive that is being filled, at this byte of it.
+    /// The Receive that is being filled, from offset `start` in bytes.
     Receive { start: usize },
     /// [`StagingBuffer::control`]: the header of an RDMA Read Request or a Terminate.
     Control,
@@ -50,7 +50,8 @@ pub(crate) enum PayloadTarget {
     Discard,
 }
 
-/// Maximum payload of a segment on queues 1 and 2, in bytes. The longest Terminate header has 52 (RFC 5040 §5.4, §4.8).
+/// Maximum payload of a segment on queues 1 and 2, in bytes. The longest Terminate header has 52 bytes (RFC 5040 §5.4,
+/// §4.8).
 pub(crate) const CONTROL: usize = 64;
 
 /// A segment being received.

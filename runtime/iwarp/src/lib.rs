@@ -84,20 +84,22 @@ pub const MAX_PRIVATE_DATA: usize = mpa::frames::MAX_PRIVATE_DATA - mpa::frames:
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct IwarpConfig {
-    /// Requests CRCs, which are used if either side requests them. Default `true`. RFC 5044 §4.4 allows `false` only if an
-    /// administrator requests it explicitly and other means protect TCP at least as well.
+    /// `true` to request CRCs, which are used if either side requests them. Default `true`. RFC 5044 §4.4 allows
+    /// `false` only if an administrator requests it explicitly and other means protect TCP at least as well.
     pub crc: bool,
     /// The FPDU size. Default [`FpduSize::Largest`].
     pub fpdu_size: FpduSize,
-    /// Retries with MPA revision 1 if the peer closes the connection on revision 2 (RFC 6581 §10). Default `true`.
+    /// `true` to retry with MPA revision 1 if the peer closes the connection on revision 2 (RFC 6581 §10). Default
+    /// `true`.
     pub fall_back_to_revision_1: bool,
-    /// The local address of connections that a connector makes. Default: chosen by the system.
+    /// The local address of connections that a connector makes. Default `None`: the system chooses it.
     pub local: Option<IpAddr>,
     /// The time after the last activity of a connection for which its socket is polled, before the connection waits for an event.
     /// Default zero. It shortens the round trip and uses processor time.
     pub busy_poll: Duration,
-    /// The traffic class of the packets of connections (`IP_TOS`, `IPV6_TCLASS`): the DSCP of RFC 2474 in the upper six bits. TCP sets
-    /// the lower two bits itself. Linux only; with a value, connecting and listening fail elsewhere. Default `None`: that of the system.
+    /// The traffic class of the packets of connections (`IP_TOS`, `IPV6_TCLASS`): the DSCP of RFC 2474 in the upper six
+    /// bits. TCP sets the lower two bits itself. Only supported on Linux: with a value, connecting and listening fail
+    /// on other systems. Default `None`: the system chooses it.
     pub traffic_class: Option<u8>,
 }
 
@@ -124,6 +126,6 @@ pub enum FpduSize {
     /// The size that fits a TCP segment at connection set-up (RFC 5044 §4.5, §5.1). For adapters that place segments
     /// out of order.
     Segment,
-    /// A ULPDU of this many bytes, clamped to 128..=64768.
+    /// A ULPDU of the given size in bytes, clamped to 128..=64768.
     Ulpdu(u16),
 }

@@ -24,8 +24,8 @@ const COPIED_SEND: usize = 2048;
 /// Maximum number of writes before input gets its turn.
 const WRITES: usize = 16;
 
-/// Returns the range of a message's next segment, and `true` if it is the last one (RFC 5041 §4.1, §5.2). It is as
-/// large as the MULPDU permits (RFC 5044 §3, §4.5).
+/// Returns the range of a message's next segment, and `true` if it is the last one (RFC 5041 §4.1, §5.2). The segment
+/// is as large as the MULPDU permits (RFC 5044 §3, §4.5).
 fn part(len: usize, from: usize, max: usize) -> (std::ops::Range<usize>, bool) {
     let end = len.min(from + max);
     (from..end, end == len)
@@ -104,7 +104,8 @@ impl Endpoint {
         }
     }
 
-    /// Frames a small Send when it is posted, if everything posted before it is framed too. The message is then free.
+    /// Frames a small Send when it is posted, if everything posted before it is framed too. Returns `true` if it did.
+    /// The caller may then reuse the memory of the message.
     #[inline]
     pub(super) fn frame_posted(&mut self, request: &WorkRequest) -> bool {
         let WorkRequest::Send { id, message, invalidate, solicited, signaled } = request else { return false };
@@ -120,8 +121,8 @@ impl Endpoint {
         true
     }
 
-    /// Determines whether small Sends are framed when they are posted, after anything that it depends on may have
-    /// changed. They do not overtake other requests (RFC 5040 §5.3, §5.5, RFC 5041 §5.3).
+    /// Updates `frames_below`, up to which Sends are framed when they are posted. Called when anything that it depends
+    /// on may have changed. Such Sends do not overtake other requests (RFC 5040 §5.3, §5.5, RFC 5041 §5.3).
     pub(super) fn update_framing(&mut self) {
         // RFC 5044 §7.1.2 rule 4.
         let may_frame = self.may_send && self.broken.is_none();
@@ -136,7 +137,7 @@ impl Endpoint {
         has_messages || !self.is_fully_open()
     }
 
-    /// Fills the batch.
+    /// Fills the batch with segments, or with the Terminate of an ending connection.
     fn frame(&mut self) {
         if self.broken.is_some() {
             return;

@@ -29,16 +29,16 @@ pub(crate) const IOVECS: usize = 64;
 pub(crate) enum PieceLocation {
     /// The staging buffer.
     Staged,
-    /// The payload of a work request.
+    /// The payload of the work request of this number.
     Work(u64),
-    /// The payload of an RDMA Read Response.
+    /// The payload of the RDMA Read Response of this number.
     Response(u64),
 }
 
 /// An event that occurs when all bytes before it are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendMark {
-    /// The last byte of a work request.
+    /// The last byte of the work request of this number.
     Work(u64),
     /// The last byte of this work request and of all Sends before it whose messages were copied.
     Sends(u64),
@@ -59,7 +59,7 @@ pub(crate) struct SendBatch {
     clock: Option<MarkerClock>,
     /// The CRC of the current FPDU, up to and including its last payload put by reference.
     crc: Crc32c,
-    /// `crc` covers at least one byte.
+    /// `true` if `crc` covers at least one byte.
     crc_started: bool,
     /// Offset of the staged bytes that `crc` does not cover yet. They are added in one call.
     unchecked: usize,
@@ -70,7 +70,7 @@ pub(crate) struct SendBatch {
     tail: usize,
     pieces: VecDeque<BatchPiece>,
     marks: VecDeque<(u64, SendMark)>,
-    /// Total number of bytes framed, without those that are staged.
+    /// Total number of bytes framed, without the bytes that are still staged.
     framed_unstaged: u64,
     written: u64,
     ulpdu_len: usize,
@@ -78,7 +78,7 @@ pub(crate) struct SendBatch {
 }
 
 impl SendBatch {
-    /// Creates an empty batch. `markers`: the peer requires them.
+    /// Creates an empty batch. `markers` is `true` if the peer requires markers.
     pub(crate) fn new(use_crc: bool, markers: bool) -> Self {
         Self {
             use_crc,
@@ -287,7 +287,7 @@ impl SendBatch {
         self.empty_stage();
     }
 
-    /// Returns the next mark that has been reached: what completes now (RFC 5040 §5.5).
+    /// Removes and returns the next mark that has been reached, if any (RFC 5040 §5.5).
     pub(crate) fn reached(&mut self) -> Option<SendMark> {
         let (at, mark) = *self.marks.front()?;
         (at <= self.written).then(|| self.marks.pop_front())?;

@@ -1,17 +1,19 @@
 //! Reads of several FPDUs in one system call.
 //!
-//! When a segment arrives that is not the last one of its message, the following segments are known if the length of the message is
-//! known, because peers send segments of one size, except for the last. A read therefore has a buffer for the payload of each
-//! expected segment, in the memory that the message is for, and a small buffer for the trailer and header between two payloads.
+//! When a segment arrives that is not the last one of its message, the following segments are known if the length of
+//! the message is known. This is because peers send segments of one size, except for the last. A read therefore has a
+//! buffer for the payload of each expected segment, in the destination of the message, and a small buffer for the
+//! trailer and header between two payloads.
 //!
-//! - The length of an RDMA Read Response is that of the RDMA Read.
+//! - The length of an RDMA Read Response is the length of the RDMA Read.
 //! - The length of an RDMA Write is not known. It is expected to fill its memory if the last [`FILLING`] RDMA Writes have
 //!   done so.
 //!
-//! Each header is checked before its payload is accepted, as in any other read. If the peer has sent something else, the bytes that follow
-//! are in the wrong place. They are then copied out of there, and processed like staged bytes. Nothing is lost: the peer has not written
-//! that part of the memory before. After an RDMA Read Response the rest of the message overwrites it, and the memory behind a
-//! short RDMA Write is not part of what the peer reports as written.
+//! Each header is checked before its payload is accepted, as in any other read. If the peer has sent other segments,
+//! the bytes that follow are in the wrong place. They are then copied from there and processed like staged bytes. No
+//! data is lost, because the peer has not written this part of the memory before. After an RDMA Read Response, the rest
+//! of the message overwrites it. The memory behind a short RDMA Write is not part of the data that the peer reports as
+//! written.
 
 use std::io::IoSliceMut;
 
@@ -26,9 +28,10 @@ use super::{
     terminate::{FaultySegment, ProtocolFault},
 };
 
-/// Number of RDMA Writes in a row that must have filled their memory before the next one is expected to.
+/// Number of RDMA Writes in a row that must have filled their memory before the next one is expected to fill its
+/// memory.
 const FILLING: u8 = 8;
-/// Number of bytes to stage at a time.
+/// Maximum number of misplaced bytes to stage at a time.
 const PIECE: usize = 8 << 10;
 
 /// The buffers of one read: payloads, and the gaps between them.
@@ -85,7 +88,7 @@ impl ReadAhead {
     }
 }
 
-/// Returns the length of the gap behind an FPDU: its trailer, and what cannot be payload of the next segment.
+/// Returns the length of the gap behind an FPDU: its trailer, and the start of the next FPDU, which cannot be payload.
 fn gap(ulpdu_len: usize) -> usize {
     fpdu::trailer(ulpdu_len) + SAFE_AHEAD
 }
@@ -114,7 +117,7 @@ impl Endpoint {
         (len > 0).then_some(ReadAhead { stag, start, len, full: segment.len, ulpdu_len: segment.ulpdu_len })
     }
 
-    /// Records whether an RDMA Write has filled its memory, at its last segment.
+    /// Records, at the last segment of an RDMA Write, whether the RDMA Write has filled its memory.
     pub(super) fn write_ended(&mut self, segment: &InboundSegment) {
         let PayloadTarget::Tagged { stag, start } = segment.target else { return };
         let fills = self.stags.unwritten(stag, start + segment.len) == Some(0);
@@ -150,7 +153,8 @@ impl Endpoint {
         self.process()
     }
 
-    /// Processes `read` bytes at and behind the payload of the expected segment `index`, which is another segment.
+    /// Processes `read` bytes that were read to the place of the expected segment `index` and behind it, but belong to
+    /// other segments.
     fn process_misplaced(
         &mut self,
         ahead: ReadAhead,

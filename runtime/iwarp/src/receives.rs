@@ -2,7 +2,7 @@
 
 use crate::memory::{BufferPool, MessageBuf, PayloadBuf};
 
-/// Maximum memory of the buffers that an endpoint keeps for Receives, in bytes: those of 64 Receives of 4 KiB.
+/// Maximum memory of the buffers that an endpoint keeps for Receives, in bytes. It suffices for 64 Receives of 4 KiB.
 const MAX_SPARE: usize = 256 << 10;
 
 /// The posted Receives. Their buffers are only allocated when messages arrive.
@@ -12,10 +12,11 @@ pub(super) struct ReceiveQueue {
     /// Size of each Receive, in bytes.
     pub(super) size: usize,
     pool: BufferPool,
-    /// Buffers of Sends that were copied when they were posted, for the next Receives. The pool is used for neither then.
+    /// Buffers of Sends that were copied when they were posted, for the next Receives. Reusing them avoids accesses to
+    /// the pool.
     spare: Vec<PayloadBuf>,
     max_spare: usize,
-    /// Capacity of these buffers, in bytes.
+    /// Capacity of the buffers of Receives, in bytes.
     class: usize,
 }
 
@@ -31,7 +32,7 @@ impl ReceiveQueue {
         self.posted = self.posted.saturating_add(count);
     }
 
-    /// Returns the buffer of a Receive.
+    /// Takes a buffer for a Receive.
     #[inline]
     pub(super) fn buffer(&mut self) -> PayloadBuf {
         self.spare.pop().unwrap_or_else(|| self.pool.alloc(self.size))

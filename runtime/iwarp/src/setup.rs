@@ -42,7 +42,7 @@ const UNNEGOTIATED_READS: u32 = 1;
 #[derive(Debug, Clone, Default)]
 pub struct IwarpConnector {
     config: IwarpConfig,
-    /// Connects instead of the operating system.
+    /// The function that creates streams instead of the operating system.
     #[cfg(feature = "simulation")]
     dialer: Option<Dialer>,
 }
@@ -68,7 +68,7 @@ impl IwarpConnector {
         Self { config, dialer: Some(Dialer::new(dial)) }
     }
 
-    /// Connects the stream below.
+    /// Creates the TCP connection, or the stream in memory.
     async fn dial(&self, peer: SocketAddr) -> io::Result<SetupStream> {
         #[cfg(feature = "simulation")]
         if let Some(dialer) = &self.dialer {

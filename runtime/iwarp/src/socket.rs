@@ -20,8 +20,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The number of unanswered probes after which the connection is lost: 110 seconds after the peer was last heard.
 const KEEPALIVE_PROBES: u32 = 5;
 
-/// The time that sent data may stay unacknowledged before the connection is lost, the same as for an idle one. Without it, Linux gives up
-/// after about 15 minutes.
+/// The time that sent data may stay unacknowledged before the connection is lost. An idle connection is lost after the
+/// same time. Without this option, Linux gives up after about 15 minutes.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(110);
 
@@ -45,7 +45,7 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Registers a socket with the I/O driver of the current runtime, in place of the one that it was created in.
+/// Registers a socket with the I/O driver of the current runtime, instead of that of its previous runtime.
 ///
 /// # Errors
 /// Returns an error if the socket cannot be registered.
@@ -61,7 +61,7 @@ pub async fn connect(peer: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpS
     connect_in_class(peer, local, None).await
 }
 
-/// Connects to `peer` like [`connect`]. All packets have this traffic class, if given.
+/// Connects to `peer` like [`connect`]. All packets have the traffic class `class`, if given.
 pub(crate) async fn connect_in_class(
     peer: SocketAddr,
     local: Option<IpAddr>,
@@ -98,8 +98,8 @@ pub(crate) fn set_traffic_class(_socket: SockRef<'_>, class: Option<u8>) -> io::
     }
 }
 
-/// Listens on `addr`. If `shares_port`, other sockets of the same user may listen on the same port, if they set the option as
-/// well. The kernel then distributes the connections among them.
+/// Listens on `addr`. If `shares_port` is `true`, other sockets of the same user may listen on the same port if they
+/// share it too. The kernel then distributes the connections among them.
 ///
 /// # Errors
 /// Returns an error if the address is in use, or the system cannot share a port.

@@ -37,11 +37,11 @@ impl RandomWords {
 struct StagEntry {
     memory: RegisterableMemory,
     access: Access,
-    /// The peer may still access the memory.
+    /// `true` until the memory is invalidated, by the local side or by the peer.
     valid: bool,
     /// Number of local RDMA Reads that write to it, or of RDMA Read Responses that send from it.
     users: u32,
-    /// The highest offset behind an RDMA Write of the peer, in bytes.
+    /// The end of the RDMA Write of the peer that reaches farthest, as an offset in bytes.
     written: usize,
     /// The pending Invalidate, which waits until there are no users.
     invalidate: Option<WrId>,
@@ -204,8 +204,8 @@ impl StagTable {
         sink.get_mut(start..start.checked_add(len)?)
     }
 
-    /// Applies the peer's Send with Invalidate (RFC 5040 §5.3). Returns `false` if the peer may not name this STag: sinks of
-    /// local RDMA Reads were never advertised.
+    /// Applies the peer's Send with Invalidate (RFC 5040 §5.3). Returns `false` if the peer may not invalidate this
+    /// STag. Sinks of local RDMA Reads are refused because they were never advertised.
     pub(crate) fn invalidate_by_peer(&mut self, stag: u32) -> bool {
         let Some(entry) = self.entries.get_mut(&stag).filter(|e| e.valid && e.access != Access::ReadSink) else {
             return false;

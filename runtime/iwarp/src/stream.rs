@@ -27,7 +27,7 @@ pub(crate) enum SetupStream {
     Memory(MemoryStream),
 }
 
-/// Calls a method of the stream that it is.
+/// Calls a method of the stream in the current variant.
 macro_rules! either {
     ($this:expr, $stream:ident => $call:expr) => {
         match $this {
@@ -109,7 +109,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Sets whether a socket is read even if the runtime has reported no data.
+    /// Enables or disables reads as [`Socket::set_reads_unprompted`] does. Has no effect on a stream in memory.
     pub(crate) fn set_reads_unprompted(&mut self, reads_unprompted: bool) {
         match self {
             Self::Tcp(socket) => socket.set_reads_unprompted(reads_unprompted),

@@ -120,7 +120,7 @@ pub(crate) struct FaultySegment {
     pub(crate) ulpdu_len: u16,
     /// The DDP header, followed by the RDMA Read Request header if there is one.
     pub(crate) bytes: [u8; ddp::UNTAGGED + READ_REQUEST],
-    /// Number of valid bytes.
+    /// Number of valid bytes in `bytes`.
     pub(crate) len: usize,
 }
 
@@ -131,7 +131,7 @@ impl Default for FaultySegment {
 }
 
 impl FaultySegment {
-    /// Starts another segment. A Terminate includes the headers of the one that has the error (RFC 5040 §7.1).
+    /// Starts another segment. A Terminate includes the headers of the segment that has the error (RFC 5040 §7.1).
     pub(crate) fn begin(&mut self, ulpdu_len: u16) {
         (self.ulpdu_len, self.len) = (ulpdu_len, 0);
     }

@@ -207,7 +207,7 @@ mod tests {
         WorkRequest::Read { id: WrId(id), sink: MemoryHandle(2), sink_offset: 0, remote, len: 4 }
     }
 
-    /// Returns the identifiers of the completions, and `true` for those of failures.
+    /// Returns the identifiers of the completions, each with `true` if it reports a failure.
     fn taken(completions: &mut Vec<Completion>) -> Vec<(u64, bool)> {
         let id = |completion| match completion {
             Completion::Sent { id } | Completion::Read { id } => (id.0, false),

@@ -50,7 +50,7 @@ impl Ends {
         WorkRequest::Send { id: WrId(0), message, invalidate: None, solicited: false, signaled: true }
     }
 
-    /// Waits until both sides have this many completions, and keeps the returned sinks.
+    /// Waits until the client has `client` completions and the server has `server`. Keeps the returned sinks.
     async fn complete(&mut self, client: usize, server: usize) {
         let Self { client: client_qp, server: server_qp, completions, .. } = self;
         let [client_done, server_done] = completions;

@@ -182,7 +182,8 @@ async fn fpdus_fit_tcp_segments() {
     }
 }
 
-/// RFC 5040 §6.1, §5.5: an RDMA Read waits while as many as negotiated are in flight, and so do the requests behind it.
+/// RFC 5040 §6.1, §5.5: an RDMA Read waits while the negotiated number of RDMA Reads is in flight, and so do the
+/// requests behind it.
 #[tokio::test]
 async fn requests_wait_behind_reads() {
     // The peer serves two RDMA Reads at a time.
@@ -266,8 +267,8 @@ async fn sends_have_one_encoding() {
     assert_eq!(completions.len(), expected.len());
 }
 
-/// RFC 5041 §6.2.1: what was posted before `disconnect` is sent, and so are the responses to the peer's RDMA Reads. Later
-/// requests fail.
+/// RFC 5041 §6.2.1: requests posted before `disconnect` are sent, and so are the responses to the peer's RDMA Reads.
+/// Later requests fail.
 #[tokio::test]
 async fn disconnect_sends_what_was_posted() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

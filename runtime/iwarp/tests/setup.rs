@@ -222,7 +222,7 @@ async fn peer_to_peer_requests() {
     }
 }
 
-/// A responder that serves no RDMA Reads does not offer one as indication.
+/// A responder that serves no RDMA Reads does not offer an RDMA Read as ready-to-receive indication.
 #[tokio::test]
 async fn peer_to_peer_without_reads() {
     for asked in [b"\x80\x05\x40\x03", b"\x80\x05\xc0\x03", b"\xc0\x05\x00\x03"] {

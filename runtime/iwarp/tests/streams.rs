@@ -316,7 +316,7 @@ async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
     raw.end().await;
 }
 
-/// Returns `true` if, after that message, the first RDMA Read was flushed and the second refused.
+/// Returns `true` if, after the received message, the first RDMA Read was flushed and the second refused.
 fn blames_second(completions: &[Completion]) -> bool {
     matches!(
         &completions[1..],
@@ -485,7 +485,7 @@ async fn terminate_about_an_invalidation_blames_no_read() {
     );
 }
 
-/// With two Reads into one sink, the Terminate refers to the second.
+/// If two Reads have the same sink, the Terminate refers to the second Read.
 #[tokio::test]
 async fn terminate_names_the_read_of_a_shared_sink() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

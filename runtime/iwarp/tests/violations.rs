@@ -20,7 +20,8 @@ fn terminate(header: &[u8]) -> Vec<u8> {
     untagged(TERMINATE, 0, 2, 1, 0, header)
 }
 
-/// Returns a Terminate with segment length and DDP header of `offender`, and its RDMA Read Request header if `with_read`.
+/// Returns a Terminate with segment length and DDP header of `offender`. It also has the RDMA Read Request header if
+/// `with_read` is `true`.
 fn terminate_with(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
     let ddp_len = if offender[0] & 0x80 != 0 { 14 } else { 18 };
     let mut out = vec![types, code, if with_read { 0xe0 } else { 0xc0 }, 0];

@@ -225,8 +225,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the time after the first attempt of a call in which it may be sent again because its program is
-    /// [`deduplicated`](Self::deduplicated). Default 100 s. Afterwards, a call fails with its connection.
+    /// Sets how long after its first attempt a call of a [`deduplicated`](Self::deduplicated) program may be sent
+    /// again. Default 100 s. Afterwards, a call fails with its connection.
     ///
     /// Choose a time below the lifetime of a reply in the server's cache, which is
     /// [`DuplicateRequests::max_age`](crate::server::DuplicateRequests::max_age), by default 120 s. Otherwise, the server may execute a
@@ -319,27 +319,28 @@ impl ChannelBuilder {
 
     /// Connects to `scheme://host:port`; see [`Url`]. The addresses of the host are tried in order.
     ///
-    /// `target` may also list several URLs of one service, the best first, separated by commas: `rdma://one:20049,tcp://one:2049`.
-    /// `rdma,tcp://one:20100` is short for the same host and port with several schemes. The channel uses the best path that works. It
-    /// begins with the first, and tries each other one 250 ms after the one before it, or as soon as that has failed. If its path is
-    /// not the best, the channel tries the better ones again, after 2 s and then ever more rarely, up to once per minute, and moves to one
-    /// that works. Calls in flight end where they are. A path is never less protected than another one: the strongest TLS policy
-    /// among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are not used.
+    /// `target` may also list several URLs of one service, the best first, separated by commas:
+    /// `rdma://one:20049,tcp://one:2049`. `rdma,tcp://one:20100` is short for the same host and port with several
+    /// schemes. The channel uses the best path that works. It begins with the first, and tries each other one 250 ms
+    /// after the one before it, or as soon as that has failed. If its path is not the best, the channel tries the
+    /// better ones again, first after 2 s and then with growing pauses of up to one minute, and moves to one that
+    /// works. Calls in flight finish on the old path. A path is never less protected than another one: the strongest
+    /// TLS policy among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are not used.
     ///
     /// # Errors
-    /// See [`ConnectError`]: a URL is invalid, two services have the same program and version, or no address of the host
-    /// accepted a connection. Of several URLs, the error is that of the best one.
+    /// See [`ConnectError`]: a URL is invalid, two services have the same program and version, or no address of the
+    /// host accepted a connection. With several URLs, the error is from the best one.
     pub async fn connect(self, target: &str) -> Result<Channel, ConnectError> {
         let Prepared { dialer, config, reconnect, .. } = self.prepare(Target::parse(target)?)?;
         Channel::open(dialer, config, reconnect).await
     }
 
-    /// Creates a channel that connects to `scheme://host:port`, or to one of several URLs as [`connect`](Self::connect) does, with its
-    /// first call. Use it if the server may be down now, for
-    /// example for one of several servers.
+    /// Creates a channel that connects with its first call, to `scheme://host:port` or to one of several URLs as
+    /// [`connect`](Self::connect) does. Use it if the server may be down now, for example for one of several servers.
     ///
-    /// Until the first connection is made, the addresses in [`Channel::info`] are unspecified, and [`Channel::close_reason`] returns a
-    /// reason. A channel with [`Reconnect::Never`] connects until it has succeeded once.
+    /// Until the first connection is made, the addresses in [`Channel::info`] are unspecified, and
+    /// [`Channel::close_reason`] returns a reason. A channel with [`Reconnect::Never`] tries to connect until it has
+    /// succeeded once.
     ///
     /// # Errors
     /// See [`ConnectError`]: the URL is invalid, or two services have the same program and version.
@@ -400,7 +401,7 @@ impl ChannelBuilder {
         Ok(ChannelPool::new(outcomes.into_iter().map(|(_, channel, _)| channel)))
     }
 
-    /// Applies the options of the URLs.
+    /// Applies the options of the URLs, and makes the parts of a channel without connecting.
     fn prepare(mut self, target: Target) -> Result<Prepared, ConnectError> {
         #[cfg(feature = "tls")]
         let target = target.evenly_protected(self.tls.as_ref().map(TlsClientConfig::policy));
@@ -490,7 +491,7 @@ impl ChannelBuilder {
         Ok(Some(TlsTarget { config: config.clone(), policy, name }))
     }
 
-    /// Returns the TLS policy for a server. `requested` is that of its URL.
+    /// Returns the TLS policy for a server. `requested` is the policy in its URL, if there is one.
     fn tls_policy(
         &self,
         requested: Option<TlsPolicy>,
@@ -506,7 +507,7 @@ impl ChannelBuilder {
 }
 
 impl Channel {
-    /// Connects to `scheme://host:port` with the default configuration; see [`Url`](crate::transport::Url).
+    /// Connects to `scheme://host:port` with the default configuration; see [`Url`].
     ///
     /// # Errors
     /// See [`ConnectError`]: the URL is invalid, or no address of the host accepted a connection.

@@ -159,20 +159,21 @@ impl CallOptions {
         self
     }
 
-    /// Places the next eligible result in a buffer of the channel's pool. This skips one result in the order of the encoding.
+    /// Places the next eligible result in a buffer of the channel's pool. Use it to skip a result before you provide a
+    /// buffer for a later one.
     pub fn landing_pooled(mut self) -> Self {
         self.landing.push(Landing::Pooled);
         self
     }
 
-    /// Returns `true` if the call can be retried: each attempt needs memory for its results.
+    /// Returns `true` if the call can be retried. A landing buffer of the caller is only good for one attempt.
     pub(super) fn can_retry(&self) -> bool {
         !self.landing.iter().any(|landing| matches!(landing, Landing::Buffer(_) | Landing::Taken))
     }
 
-    /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the arguments
-    /// (RFC 8267 §3, §3.1, §6.2.1). Use it if you know a better bound, for example from an object's size, or to retry with more room
-    /// a call whose reply did not fit.
+    /// Sets the maximum size of the reply, in place of the bounds that the procedure's binding computes from the
+    /// arguments (RFC 8267 §3, §3.1, §6.2.1). Use it if you know a better bound, for example from an object's size, or
+    /// to retry a call with more room after its reply did not fit.
     pub fn reply_bounds(mut self, bounds: ReplyBounds) -> Self {
         self.reply_bounds = Some(Box::new(bounds));
         self
@@ -250,7 +251,7 @@ impl CallOptions {
     }
 }
 
-/// The procedure that is called.
+/// The procedure to call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallTarget {
     pub(super) program: u32,
@@ -274,7 +275,7 @@ impl CallTarget {
     }
 }
 
-/// The parameters of a call.
+/// The procedure, arguments and options of a call, and the decoder of its result.
 pub(super) struct CallParameters<'a, A, F> {
     pub(super) target: &'a CallTarget,
     pub(super) bounds: &'a ReplyBounds,
@@ -286,11 +287,11 @@ pub(super) struct CallParameters<'a, A, F> {
     pub(super) scope: RetryScope,
 }
 
-/// A call to make, with what all its attempts share.
+/// An outbound call, with the state that all its attempts share.
 pub(super) struct OutboundCall<'a, A, F> {
     pub(super) parameters: CallParameters<'a, A, F>,
     pub(super) observed: &'a ObservedCall<'a>,
-    /// The deadline in the options, or that of the channel.
+    /// The deadline in the options or, by default, from the channel's call timeout.
     pub(super) deadline: Option<Instant>,
     /// The XID of all attempts, if the server recognizes the call when it is sent again.
     pub(super) xid: Option<u32>,
@@ -401,7 +402,7 @@ pub(super) fn decode<R>(
     decode_body(procedure, &mut decoder, read)
 }
 
-/// Decodes the result of a call, and nothing after it.
+/// Decodes the result of a call. Fails if anything follows it in the message.
 #[inline(always)]
 pub(super) fn decode_body<R>(
     procedure: &'static str,

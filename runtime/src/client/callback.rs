@@ -19,8 +19,9 @@ impl Channel {
 }
 
 impl Context {
-    /// Returns a client for calls back to the caller, over the connection that this call came by. `C` is the generated client of
-    /// a program that the caller serves ([`ChannelBuilder::service`](crate::client::ChannelBuilder::service)), or a [`Channel`].
+    /// Returns a client for calls back to the caller, over the connection on which this call arrived. `C` is the
+    /// generated client of a program that the caller serves
+    /// ([`ChannelBuilder::service`](crate::client::ChannelBuilder::service)), or a [`Channel`].
     ///
     /// The caller must have announced that it accepts such calls, for example by making this call (RFC 8167 §6). A caller that
     /// does not accept them may not reply at all. A server's calls back to a client have the timeout

@@ -1,4 +1,4 @@
-//! The channel: it makes calls over a connection, and replaces the connection when it is lost.
+//! The channel, which makes calls over a connection and replaces the connection when it is lost.
 
 mod attempts;
 mod connecting;
@@ -63,7 +63,7 @@ use crate::{
 pub struct Channel(Arc<ChannelInner>);
 
 struct ChannelInner {
-    /// `None` if the channel does not own its connection.
+    /// Makes new connections. `None` if the channel does not own its connection.
     dial: Option<Arc<dyn Dial>>,
     config: Arc<ChannelConfig>,
     reconnect: Reconnect,
@@ -90,7 +90,7 @@ struct ChannelState {
     improving: Option<AbortHandle>,
 }
 
-/// Aborts an attempt to reconnect: without a channel, its connection is not needed.
+/// Aborts the tasks that make connections, because nobody needs a connection without the channel.
 impl Drop for ChannelState {
     fn drop(&mut self) {
         self.redialing.iter().chain(&self.improving).for_each(AbortHandle::abort);
@@ -308,11 +308,11 @@ impl Channel {
         self.call_dynamic(procedure, "NULL", &(), options.repeatable(), |decoder| decoder.read()).await
     }
 
-    /// Calls a procedure that is known only when the program runs, such as one of a specification that a tool has read. `name` is its name in
-    /// errors and traces. `read` decodes the result.
+    /// Calls a procedure that is known only at run time, for example from a specification that a tool has parsed.
+    /// `name` is its name in errors and traces. `read` decodes the result.
     ///
-    /// The reply may be as long as [`CallOptions::reply_bounds`] allows: by default, the result is empty. The call is not executed
-    /// twice by accident, unless the options allow it ([`CallOptions::repeatable`]).
+    /// [`CallOptions::reply_bounds`] sets the maximum size of the reply. By default, the result must be empty. The call
+    /// is not executed twice by accident, unless the options allow it ([`CallOptions::repeatable`]).
     ///
     /// ```no_run
     /// # async fn example(channel: rpcrdma::Channel) -> Result<(), rpcrdma::client::CallError> {
@@ -393,14 +393,14 @@ impl Channel {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).link.has_served()
     }
 
-    /// Returns `true` if the channel may connect if it has no connection.
+    /// Returns `true` if the channel may make a new connection.
     pub(super) fn can_connect(&self) -> bool {
         let may = self.0.reconnect != Reconnect::Never || self.0.unconnected.load(Ordering::Relaxed);
         may && self.0.dial.is_some() && !self.is_closed()
     }
 }
 
-/// The timeout of each call that ends the use of a security context.
+/// The timeout of each call that destroys a security context.
 // RFC 2203 §5.4: a failure to destroy a context needs no action.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -38,19 +38,20 @@ pub(super) type DialFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<ChannelL
 pub(super) struct DialRules {
     /// `true` to offer only version 1 of RPC-over-RDMA, unless the channel is configured for version 2 only.
     pub(super) version_1_only: bool,
-    /// `true` if the server has to answer a call. The system accepts connections for a server that does not run, and with version 1, a new
-    /// connection has one credit, so that no probe could follow its first call.
+    /// `true` if the server has to answer a call before the connection is used. The operating system also accepts
+    /// connections for a server that hangs. With version 1, a new connection has one credit, so that no probe could
+    /// follow its first call.
     pub(super) must_answer: bool,
 }
 
 impl DialRules {
-    /// Returns the versions of RPC-over-RDMA to offer, of those that are allowed.
+    /// Returns the versions of RPC-over-RDMA to offer, which are all or some of `allowed`.
     // RPC-over-RDMA v2 §4.2.3.2: do not offer again the version that the server does not support.
     fn offered(self, allowed: Versions) -> Versions {
         if allowed == Versions::Both && self.version_1_only { Versions::V1 } else { allowed }
     }
 
-    /// Waits for an answer, if the connection needs one.
+    /// Waits until the server has answered a call, if `must_answer` is `true`.
     async fn fulfilled(self, link: Arc<ChannelLink>, config: &ChannelConfig) -> Result<Arc<ChannelLink>, ConnectError> {
         if self.must_answer { link.answered(config.connection.keepalive.timeout).await } else { Ok(link) }
     }
@@ -58,7 +59,7 @@ impl DialRules {
 
 /// Makes connections to one server over any provider.
 pub(super) trait Dial: Send + Sync {
-    /// Makes a connection.
+    /// Makes a connection that fulfils `rules`.
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a>;
 
     /// Makes a connection over a path that is better than the path `rank`.
@@ -72,7 +73,7 @@ pub(super) trait Dial: Send + Sync {
     }
 }
 
-/// Connects to one address through a provider chosen by the caller.
+/// A dialer for one address, through a provider chosen by the caller.
 pub(super) struct Dialer {
     pub(super) connector: Box<dyn AnyConnector>,
     pub(super) addr: SocketAddr,
@@ -93,7 +94,7 @@ impl Dial for Dialer {
     }
 }
 
-/// Connects to a URL. The host is resolved for each attempt, because its addresses may change.
+/// A dialer for a URL. The host is resolved for each attempt, because its addresses may change.
 pub(super) struct UrlDialer {
     pub(super) url: Url,
     /// The versions of RPC-over-RDMA to offer.
@@ -105,7 +106,7 @@ pub(super) struct UrlDialer {
     pub(super) tls: Option<tls::TlsTarget>,
 }
 
-/// Connects to a local socket.
+/// A dialer for a local socket.
 #[cfg(unix)]
 pub(super) struct UnixDialer {
     pub(super) path: PathBuf,
@@ -322,7 +323,7 @@ mod tests {
         }
     }
 
-    /// A local address reaches no address of the other family, so that no connection is tried.
+    /// A local address reaches no address of the other family, so no attempt to connect is made.
     #[tokio::test(start_paused = true)]
     async fn families_of_addresses() {
         for url in ["tcp://[::1]:1?local=127.0.0.1", "tcp://127.0.0.1:1?local=::1"] {

@@ -113,7 +113,7 @@ impl fmt::Display for UnusedPath {
     }
 }
 
-/// Returns what to do about an error of connection set-up, if its own text does not say it.
+/// Returns advice about an error of connection set-up, to append to its message. Empty if there is none.
 fn hint(error: &SetupError) -> &'static str {
     match error {
         SetupError::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -126,7 +126,7 @@ fn hint(error: &SetupError) -> &'static str {
     }
 }
 
-/// Returns `true` if the peer closes the next connection for the same reason, unless somebody changes the configuration.
+/// Returns `true` if the peer will close each new connection for the same reason until the configuration is changed.
 pub(super) fn is_permanent(reason: &CloseReason) -> bool {
     match reason {
         CloseReason::NegotiationFailed { versions: Some(_), .. } | CloseReason::HostAuthentication(_) => true,
@@ -137,7 +137,7 @@ pub(super) fn is_permanent(reason: &CloseReason) -> bool {
 }
 
 impl ConnectError {
-    /// Returns `true` if another attempt fails in the same way, unless somebody changes the configuration.
+    /// Returns `true` if each further attempt will fail in the same way until the configuration is changed.
     pub(super) fn is_permanent(&self) -> bool {
         match self {
             Self::Url(_) | Self::Config(_) | Self::DuplicateService { .. } | Self::EmptyPool => true,
@@ -258,7 +258,7 @@ impl From<ConfigError> for ConnectError {
 pub enum CallError {
     /// The call got no RPC reply: the connection closed, the deadline passed, or the transport refused the call.
     Transport {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// The failure that ended the call, or its last attempt.
         failure: CallFailure,
@@ -267,7 +267,7 @@ pub enum CallError {
     },
     /// The connection was lost, and a new one could not be made.
     Connect {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// The error of the last attempt to connect.
         error: ConnectError,
@@ -276,21 +276,21 @@ pub enum CallError {
     },
     /// The credential is longer than the 400 bytes that RFC 5531 §8.2 allows. Nothing was sent.
     Credential {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// Length of the credential's body, in bytes.
         len: usize,
     },
     /// The arguments exceed a bound of their XDR declaration. Nothing was sent.
     Encode {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// The item that cannot be encoded, and the reason.
         source: EncodeError,
     },
     /// A landing buffer is shorter than the maximum length of its eligible result, or there is no such result. Nothing was sent.
     Landing {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// Index of the eligible result in the order of the reply's encoding, from 0.
         index: usize,
@@ -301,7 +301,7 @@ pub enum CallError {
     },
     /// The call could not be secured, or its reply failed the security check.
     Security {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// `true` if the call was sent. The server may have executed it.
         sent: bool,
@@ -310,14 +310,14 @@ pub enum CallError {
     },
     /// The server replied with an error status (RFC 5531 §9).
     Rpc {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// The status in the reply.
         source: RpcError,
     },
     /// The reply is not a valid encoding of the result.
     Decode {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// The item that cannot be decoded, and the reason.
         source: DecodeError,
@@ -325,14 +325,14 @@ pub enum CallError {
     /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). The error is permanent: client and server do not
     /// agree on which results are eligible, or on where they are placed.
     DirectPlacement {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// The item that breaks the rules.
         source: DecodeError,
     },
     /// Middleware between client and channel ended the call (feature `tower`), for example a time-out or a limit.
     Middleware {
-        /// `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// `true` if an attempt of the call reached a channel. The server may have executed it.
         sent: bool,
@@ -464,7 +464,7 @@ impl CallError {
         self
     }
 
-    /// Returns the failure of an attempt that the server may have executed.
+    /// Returns the failure of an attempt that the server may have executed. `None` for any other error.
     pub(super) fn into_sent(self) -> Option<CallFailure> {
         match self {
             Self::Transport { failure, .. } => Some(failure).filter(|failure| !failure.is_unexecuted()),

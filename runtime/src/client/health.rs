@@ -39,14 +39,14 @@ impl HealthCheck {
         Self { service: HealthService { program, version }, ..Self::server() }
     }
 
-    /// Sets the time between two questions to the server. Default 10 s. A server that calls back at each change is asked as often, in case that
-    /// it had no room or a call was lost.
+    /// Sets the time between two questions to the server. Default 10 s. A server that calls back at each change is
+    /// asked as well: it may have had no room for the watch, or a callback may have been lost.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Sets the timeout of a question. Default 5 s.
+    /// Sets the timeout of each question to the server. Default 5 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -80,7 +80,7 @@ pub struct HealthWatch {
 }
 
 impl HealthWatch {
-    /// Creates a watch.
+    /// Creates a watch of the service that `check` names. Nothing is sent until [`changed`](Self::changed) is called.
     #[must_use]
     pub fn new(check: HealthCheck) -> Self {
         let (sender, reports) = watch::channel(None);
@@ -95,12 +95,14 @@ impl HealthWatch {
         HealthCallbackV1Server::new(HealthReports { service: self.check.service.clone(), reports })
     }
 
-    /// Forgets what is known, so that [`changed`](Self::changed) asks the server at once. Call it after the connection was lost.
+    /// Forgets the state of the service, so that [`changed`](Self::changed) asks the server at once. Call it after the
+    /// connection was lost.
     pub fn reset(&mut self) {
         (self.last, self.next) = (None, None);
     }
 
-    /// Returns the state of the service when it is known first, and then waits until it changes. Dropping the future loses nothing.
+    /// Waits until the state of the service differs from the state that the last call returned, and returns it. The
+    /// first call returns the current state. Dropping the future loses no change.
     ///
     /// # Errors
     /// See [`CallError`]: the server could not be asked, or does not offer the program. The next attempt is after the
@@ -124,7 +126,7 @@ impl HealthWatch {
         }
     }
 
-    /// Asks the server to call back, and for the state.
+    /// Asks the server for the state, and to call back at each change.
     async fn ask(&mut self, channel: &Channel) -> Result<HealthStatus, CallError> {
         self.sender.send_replace(None);
         self.reports.mark_unchanged();
@@ -141,7 +143,7 @@ impl HealthWatch {
     }
 }
 
-/// Waits for a call back.
+/// Waits for the next report by a call back.
 async fn reported(reports: &mut watch::Receiver<Option<HealthReport>>) -> HealthReport {
     loop {
         // The watch itself keeps a sender.
@@ -154,7 +156,7 @@ async fn reported(reports: &mut watch::Receiver<Option<HealthReport>>) -> Health
     }
 }
 
-/// The handlers of a watch.
+/// The callback service of a watch. It passes the server's reports on to the watch.
 struct HealthReports {
     service: HealthService,
     reports: watch::Sender<Option<HealthReport>>,

@@ -30,9 +30,9 @@ pub(super) struct ChannelLink {
     pub(super) negotiates: AtomicBool,
     /// XID of the next sealed call.
     pub(super) sealed_xid: AtomicU32,
-    /// The place of its path among those of the channel. 0 is the best.
+    /// The rank of the connection's path among the paths of the channel. 0 is the best.
     rank: AtomicUsize,
-    /// The scheme of its URL, if it has one.
+    /// The scheme of the connection's URL, if it has one.
     pub(super) scheme: Option<Scheme>,
     opened: tokio::time::Instant,
     /// `true` once [`has_served`](Self::has_served) has returned `true`.
@@ -41,11 +41,11 @@ pub(super) struct ChannelLink {
     is_fate_known: AtomicBool,
 }
 
-/// The behavior of a server, as the end of a connection shows it.
+/// The outcome of a connection that has ended.
 pub(super) enum LinkFate {
     /// The server had replied to a call.
     Served,
-    /// The connection was closed before the first reply. It was made at this time.
+    /// The connection was closed before the first reply. The time is when the connection was made.
     Unserved(ConnectError, tokio::time::Instant),
 }
 
@@ -86,12 +86,12 @@ impl ChannelLink {
         Err(ConnectError::Closed { peer: self.info.peer_addr, reason, sent: false })
     }
 
-    /// Returns the place of its path among those of the channel. 0 is the best.
+    /// Returns the rank of the connection's path among the paths of the channel. 0 is the best.
     pub(super) fn rank(&self) -> usize {
         self.rank.load(Ordering::Relaxed)
     }
 
-    /// Sets the place of its path.
+    /// Sets the rank of the connection's path.
     pub(super) fn set_rank(&self, rank: usize) {
         self.rank.store(rank, Ordering::Relaxed);
     }
@@ -103,7 +103,8 @@ impl ChannelLink {
         Self::new(port, ChannelInfo::unconnected(transport), false).dialed(None)
     }
 
-    /// Returns what the end of the connection says about the server, if it says anything. Returns it only once.
+    /// Returns the outcome of the connection after its end, but only once. `None` if the end says nothing about the
+    /// server.
     pub(super) fn fate(&self) -> Option<LinkFate> {
         let reason = self.port.close_reason()?;
         if self.is_fate_known.swap(true, Ordering::Relaxed) {
@@ -127,7 +128,8 @@ impl ChannelLink {
         has_served
     }
 
-    /// Returns the error of a connection that the server has closed, unless the reason is known without it.
+    /// Returns the error of a connection that the server has closed. `None` if `reason` shows that the channel closed
+    /// it, or explains enough by itself.
     fn closed(&self, reason: &CloseReason, sent: bool) -> Option<ConnectError> {
         match reason {
             CloseReason::Disconnected(DisconnectReason::Local)
@@ -193,7 +195,7 @@ impl Drop for ChannelLink {
     }
 }
 
-/// Returns the time until `deadline`.
+/// Returns the time until `deadline`, or zero if it has passed. `None` stands for no deadline.
 pub(super) fn time_left(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(tokio::time::Instant::now().into_std()))
 }

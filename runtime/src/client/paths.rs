@@ -24,16 +24,16 @@ use crate::{ErrorChain, metrics, session::ChannelConfig};
 // RFC 8305 §5: the recommended Connection Attempt Delay.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// An attempt to connect.
+/// A running attempt to connect over one path.
 struct Attempt<'a> {
     rank: usize,
     begun: Instant,
     dialing: DialFuture<'a>,
 }
 
-/// Connects over the best of several paths that works.
+/// A dialer for several paths. The best path is tried first, and the first one that connects is used.
 pub(super) struct PathsDialer {
-    /// The best path is the first. There is at least one.
+    /// The paths, the best first. There is at least one.
     paths: Box<[UrlDialer]>,
     /// The errors of the last attempts, by path.
     errors: Mutex<Box<[Option<ConnectError>]>>,
@@ -45,7 +45,7 @@ impl PathsDialer {
         Self { paths: paths.into(), errors: Mutex::new(errors) }
     }
 
-    /// Connects over one of the first `count` paths.
+    /// Races the first `count` paths, and returns the first connection that is made.
     async fn race(
         &self,
         count: usize,
@@ -78,7 +78,8 @@ impl PathsDialer {
         Err(first_error.map_or(ConnectError::EmptyPool, |(_, error)| error))
     }
 
-    /// Waits for the end of an attempt, and removes it. Returns `None` if there is none, or at the time `until`.
+    /// Waits for the end of an attempt, removes it, and returns its rank and its result. Returns `None` if there is no
+    /// attempt, or at the time `until`.
     async fn finished(
         &self,
         attempts: &mut Vec<Attempt<'_>>,
@@ -123,7 +124,7 @@ impl PathsDialer {
         link
     }
 
-    /// Records the error of the path `rank`, and returns the error of the best path.
+    /// Records the error of the path `rank`. Returns it or `first`, whichever belongs to the better path.
     fn failed(
         &self,
         rank: usize,

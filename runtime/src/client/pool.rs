@@ -35,10 +35,11 @@ use crate::{
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
 
-/// Bytes that every call counts in the load of its connection, beside those that it may transfer.
+/// Bytes that each call adds to the load of its connection, besides the bytes that it may transfer.
 const CALL_LOAD: u64 = 8 * 1024;
 
-/// The most bytes of one call that count. The longest result of a procedure may be far longer than the usual one.
+/// Maximum number of bytes of one call's messages that count as load. The longest result of a procedure may be far
+/// longer than the usual one.
 const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the connections,
@@ -48,7 +49,7 @@ const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 /// flight may transfer, arguments and longest results, where each call counts 8 KiB more.
 ///
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
-///   [`Reconnect`](super::Reconnect).
+///   [`Reconnect`].
 /// - A new connection gets one call until its server has replied, unless there is no other one.
 /// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
 ///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
@@ -83,11 +84,11 @@ pub struct ChannelPool(Arc<PoolInner>);
 
 struct PoolInner {
     members: Box<[Member]>,
-    /// The behavior of the first channel.
+    /// The reconnect policy of the first channel.
     policy: Reconnect,
     /// The member at which the next search begins, so that single calls use all connections in turn.
     next: AtomicUsize,
-    /// The waits for a connection that was made, or can no longer be made.
+    /// Wakes the calls that wait for a connection when one is made, or when none can be made any more.
     changes: Arc<Changes>,
 }
 
@@ -145,7 +146,7 @@ impl Member {
     }
 }
 
-/// A call in flight.
+/// A guard that counts a call as part of its member's load until it is dropped.
 struct InFlight<'a> {
     member: &'a Member,
     load: u64,
@@ -174,7 +175,8 @@ impl Drop for InFlight<'_> {
 }
 
 impl ChannelPool {
-    /// Creates a pool of channels to one server. Calls are retried as the [`Reconnect`](super::Reconnect) of the first channel says.
+    /// Creates a pool of channels to one server. Calls are retried according to the [`Reconnect`] of
+    /// the first channel.
     ///
     /// # Panics
     /// Panics if there is no channel.

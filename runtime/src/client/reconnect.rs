@@ -105,18 +105,18 @@ pub(super) struct Backoff {
     failed: Option<FailedConnect>,
 }
 
-/// The last attempt to connect.
+/// The last attempt to connect, which failed.
 #[derive(Debug)]
 struct FailedConnect {
-    /// When the next attempt may be made.
+    /// The time at which the next attempt may be made.
     next: Instant,
-    /// The pause before it, without jitter.
+    /// The pause before the next attempt, without jitter.
     pause: Duration,
     error: ConnectError,
 }
 
 impl Backoff {
-    /// Returns an error during a pause, with the time at which it ends.
+    /// Returns an error during a pause, and the time at which the pause ends.
     pub(super) fn check(&self) -> Result<(), (ConnectError, Instant)> {
         let Some(FailedConnect { next, error, .. }) = &self.failed else { return Ok(()) };
         let retry_in = next.saturating_duration_since(Instant::now());
@@ -138,7 +138,7 @@ impl Backoff {
         next
     }
 
-    /// Resets the pauses after a connection that was of use.
+    /// Resets the pauses after a connection on which the server has replied.
     pub(super) fn succeed(&mut self) {
         self.failed = None;
     }

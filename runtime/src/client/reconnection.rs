@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use super::sync::{AtomicBool, Changes, Ordering};
 
-/// The attempt to connect one member again.
+/// The state of the attempts to connect one member again.
 #[derive(Debug, Default)]
 pub(super) struct ReconnectionState {
     is_running: AtomicBool,
 }
 
 impl ReconnectionState {
-    /// Begins to connect. Returns `None` if an attempt is running.
+    /// Begins an attempt. Returns `None` if one is already running.
     pub(super) fn begin(self: &Arc<Self>, changes: &Arc<Changes>) -> Option<Reconnection> {
         let is_running = self.is_running.swap(true, Ordering::AcqRel);
         (!is_running).then(|| Reconnection { state: Arc::clone(self), changes: Arc::clone(changes) })
     }
 }
 
-/// A running attempt. It ends, and wakes the calls that wait, when this is dropped.
+/// A running attempt. Dropping it ends the attempt and wakes the calls that wait.
 #[derive(Debug)]
 pub(super) struct Reconnection {
     state: Arc<ReconnectionState>,

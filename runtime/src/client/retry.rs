@@ -85,9 +85,10 @@ impl FailureKind {
 pub(super) enum ExchangeError {
     /// The call got no RPC reply.
     Failed(CallFailure),
-    /// The server denied the call, and the security can secure it in another way. The error is that of a call that is not made again.
+    /// The server denied the call, and the security can secure it in another way. The error is reported if the call is
+    /// not retried.
     Denied(CallError),
-    /// The security context expired before the call was sent. The error is that of a call that is not made again.
+    /// The security context expired before the call was sent. The error is reported if the call is not retried.
     SecurityExpired(CallError),
     /// The call cannot be encoded or secured, or its reply is not a result.
     Final(CallError),
@@ -122,7 +123,7 @@ pub(super) enum Repetition {
     Harmless,
     /// The server's duplicate request cache recognizes the call, and does not execute it again.
     Recognized,
-    /// Unknown.
+    /// Unknown, and possibly harmful.
     Harmful,
 }
 
@@ -139,11 +140,11 @@ impl Repetition {
 /// The connections on which a call may be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryScope {
-    /// Those of one channel, which follow each other.
+    /// The connections of one channel, which follow each other.
     Channel,
-    /// Those of a pool, which lead to the same server.
+    /// The connections of a pool, which lead to the same server.
     Pool,
-    /// Those of a balancer, which lead to different servers.
+    /// The connections of a balancer, which lead to different servers.
     Balancer,
 }
 
@@ -157,7 +158,7 @@ pub(super) struct RetryFacts {
     pub(super) scope: RetryScope,
     /// Number of further attempts on other connections.
     pub(super) retries: u32,
-    /// The pause before the next of them, whatever the failure.
+    /// The minimum pause before the next of these attempts.
     pub(super) pace: Duration,
     /// Number of further attempts on the same connection.
     pub(super) resends: u32,
@@ -213,8 +214,8 @@ pub(super) fn decide(facts: &RetryFacts) -> RetryDecision {
     if retries > 0 && !is_closed && is_in_time { decision } else { RetryDecision::Fail }
 }
 
-/// Returns the error to report for a call that ended with `error`. `earlier` is the failure of an earlier attempt that the server
-/// may have executed. The last attempt does not change that.
+/// Returns the error to report for a call that ended with `error`. `earlier` is the failure of an earlier attempt that
+/// the server may have executed. The call then counts as possibly executed, whatever the last attempt did.
 pub(super) fn final_error(earlier: Option<CallFailure>, error: CallError) -> CallError {
     let Some(earlier) = earlier else { return error };
     let procedure = error.procedure();
@@ -232,8 +233,8 @@ pub(super) fn final_error(earlier: Option<CallFailure>, error: CallError) -> Cal
     }
 }
 
-/// The first attempt of a call that the server may have executed, and that it recognizes if the call is sent again: to the same
-/// server, from the same address, before the server forgets the reply.
+/// The first attempt of a call that the server may have executed. The server recognizes the call if it is sent again to
+/// the same server, from the same address, before the server forgets the reply.
 #[derive(Debug)]
 pub(super) struct FirstAttempt {
     path: NetworkPath,
@@ -468,7 +469,7 @@ mod tests {
         }
     }
 
-    /// The failure of an attempt that the server may have executed is not hidden by a later one that it has not.
+    /// A later attempt that was not executed does not hide the failure of one that the server may have executed.
     #[test]
     fn final_errors() {
         let denied = RpcError::ProcedureUnavailable;

@@ -37,7 +37,7 @@ impl Drop for ActiveCall {
     }
 }
 
-/// Makes one attempt of a call.
+/// Makes one attempt of a call that `security` secures.
 pub(super) async fn attempt<A: XdrEncode + Sync, R>(
     security: &dyn Security,
     link: &ChannelLink,
@@ -214,7 +214,8 @@ impl<'a> ControlConnection<'a> {
         link
     }
 
-    /// Returns the failure with which the call that had to be secured fails.
+    /// Returns the failure of the call that had to be secured, if a control call failed because of the connection or
+    /// the deadline.
     fn failure(&self) -> Option<CallFailure> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -30,7 +30,8 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    /// Creates the state of a connection that is not silent. Its pauses are those between attempts to connect.
+    /// Creates the state of a connection that is not silent. Its pauses are as long as the pauses of `reconnect`
+    /// between attempts to connect.
     pub(super) fn new(reconnect: Reconnect) -> Self {
         Self {
             pauses: reconnect.pauses(),

@@ -57,7 +57,7 @@ impl Target {
         }
     }
 
-    /// Returns the priority and the weight of the service, which are those of the first URL.
+    /// Returns the priority and the weight of the service, as given in the first URL.
     #[cfg(feature = "discover")]
     pub(super) fn share(&self) -> (u16, u32) {
         self.0.first().map_or((0, 1), |url| (url.priority(), url.weight()))
@@ -69,7 +69,7 @@ impl Target {
         Self(self.0.into_iter().map(Url::without_priority).collect())
     }
 
-    /// Raises policies that are weaker than `configured`.
+    /// Raises TLS policies that are weaker than `configured`.
     #[cfg(all(feature = "tls", feature = "discover"))]
     pub(super) fn with_least_tls(self, configured: TlsPolicy) -> Self {
         let raise = |url: Url| {

@@ -71,7 +71,7 @@ mod tests {
         assert!(!peers.has_version_1_only((Scheme::TCP, peer(10).1), now));
     }
 
-    /// An entry that is known already, or entries that have expired, make no others leave.
+    /// A table evicts a valid entry only if it is full and the server is new.
     #[test]
     fn only_full_tables_lose_entries() {
         let peer = |n: usize| (Scheme::IWARP, SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 1)));

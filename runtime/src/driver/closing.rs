@@ -30,14 +30,14 @@ pub(super) enum LocalClose {
 }
 
 impl LocalClose {
-    /// Disconnects once no call is in flight.
+    /// Begins to drain. The connection is disconnected once no call is in flight.
     pub(super) fn drain(&mut self) {
         if *self == Self::Open {
             *self = Self::Draining;
         }
     }
 
-    /// Disconnects now. Returns `false` if that was done before.
+    /// Begins to disconnect. Returns `false` if that was done before.
     pub(super) fn disconnect(&mut self, now: Instant) -> bool {
         let begins = matches!(self, Self::Open | Self::Draining);
         if begins {
@@ -64,7 +64,8 @@ impl LocalClose {
         }
     }
 
-    /// Returns `true` if a call of the peer is still executed. `needed` says that a call in flight may depend on it.
+    /// Returns `true` if a new call of the peer is to be executed. `needed` is `true` if a call in flight may depend on
+    /// it.
     pub(super) fn accepts_calls(&self, needed: bool) -> bool {
         match self {
             Self::Open => true,

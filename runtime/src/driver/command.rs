@@ -24,7 +24,7 @@ pub(crate) enum DriverCommand {
     Start { slot: ResultSlot },
     /// Cancels the call in `slot`, because its caller was dropped.
     Cancel { slot: ResultSlot },
-    /// Sends the [next reply](CommandQueue::next_reply) of the queue, that of a handler that has finished.
+    /// Sends the [next reply](CommandQueue::next_reply) of the queue, which comes from a handler that has finished.
     Reply { token: ReplyToken },
     /// Reports that the last channel that held the connection open was dropped. The command counts as activity, and does nothing
     /// else.

@@ -41,7 +41,7 @@ pub(crate) struct DriverConfig {
     pub(crate) idle_timeout: Option<Duration>,
     /// Time by which the peer's first call must arrive, or the connection is closed. `None`: no limit.
     pub(crate) first_call_timeout: Option<Duration>,
-    /// The times of probes of a peer that says nothing. `None` sends none.
+    /// The interval and the timeout of probes of a silent peer. `None` sends none.
     pub(crate) keepalive: Option<KeepaliveConfig>,
     /// `true` to execute all of the peer's calls while the connection drains, as long as outbound calls are in flight, because their
     /// replies may depend on the peer's calls.
@@ -110,7 +110,7 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     calls: CallSlots,
     /// Number of inbound calls whose replies have not been sent.
     answering: usize,
-    /// `true` if one of these calls uses the connection: it is no probe.
+    /// `true` if one of these inbound calls is not a probe, so that the connection is in use.
     answers_use: bool,
     closing: LocalClose,
     /// `true` if the engine has received commands, input or timeouts since its work was last posted.
@@ -119,9 +119,9 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     last_active: Instant,
     idle: IdleCheck,
     keepalive: Keepalive,
-    /// The earlier time of the two checks.
+    /// The time of the next idle or keep-alive check, whichever is earlier.
     next_check: Option<Instant>,
-    /// The earliest deadline when the last poll ended: the engine's, or that of a check. Only polls change it.
+    /// The earliest deadline of the engine and the checks at the end of the last poll. Only polls change it.
     due: Option<Instant>,
     timer: Timer,
     catch_up: CatchUp,
@@ -269,12 +269,12 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         false
     }
 
-    /// Returns the earliest deadline: the engine's, or that of a check.
+    /// Returns the earliest deadline of the engine and the checks.
     fn earliest_deadline(&mut self) -> Option<Instant> {
         earliest(self.engine.poll_timeout(), self.next_check)
     }
 
-    /// Sets the time of the next check after one of them has changed.
+    /// Updates the time of the next check after the idle check or the keep-alive check has changed.
     fn set_check(&mut self) {
         self.next_check = earliest(self.idle.next(), self.keepalive.next());
     }
@@ -302,7 +302,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Posts the engine's work and handles its events, until there is no more of either.
+    /// Posts the engine's work and handles its events, until there is no more of either. Returns the reason if the
+    /// connection was closed.
     fn finish_work(&mut self, run: &mut PollState) -> Option<CloseReason> {
         self.has_work = false;
         self.is_unpublished = true;
@@ -438,7 +439,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Handles the end of a probe. It was cancelled if nothing arrived after it.
+    /// Handles the end of a probe. The probe was cancelled if nothing arrived from the peer after it.
     #[cold]
     fn finish_probe(&mut self, result: &CallResult, now: Instant) {
         let received = self.bytes_received();
@@ -475,7 +476,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Ends the connection without the peer.
+    /// Ends the connection without waiting for the peer.
     fn lose(&mut self, reason: CloseReason, now: Instant) {
         self.close(reason, now);
         self.engine.connection_lost(DisconnectReason::Local);

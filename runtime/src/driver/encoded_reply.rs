@@ -5,7 +5,10 @@ use bytes::Bytes;
 use super::ReplyCommand;
 use crate::{engine::OutgoingReply, rpc::RpcError};
 
-/// An encoded reply.
+/// The encoded reply to a call, which a [`Service`](crate::server::Service) returns to the server.
+///
+/// [`InboundCall::finish`](crate::server::InboundCall::finish) creates it from the result of a handler. It can also end
+/// the call without an RPC reply.
 #[derive(Debug)]
 #[must_use]
 pub struct EncodedReply {
@@ -16,7 +19,7 @@ pub struct EncodedReply {
 /// The outcome that a reply reports.
 #[derive(Debug)]
 pub(crate) enum ReplyOutcome {
-    /// The results of the call.
+    /// The call succeeded, and the reply carries its results.
     Success,
     /// Results that still have to be protected. The message of the reply ends with its header.
     // Boxed because it is rare, and would enlarge every reply.
@@ -38,12 +41,12 @@ impl EncodedReply {
         Self { command: ReplyCommand::Reply(reply), outcome: ReplyOutcome::Success }
     }
 
-    /// Creates a reply with results that have to be protected. `header` has the header of the reply only.
+    /// Creates a reply with results that have to be protected. `header` contains only the header of the reply.
     pub(crate) fn unprotected(header: OutgoingReply, results: Bytes) -> Self {
         Self { command: ReplyCommand::Reply(header), outcome: ReplyOutcome::Unprotected(Box::new(results)) }
     }
 
-    /// Ends a call by a command other than [`ReplyCommand::Reply`].
+    /// Creates a reply that ends the call by a command other than [`ReplyCommand::Reply`].
     pub(crate) fn without_rpc_reply(command: ReplyCommand) -> Self {
         Self { command, outcome: ReplyOutcome::None }
     }

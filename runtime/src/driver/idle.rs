@@ -1,4 +1,4 @@
-//! The close of connections that nobody uses.
+//! The closing of connections that nobody uses.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,13 @@ use crate::engine::{CloseReason, earliest};
 
 /// Decides when a connection that nobody uses is closed.
 ///
-/// The decision is taken only at the time of the next check, which is never later than the close is due. Calls do not move that time:
-/// a check that finds the connection in use sets it anew.
+/// The decision is taken only at the time of the next check, which is never after the close is due. Calls do not move
+/// the check. A check that finds the connection in use sets the time of the next one.
 #[derive(Debug)]
 pub(super) struct IdleCheck {
     timeout: Option<Duration>,
-    /// The time by which the peer's first call must have arrived, and the timeout that it is derived from. `None` once a call has.
+    /// The time by which the peer's first call must have arrived, and the timeout that it is derived from. `None` once
+    /// a call has arrived.
     first_call: Option<(Instant, Duration)>,
     next: Option<Instant>,
 }
@@ -31,7 +32,7 @@ impl IdleCheck {
         self.next
     }
 
-    /// Notes that the peer has called.
+    /// Records that the peer has made a call.
     #[inline]
     pub(super) fn called(&mut self) {
         self.first_call = None;

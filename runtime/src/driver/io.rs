@@ -17,9 +17,9 @@ pub(crate) trait EngineIo: Send + 'static {
 
     /// Does the I/O that can be done without waiting.
     ///
-    /// Returns `Ready` if the engine may have new work. Otherwise the next event wakes `cx`. `others` says that this poll has
-    /// woken other tasks, so it must not keep the thread busy. `is_first` says that this is the first call in this poll of the
-    /// task. Later calls need not look for input again if there was none.
+    /// Returns `Ready` if the engine may have new work. Otherwise the next event wakes `cx`. `others` is `true` if this
+    /// poll has woken other tasks, so it must not keep the thread busy. `is_first` is `true` for the first call in this
+    /// poll of the task. Later calls need not look for input again if there was none.
     fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool, is_first: bool) -> Poll<()>;
 
     /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do.

@@ -1,4 +1,4 @@
-//! The probes of a peer that says nothing.
+//! Keep-alive probes of a silent peer.
 //!
 //! A probe is a call of procedure 0, which any RPC server answers at once. RPC-over-RDMA version 2 has no other message that a peer has
 //! to answer: a grant of credits (RPC-over-RDMA v2 §6.2.2) is not acknowledged.
@@ -15,17 +15,18 @@ use crate::{
 const MAX_REPLY: u64 = 36 + 400;
 /// Shortest time without a byte from the peer after which it is probed while calls are in flight.
 const MIN_QUIET: Duration = Duration::from_millis(250);
-/// Number of round trips without a byte from the peer after which it is probed while calls are in flight, if that takes longer.
+/// Number of round trips without a byte from the peer after which it is probed while calls are in flight, if they take
+/// longer than [`MIN_QUIET`].
 const QUIET_ROUND_TRIPS: u32 = 4;
-/// Longest time between the probes of an idle connection, in intervals.
+/// Longest time between the probes of an idle connection, as a multiple of the configured interval.
 const MAX_IDLE_INTERVALS: u32 = 8;
 
-/// The times of probes.
+/// The interval and the timeout of probes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeepaliveConfig {
     /// Longest time between probes while calls are in flight, and the time before the first probe of an idle connection.
     pub(crate) interval: Duration,
-    /// Time without a byte from the peer after a probe, after which the connection is lost.
+    /// Time to wait for a byte from the peer after a probe, before the connection counts as lost.
     pub(crate) timeout: Duration,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct ProbedProgram {
 }
 
 impl ProbedProgram {
-    /// Reads the program of an encoded call.
+    /// Reads the program of an encoded call. Returns `None` if `message` is too short.
     // RFC 5531 §9: XID, message type, RPC version, program, version, procedure.
     pub(super) fn of(message: &[u8]) -> Option<Self> {
         let word = |at: usize| message.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
@@ -62,36 +63,36 @@ impl ProbedProgram {
         }
     }
 
-    /// Returns `true` for a call that may be a probe: of procedure 0.
+    /// Returns `true` if `message` is a call of procedure 0, which may be a probe.
     #[inline]
     pub(super) fn is_probe(message: &[u8]) -> bool {
         message.get(20..24) == Some(&[0; 4])
     }
 }
 
-/// The consequence of a check.
+/// The action that follows from a keep-alive check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeepaliveStep {
     Wait,
-    /// A probe is to be sent.
+    /// Sends a probe: a call of procedure 0 of this program.
     Probe(ProbedProgram),
-    /// Nothing arrived since this probe was sent.
+    /// Gives up the connection, because nothing arrived since this probe was sent.
     GiveUp(CallId),
 }
 
-/// A probe without an answer.
+/// A probe that has no reply yet.
 #[derive(Debug)]
 struct Probe {
     id: CallId,
     sent: Instant,
-    /// Time of the last check that found new bytes from the peer, or that of the probe.
+    /// Time of the last check that found new bytes from the peer. Initially, the time of the probe.
     heard: Instant,
 }
 
 /// Decides when the peer is probed, and when it counts as silent.
 ///
-/// Every byte from the peer is a sign of life. They are looked for only at the time of the next check. Calls move that time
-/// only if it is far away, so that a call on a busy connection costs a comparison.
+/// Every byte from the peer is a sign of life. New bytes are looked for only at the time of the next check. Calls move
+/// that time only if it is far away, so that a call on a busy connection costs a comparison.
 #[derive(Debug)]
 pub(super) struct Keepalive {
     config: Option<KeepaliveConfig>,
@@ -102,7 +103,7 @@ pub(super) struct Keepalive {
     is_used: bool,
     /// Number of bytes received from the peer at the last check.
     received: u64,
-    /// Time from which silence is counted: of the last check that found new bytes, or of a later call.
+    /// Time from which silence is counted: the last check that found new bytes, or a later call.
     heard: Instant,
     /// Time without a byte from the peer before the next probe.
     quiet: Duration,
@@ -138,7 +139,7 @@ impl Keepalive {
         !self.is_used
     }
 
-    /// Notes the first call that is started since the last check. `message` is the encoded call.
+    /// Records the first call that is started since the last check. `message` is the encoded call.
     #[cold]
     pub(super) fn call_started(&mut self, message: &[u8], now: Instant) {
         let Some(config) = self.config else { return };
@@ -152,13 +153,14 @@ impl Keepalive {
         }
     }
 
-    /// Notes that the probe `id` was sent at `now`.
+    /// Records that the probe `id` was sent at `now`.
     pub(super) fn probed(&mut self, id: CallId, now: Instant) {
         self.probe = Some(Probe { id, sent: now, heard: now });
         self.next = self.config.and_then(|config| now.checked_add(config.timeout));
     }
 
-    /// Notes that the probe has ended. `is_answered` says that it got a reply. `received` is the number of bytes received so far.
+    /// Records that the probe has ended. `is_answered` is `true` if it got a reply. `received` is the number of bytes
+    /// received so far.
     pub(super) fn ended(&mut self, is_answered: bool, received: u64, now: Instant) {
         let (Some(config), Some(Probe { sent, .. })) = (self.config, self.probe.take()) else { return };
         if is_answered {
@@ -179,8 +181,8 @@ impl Keepalive {
         self.probe.as_ref().is_some_and(|probe| probe.id == id)
     }
 
-    /// Checks the connection at `now`, and sets the time of the next check. `received` is the number of bytes received from the peer,
-    /// `is_idle` is `true` if no call is in flight.
+    /// Checks the connection at `now`, and sets the time of the next check. `received` is the number of bytes received
+    /// from the peer. `is_idle` is `true` if no call is in flight.
     pub(super) fn check(&mut self, received: u64, is_idle: bool, now: Instant) -> KeepaliveStep {
         let (Some(config), Some(program)) = (self.config, self.program) else {
             self.next = None;
@@ -232,7 +234,7 @@ mod tests {
         PROGRAM.null_call()
     }
 
-    /// A connection with a call that was started at `begin`.
+    /// Returns the state of a connection with a call that was started at `begin`.
     fn in_use(begin: Instant) -> Keepalive {
         let mut keepalive = Keepalive::new(Some(CONFIG), begin);
         keepalive.call_started(&call().message, begin);
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!((without.next(), without.check(0, false, begin + secs(100))), (None, KeepaliveStep::Wait));
     }
 
-    /// Times between probes of a peer that answers them at once.
+    /// Returns the times between the first ten probes of a peer that answers at once.
     fn times(is_idle: bool) -> Vec<Duration> {
         let begin = Instant::now();
         let mut keepalive = in_use(begin);
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(times(true), [30, 60, 120, 240, 240, 240, 240, 240, 240, 240].map(secs));
     }
 
-    /// Each new byte moves the probe, and the end of the connection after the probe.
+    /// Each new byte delays the next probe or, after a probe, the loss of the connection.
     #[test]
     fn bytes_are_signs_of_life() {
         let begin = Instant::now();
@@ -309,7 +311,8 @@ mod tests {
         assert_eq!(keepalive.check(received + 1, false, now + secs(20)), KeepaliveStep::GiveUp(PROBE));
     }
 
-    /// A call on a connection that was idle for long is looked at soon, and only once until the next check.
+    /// A call on a connection that was idle for long brings the next check forward. Further calls before that check do
+    /// not.
     #[test]
     fn a_call_moves_a_late_check() {
         let begin = Instant::now();
@@ -324,7 +327,7 @@ mod tests {
         assert_eq!(keepalive.check(1, false, begin + secs(20) + MIN_QUIET / 2), KeepaliveStep::Wait);
     }
 
-    /// On a slow network, a probe waits for several round trips.
+    /// On a slow network, a probe is sent only after several round trips.
     #[test]
     fn the_first_probe_waits_for_round_trips() {
         let begin = Instant::now();

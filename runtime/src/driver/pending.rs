@@ -20,8 +20,8 @@ pub(crate) struct PendingCall<'a> {
 }
 
 impl<'a> PendingCall<'a> {
-    /// Starts a call in the slot that `permit` reserves. The task of `cx` is woken when the result is there, even if it
-    /// does not poll the future before.
+    /// Starts a call in the slot that `permit` reserves. The task of `cx` is woken when the result has arrived, even if
+    /// it has not polled the future before.
     #[inline]
     pub(crate) fn start(
         port: &'a DriverPort,

@@ -20,7 +20,7 @@ enum SlotState {
     Free {
         next: Option<u32>,
     },
-    /// The call is in flight. The waker is that of the caller.
+    /// The call is in flight. The waker wakes its caller.
     Waiting(Waker),
     Done(CallResult),
     /// The caller was dropped, and the call has not ended yet.
@@ -32,7 +32,7 @@ struct PortInner {
     commands: CommandQueue,
     slots: Vec<SlotState>,
     free: Option<u32>,
-    /// Set as soon as the connection takes no more calls.
+    /// The reason why the connection takes no more calls. `None` while it takes calls.
     ending: Option<CloseReason>,
     /// `true` once the connection is closed.
     is_over: bool,
@@ -70,7 +70,7 @@ impl PortInner {
 #[derive(Debug)]
 struct FreeSlots {
     free: AtomicUsize,
-    /// Number of callers in [`reserve`](Self::reserve).
+    /// Number of callers in [`DriverPort::reserve`].
     waiting: AtomicUsize,
     /// One permit per free slot that is not counted in `free`. Closed with the connection.
     queue: Semaphore,
@@ -126,7 +126,7 @@ impl FreeSlots {
     }
 }
 
-/// A caller in the count of those that wait for a slot.
+/// Counts a caller that waits for a slot. Dropping it ends the count.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -139,7 +139,7 @@ impl Drop for Waiting<'_> {
 pub(crate) struct SlotPermit<'a>(&'a FreeSlots);
 
 impl SlotPermit<'_> {
-    /// Keeps the slot reserved. Whoever frees the slot adds it to the free ones again.
+    /// Keeps the slot reserved. The code that frees the slot adds it to the free slots again.
     fn forget(self) {
         std::mem::forget(self);
     }
@@ -279,7 +279,8 @@ impl DriverPort {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// Returns the parameters that both peers have agreed on. Those carried by a reply are included once its call has returned.
+    /// Returns the parameters that both peers have agreed on. Parameters carried by a reply are included once its call
+    /// has returned.
     pub(crate) fn limits(&self) -> PeerLimits {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -91,9 +91,9 @@ pub(crate) struct TcpIo<S = TcpStream> {
     stream: S,
     /// The engine of a byte stream posts no work.
     port: (),
-    /// The last poll has sent all output and registered its waker for input.
+    /// `true` if the last poll has sent all output and registered its waker for input.
     is_settled: bool,
-    /// The last attempt to receive found no data and registered its waker.
+    /// `true` if the last attempt to receive found no data and registered its waker.
     is_drained: bool,
 }
 

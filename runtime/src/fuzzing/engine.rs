@@ -1,6 +1,6 @@
-//! Driver of an engine, with any transport, from a fuzzer's bytes.
+//! Drives an engine over any transport with events from a fuzzer's bytes.
 //!
-//! Each byte selects one event; more bytes may follow as its parameters. The transport numbers the events.
+//! Each byte selects one event. More bytes may follow as its parameters. The transport numbers the events.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -18,7 +18,7 @@ use crate::{
     xdr::ReducedItem,
 };
 
-/// First XID, known so that a fuzzer can guess those of calls in flight.
+/// The first XID. It is fixed, so that a fuzzer can guess the XIDs of calls in flight.
 pub(super) const XID: u32 = 0x1000;
 
 /// Reader of the fuzzer's bytes.
@@ -31,7 +31,7 @@ impl<'a> Input<'a> {
         Some(first)
     }
 
-    /// Reads numbers of one byte each; zero at the end of the input.
+    /// Reads `N` numbers of one byte each. Numbers after the end of the input are 0.
     pub(super) fn numbers<const N: usize>(&mut self) -> [usize; N] {
         [(); N].map(|()| self.byte().unwrap_or_default().into())
     }
@@ -72,7 +72,7 @@ pub(super) struct World<N: Network> {
     now: Instant,
     /// Local calls in flight.
     calls: BTreeSet<CallId>,
-    /// True once a local call was made.
+    /// `true` once a local call was made.
     pub(super) has_called: bool,
     /// Calls of the peer without a reply.
     arrived: VecDeque<IncomingCall>,
@@ -158,13 +158,13 @@ impl<N: Network> World<N> {
         first.map(|id| self.engine.cancel_call(*id, self.now)).is_some()
     }
 
-    /// Advances the time by tenths of a second.
+    /// Advances the time by `tenths` times 100 ms.
     pub(super) fn wait(&mut self, tenths: usize) {
         self.now += Duration::from_millis(tenths as u64 * 100);
         self.engine.handle_timeout(self.now);
     }
 
-    /// Polls the engine for work and events.
+    /// Polls the engine for work and events, and checks the events.
     fn settle(&mut self) {
         self.engine.poll_work(self.network.port(), self.now);
         while let Some(event) = self.engine.poll_event() {

@@ -108,7 +108,7 @@ impl QueuePair for Provider {
 }
 
 impl Provider {
-    /// Returns the next completion of posted work, in order.
+    /// Completes the oldest posted work request. It fails with `failure`, if given.
     fn complete(&mut self, failure: Option<WorkError>) -> Option<Completion> {
         let request = self.posted.pop_front()?;
         Some(match request {

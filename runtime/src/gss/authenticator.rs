@@ -20,7 +20,7 @@ use crate::{
 /// Accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones share the contexts.
 ///
 /// A context belongs to no connection: a client may use several contexts on one connection, and one context on several
-/// connections, one after the other or at a time.
+/// connections, one after the other or at the same time.
 ///
 /// Calls with other flavors get AUTH_TOOWEAK, unless [`or`](Self::or) names an authenticator for them.
 pub struct GssAuthenticator<M> {
@@ -48,7 +48,7 @@ impl<M: ServerMechanism> GssAuthenticator<M> {
         Self::create(mechanism, GssServerConfig::default())
     }
 
-    /// Creates an authenticator.
+    /// Creates an authenticator with the limits of `config`.
     ///
     /// # Errors
     /// Returns an error if a setting is out of its range.
@@ -106,7 +106,7 @@ impl<M: ServerMechanism> Authenticator for GssAuthenticator<M> {
     }
 }
 
-/// A call of which another thread checks the header.
+/// A copy of a call, whose header another thread checks.
 struct CopiedCall {
     header: CallHeader,
     signed: Box<[u8]>,
@@ -122,7 +122,7 @@ impl CopiedCall {
 }
 
 impl<M: ServerMechanism> AuthenticatorShared<M> {
-    /// Decides on a call whose context is busy.
+    /// Decides on a call whose context is busy, on a thread for blocking work.
     async fn receive_later(self: Arc<Self>, call: CopiedCall, queue: BlockingQueue) -> Authentication {
         let decision = queue.run(Handle::current(), false, move || {
             let mut received = ReceivedCall::new(&call.header, call.peer_addr);

@@ -16,7 +16,7 @@ use crate::{
 /// Length in bytes of the sequence number before a protected body.
 const SEQUENCE_LEN: usize = 4;
 
-/// Protects the bodies of the call with one sequence number.
+/// Protects the arguments and the results of one call, which its sequence number identifies.
 #[derive(Debug)]
 pub(super) struct BodyProtection {
     context: Arc<dyn GssContext>,
@@ -26,7 +26,7 @@ pub(super) struct BodyProtection {
 }
 
 impl BodyProtection {
-    /// Returns the protection of a call; `None` if only its header is protected.
+    /// Returns the protection of a call. `None` if only its header is protected.
     pub(super) fn of(
         context: &Arc<dyn GssContext>,
         queue: &BlockingQueue,

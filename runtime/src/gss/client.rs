@@ -21,7 +21,8 @@ use crate::security::{
     BlockingQueue, CallSecurity, ControlCall, Protection, ProtectionLevel, Seal, Secured, SecurityError,
 };
 
-/// The longest time before its end at which a context is no longer used. A server may stop before the end as well.
+/// Time before the end of a context's lifetime from which no call is secured with it. At most half of the lifetime. A
+/// server may stop before the end as well.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(20);
 
 /// The end of the sequence numbers for calls. The last number below MAXSEQ is for the destruction of the context.
@@ -36,9 +37,9 @@ pub(super) struct ClientContext {
     window: u32,
     program: u32,
     version: u32,
-    /// The time after which no call is secured with it.
+    /// The time after which no call is secured with the context.
     expires: Option<Instant>,
-    /// Set if the server has denied a call because of the context, or the context has expired.
+    /// `true` if the server has denied a call because of the context, or the context has expired.
     is_dead: AtomicBool,
     numbers: Mutex<SequenceNumbers>,
     /// Notified when a call has ended.
@@ -128,7 +129,7 @@ impl ClientContext {
         Ok(next)
     }
 
-    /// Secures a call.
+    /// Secures a call with the next sequence number. Returns the inner error if there is no number for it.
     pub(super) fn secure(self: &Arc<Self>, level: ProtectionLevel) -> Result<Result<Secured, NoNumber>, SecurityError> {
         let sequence = match self.next_number(END_OF_CALLS) {
             Ok(sequence) => sequence,
@@ -149,8 +150,8 @@ impl ClientContext {
         }
     }
 
-    /// Secures a call as [`secure`](Self::secure) does. If the window is full, returns the error once a call has ended. The context
-    /// may no longer be usable by then.
+    /// Secures a call as [`secure`](Self::secure) does. If the window is full, waits until a call has ended, and then
+    /// returns the error. The context may no longer be usable then.
     pub(super) async fn secure_in_turn(
         self: &Arc<Self>,
         level: ProtectionLevel,

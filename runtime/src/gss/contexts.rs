@@ -1,4 +1,4 @@
-//! The contexts of a server: established ones, and those in creation (RFC 2203 §5.3.3.3, §5.4).
+//! The contexts of a server: established contexts, and contexts in creation (RFC 2203 §5.3.3.3, §5.4).
 
 use std::{
     collections::HashMap,
@@ -59,31 +59,32 @@ impl GssServerConfig {
         Self::default()
     }
 
-    /// Sets the maximum number of established contexts, at least 1. When there are more, the context is destroyed that was not used for
-    /// the longest time. Its client creates a new one with the next call (RFC 2203 §5.3.3.3). Default 4096.
+    /// Sets the maximum number of established contexts, at least 1. At the limit, the least recently used context is
+    /// destroyed. Its client creates a new one with the next call (RFC 2203 §5.3.3.3). Default 4096.
     pub fn max_contexts(mut self, contexts: usize) -> Self {
         self.max_contexts = contexts;
         self
     }
 
-    /// Sets the maximum number of established contexts that clients at one address have created, at least 1. When there are more, the one
-    /// of them is destroyed that was not used for the longest time. So one host cannot displace the contexts of all others.
-    /// IPv6 addresses with the same first 64 bits count as one. Default 1024.
+    /// Sets the maximum number of established contexts that clients at one address have created, at least 1. At the
+    /// limit, the least recently used one of them is destroyed, so that one host cannot displace the contexts of all
+    /// others. IPv6 addresses with the same first 64 bits count as one. Default 1024.
     pub fn max_contexts_per_address(mut self, contexts: usize) -> Self {
         self.max_contexts_per_address = contexts;
         self
     }
 
-    /// Sets the maximum number of contexts that wait for another token from their clients, at least 1. When there are more, the oldest is
-    /// dropped. Also the maximum number of steps that the mechanism executes at a time. Default 64.
+    /// Sets the maximum number of contexts that wait for another token from their clients, at least 1. At the limit,
+    /// the oldest one is dropped. This is also the maximum number of steps that the mechanism executes at a time.
+    /// Default 64.
     pub fn max_setups(mut self, setups: usize) -> Self {
         self.max_setups = setups;
         self
     }
 
-    /// Sets the share of one address in [`max_setups`](Self::max_setups), at least 1: of the contexts that wait, and of the steps that
-    /// the mechanism executes at a time. Further requests wait. IPv6 addresses with the same first 64 bits count as one.
-    /// Default 16.
+    /// Sets the share of one address in [`max_setups`](Self::max_setups), at least 1. At the limit, the oldest context
+    /// of the address that waits for a token is dropped, and further steps of the mechanism wait. IPv6 addresses with
+    /// the same first 64 bits count as one. Default 16.
     pub fn max_setups_per_address(mut self, setups: usize) -> Self {
         self.max_setups_per_address = setups;
         self
@@ -143,10 +144,12 @@ impl GssServerConfig {
     }
 }
 
-/// The longest time before its end at which a context accepts no more calls, so that accepted calls can still be answered.
+/// Time before the end of a context's lifetime from which no call is accepted, so that accepted calls can still be
+/// answered. At most a tenth of the lifetime.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
-/// The identifier of a context. Random, so that a client with a context of an earlier server does not hit another client's.
+/// The identifier of a context. Random, so that a handle from before a restart of the server does not match the context
+/// of another client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ContextHandle(pub(super) [u8; 16]);
 
@@ -158,7 +161,7 @@ impl ContextHandle {
         Ok(Self(bytes))
     }
 
-    /// Returns the handle in a credential.
+    /// Returns the handle in a credential. `None` if its length is wrong.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
@@ -236,7 +239,7 @@ impl ContextTable {
         contexts.get(&handle).map(Arc::clone)
     }
 
-    /// Notes the use of a context by an authentic call.
+    /// Records the use of a context by an authentic call.
     pub(super) fn touch(&self, context: &ServerContext) {
         context.last_used.store(self.tick(), Ordering::Relaxed);
     }
@@ -286,8 +289,8 @@ impl ContextTable {
         Ok(handle)
     }
 
-    /// Takes the context in creation with this handle, unless its time has passed. A second request for it finds nothing until
-    /// [`wait`](Self::wait) returns it.
+    /// Takes the context in creation with this handle, unless its time has passed. A second request for it finds
+    /// nothing until [`wait`](Self::wait) puts it back.
     pub(super) fn take_setup(
         &self,
         handle: ContextHandle,
@@ -323,8 +326,9 @@ impl ContextTable {
     }
 }
 
-/// Makes room for one more entry among those that `counts` selects, of which there may be `most`. If there are too many, removes
-/// those that are over, and then the one with the smallest key.
+/// Makes room for one more of the entries that `counts` selects, so that there are at most `most` of them. Removes the
+/// entries for which `is_over` returns `true`. If that is not enough, removes the selected entries with the smallest
+/// keys.
 fn make_room<T, K: Ord>(
     entries: &mut HashMap<ContextHandle, T>,
     most: usize,

@@ -29,9 +29,9 @@ pub(super) struct ContextCreation {
     rounds: u32,
     /// The handle that the server has assigned. Empty before its first reply.
     handle: Bytes,
-    /// The context, once the mechanism has completed it.
+    /// The context. `None` until the mechanism has completed it.
     context: Option<Arc<dyn GssContext>>,
-    /// The window of sequence numbers and the verifier, once the server has completed the context.
+    /// The window of sequence numbers, and the verifier. `None` until the server has completed the context.
     completed: Option<(u32, OpaqueAuth)>,
     /// The major and the minor status with which the server has refused the context.
     refusal: Option<(u32, u32)>,
@@ -186,7 +186,7 @@ fn describe(status: u32) -> &'static str {
     }
 }
 
-/// Returns the error of the creation.
+/// Returns the error for a failed creation of a context.
 pub(super) fn failed(why: &str) -> SecurityError {
     SecurityError(format!("cannot create a security context: {why}"))
 }

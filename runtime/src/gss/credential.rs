@@ -62,7 +62,7 @@ impl GssCredential {
         Ok(gss_auth(body))
     }
 
-    /// Returns the service of a data call.
+    /// Returns the level of protection of a data call, which its service determines.
     ///
     /// # Errors
     /// Returns AUTH_BADCRED for an illegal service (RFC 2203 §5.3.3.3).
@@ -81,7 +81,7 @@ fn is_data(procedure: RpcGssProcT) -> bool {
     matches!(procedure, RpcGssProcT::RpcsecGssData | RpcGssProcT::RpcsecGssDestroy)
 }
 
-/// Returns the number of the service with a level of protection.
+/// Returns the number of the service that provides a level of protection.
 pub(super) fn service(level: ProtectionLevel) -> u32 {
     let service = match level {
         ProtectionLevel::Authentication => RpcGssServiceT::RpcGssSvcNone,

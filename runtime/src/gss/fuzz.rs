@@ -1,4 +1,5 @@
-//! Entry points for fuzzers: what an unauthenticated peer can send to a server and to a client with RPCSEC_GSS.
+//! Entry points for fuzzers: messages that an unauthenticated peer can send to a server and to a client with
+//! RPCSEC_GSS.
 //!
 //! The peer of the server knows the formats and, for some steps, the key of the mechanism, so that a fuzzer reaches the code
 //! behind the checksums.
@@ -46,7 +47,7 @@ impl<'a> Input<'a> {
         u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// Returns bytes, preceded by their number.
+    /// Takes a length of one byte, and returns as many bytes after it.
     fn bytes(&mut self) -> &'a [u8] {
         let len = usize::from(self.byte()).min(self.0.len());
         let (bytes, rest) = self.0.split_at(len);
@@ -62,7 +63,7 @@ impl<'a> Input<'a> {
         OpaqueAuth { flavor: u32::from(self.byte()), body: self.opaque() }
     }
 
-    /// Changes one bit, or none.
+    /// Changes at most one bit. Returns `true` if a bit was changed.
     fn damage(&mut self, bytes: &mut [u8]) -> bool {
         let (at, bit) = (usize::from(self.byte()), self.byte());
         match bytes.get_mut(at) {
@@ -174,9 +175,11 @@ fn header_bytes(header: &CallHeader) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// Sends calls to a server with RPCSEC_GSS: credentials, verifiers, tokens and protected bodies, honest, damaged or arbitrary.
+/// Sends calls to a server with RPCSEC_GSS: credentials, verifiers, tokens and protected bodies, each of which is
+/// honest, damaged or arbitrary.
 ///
-/// The first byte is the number of rounds of the mechanism. Each step has a byte that selects its kind, and what that kind needs.
+/// The first byte is the number of rounds of the mechanism. Each step begins with a byte that selects its kind. The
+/// input for that kind follows.
 pub fn gss_server(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut server = FuzzServer::new(input.byte() % 6);
@@ -269,7 +272,8 @@ fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, servic
 /// Sends replies to a client with RPCSEC_GSS: to requests that create a context, and to calls. They are honest, damaged or
 /// arbitrary.
 ///
-/// The first byte is the number of rounds. Then each reply follows, up to the end of the creation, then replies to calls.
+/// The first byte is the number of rounds. The rest determines the replies, first to the requests that create the
+/// context, then to the calls.
 pub fn gss_client(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut server = FuzzServer::new(input.byte() % 6);

@@ -18,8 +18,8 @@ use super::mechanism::{ClientMechanism, ContextSetup, GssContext, GssError, Serv
 
 /// Kerberos credentials of the user that runs the process, for calls to one service.
 ///
-/// The credentials are those of the default credential cache, which `kinit` fills (`KRB5CCNAME`). They are read again for each
-/// context, so that a renewed ticket is used.
+/// The credentials come from the default credential cache (`KRB5CCNAME`), which `kinit` fills. They are read again for
+/// each context, so that a renewed ticket is used.
 #[derive(Debug, Clone)]
 pub struct KerberosClient {
     service: String,
@@ -36,8 +36,8 @@ impl KerberosClient {
 
 /// Kerberos credentials of a server.
 ///
-/// The keys are those of the default keytab (`KRB5_KTNAME`). They are read again for each context, so that a changed keytab is
-/// used.
+/// The keys come from the default keytab (`KRB5_KTNAME`). They are read again for each context, so that a changed
+/// keytab is used.
 #[derive(Debug, Clone, Default)]
 pub struct KerberosServer {
     service: Option<String>,
@@ -60,8 +60,8 @@ impl KerberosServer {
 
 /// Returns the name of the local user for a Kerberos principal such as `alice@EXAMPLE.COM`.
 ///
-/// The rules are those of `krb5.conf` (`auth_to_local`, `auth_to_local_names`). Without rules, the name is the part before the
-/// realm, if the realm is the default realm and the part has one component. May block.
+/// The rules come from `krb5.conf` (`auth_to_local`, `auth_to_local_names`). Without rules, the name is the part before
+/// the realm, if the realm is the default realm and the part has one component. May block.
 ///
 /// # Errors
 /// Fails if no rule applies to the principal. A user of that name need not exist.
@@ -103,10 +103,10 @@ impl ServerMechanism for KerberosServer {
     }
 }
 
-/// A context in creation at a client. `None` once it is complete.
+/// A context in creation at a client. `None` after its completion.
 struct Initiator(Option<ClientCtx>);
 
-/// A context in creation at a server. `None` once it is complete.
+/// A context in creation at a server. `None` after its completion.
 struct Acceptor(Option<ServerCtx>);
 
 impl ContextSetup for Initiator {
@@ -174,7 +174,7 @@ struct KerberosContext {
     context: Mutex<Box<dyn SecurityContext + Send>>,
     peer: String,
     max_mic: usize,
-    /// Number of bytes that encryption adds at most.
+    /// Maximum number of bytes that encryption adds to a message.
     overhead: u64,
 }
 
@@ -196,7 +196,7 @@ impl KerberosContext {
         Ok(Arc::new(Self { context: Mutex::new(Box::new(context)), peer, max_mic, overhead }))
     }
 
-    /// Calls the library.
+    /// Calls the library, and locks the context for the duration of the call.
     fn with<T>(&self, call: impl FnOnce(&mut (dyn SecurityContext + Send)) -> Result<T, Error>) -> Result<T, GssError> {
         let mut context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         call(&mut **context).map_err(|error| convert(&error))
@@ -235,7 +235,7 @@ impl GssContext for KerberosContext {
     }
 
     fn lifetime(&self) -> Option<Duration> {
-        /// GSS_C_INDEFINITE (RFC 2744 §5.18).
+        /// The lifetime of a context that does not expire: GSS_C_INDEFINITE (RFC 2744 §5.18).
         const UNLIMITED: Duration = Duration::from_secs(u32::MAX as u64);
         // The library fails for a context that has expired.
         let lifetime = self.with(|context| context.lifetime()).unwrap_or_default();
@@ -253,7 +253,7 @@ impl fmt::Debug for KerberosContext {
     }
 }
 
-/// Converts an error of the library. Adds what the user can do about it.
+/// Converts an error of the library, and adds advice for the user.
 fn convert(error: &Error) -> GssError {
     let mut message = error.to_string();
     message.retain(|character| !character.is_control());
@@ -263,7 +263,7 @@ fn convert(error: &Error) -> GssError {
     GssError { major: error.major.bits(), minor: error.minor, message }
 }
 
-/// Returns what to do about an error.
+/// Returns advice for the user about an error, if there is any.
 fn advice(status: u32, minor: u32) -> Option<&'static str> {
     /// The first code of the table `krb5` of MIT Kerberos and Heimdal.
     const KRB5: i32 = -1_765_328_384;
@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// Sealed (RFC 4121 §4.2.2).
+    /// The flag of an encrypted message: Sealed (RFC 4121 §4.2.2).
     const SEALED: u8 = 2;
 
     /// A context that leaves messages as they are, behind the header of an encrypted message with these flags.
@@ -311,7 +311,8 @@ mod tests {
         Error { major: MajorFlags::GSS_S_BAD_MIC, minor: 0 }
     }
 
-    /// Returns a buffer of the library with these bytes. The library keeps names as they are.
+    /// Returns a buffer of the library with these bytes. It is made as a name, because the library does not change
+    /// names.
     fn buffer(bytes: &[u8]) -> Result<Buf, Error> {
         Name::new(bytes, None)?.display_name()
     }
@@ -487,7 +488,7 @@ mod tests {
         }
     }
 
-    /// The status codes in a server's refusal are those of its library.
+    /// The status codes in a server's refusal come from the server's library.
     #[test]
     fn refusals_of_the_server_say_what_to_do() {
         let client = KerberosClient::new("nfs@server");

@@ -74,7 +74,8 @@ pub trait ClientMechanism: fmt::Debug + Send + Sync + 'static {
     /// Returns an error if there are no credentials.
     fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError>;
 
-    /// Returns what the user can do if the server refuses a context with this major and minor status. The default is `None`.
+    /// Returns advice for the user if the server refuses a context with this major and minor status. The default is
+    /// `None`.
     fn advice(&self, _major: u32, _minor: u32) -> Option<&'static str> {
         None
     }
@@ -103,7 +104,7 @@ pub trait ContextSetup: Send + 'static {
 pub struct SetupStep {
     /// The token for the peer, if there is one.
     pub token: Option<Vec<u8>>,
-    /// The context, once it is complete.
+    /// The context, if it is complete.
     pub context: Option<Arc<dyn GssContext>>,
 }
 

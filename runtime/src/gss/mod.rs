@@ -1,6 +1,6 @@
 //! RPCSEC_GSS version 1 (RFC 2203): calls that a GSS-API mechanism such as Kerberos authenticates and protects.
 //!
-//! A server has a [`GssAuthenticator`], a channel a [`GssSecurity`]. Both are generic over the mechanism:
+//! A server uses a [`GssAuthenticator`], and a channel uses a [`GssSecurity`]. Both are generic over the mechanism:
 //! [`ServerMechanism`] and [`ClientMechanism`] create [`GssContext`]s in as many rounds as the mechanism needs.
 //!
 //! | file | contents | RFC 2203 |

@@ -25,9 +25,9 @@ use crate::{
 /// The context is created with the first call. It is created again before it expires, when the server has dropped it, and when
 /// its sequence numbers are used up. Calls in progress are not affected. The context stays in use after a reconnect.
 ///
-/// One instance is for one user at one server. Several channels to that server may share it. A balancer makes one for each of its
-/// servers. For calls of several users over one
-/// channel, see [`CallOptions::security`](crate::client::CallOptions::security).
+/// One instance is for one user at one server. Several channels to that server may share it. A balancer creates one for
+/// each of its servers. For calls of several users over one channel, see
+/// [`CallOptions::security`](crate::client::CallOptions::security).
 ///
 /// The creation of a context needs a tokio runtime. A call outside of one fails if there is no context.
 ///
@@ -48,8 +48,8 @@ struct GssSecurityShared<M> {
     contexts: Mutex<Contexts>,
     /// Locked during the creation of a context. Other calls wait for it.
     creating: tokio::sync::Mutex<()>,
-    /// Has one permit, for the step of the mechanism in progress. It may outlive its call: a KDC that does not answer blocks one
-    /// thread, and not one for each call that gives up, or for each server.
+    /// Has one permit, for the step of the mechanism in progress. The step may outlive its call. A KDC that does not
+    /// answer thus blocks only one thread, and not one for each call that gives up, or for each server.
     step: Arc<Semaphore>,
 }
 
@@ -76,7 +76,7 @@ impl<M: ClientMechanism> GssSecurity<M> {
         Self { level, ..self.clone() }
     }
 
-    /// Returns the protection of the calls.
+    /// Returns the level of protection of the calls.
     #[must_use]
     pub fn level(&self) -> ProtectionLevel {
         self.level
@@ -165,7 +165,7 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         step.map_err(|error: GssError| failed(&error.to_string()))
     }
 
-    /// Replaces the context in use.
+    /// Replaces the context in use, and retires the old one unless the server has dropped it.
     fn replace(&self, context: Option<Arc<ClientContext>>) {
         let mut contexts = self.contexts();
         let old = std::mem::replace(&mut contexts.current, context);
@@ -173,7 +173,7 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         contexts.retired.extend(old.filter(|old| !old.is_dead()));
     }
 
-    /// Stops using a context.
+    /// Retires a context if it is in use.
     fn retire(&self, context: &Arc<ClientContext>) {
         let mut contexts = self.contexts();
         let current = contexts.current.take_if(|current| Arc::ptr_eq(current, context));

@@ -38,9 +38,9 @@ pub(super) enum Decision {
 
 /// A round in the creation of a context.
 pub(super) struct SetupRound {
-    /// The handle that the context has after the first round.
+    /// The handle of the context. `None` in the first round.
     handle: Option<ContextHandle>,
-    /// The state after the first round.
+    /// The state of the mechanism. `None` in the first round.
     pub(super) setup: Option<Box<dyn ContextSetup>>,
     rounds: u32,
     started: Instant,
@@ -61,7 +61,7 @@ impl GssServer {
 
     /// Decides on a call with flavor RPCSEC_GSS.
     ///
-    /// If `may_block`, waits for a context that is busy.
+    /// If `may_block` is `true`, waits for a context that is busy. Otherwise returns [`Decision::Busy`].
     pub(super) fn receive(&self, call: &ReceivedCall<'_>, may_block: bool, now: Instant) -> Decision {
         let credential = match GssCredential::decode(&call.header.credential.body) {
             Ok(credential) => credential,
@@ -224,7 +224,8 @@ impl GssServer {
         Authentication::Answered(ControlReply { verifier: accepted.verifier, outcome: Ok(()), results })
     }
 
-    /// Checks the credential and the verifier of a data request or of one that destroys a context (RFC 2203 §5.3.3.1, §5.3.3.3).
+    /// Checks the credential and the verifier of a request for data or for the destruction of a context (RFC 2203
+    /// §5.3.3.1, §5.3.3.3).
     // The error is moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     fn check(

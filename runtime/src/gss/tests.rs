@@ -107,7 +107,7 @@ impl TestCall {
         arrived
     }
 
-    /// Returns a data call with the verifier that belongs to it.
+    /// Returns a call without arguments that has a valid verifier.
     fn signed(created: &CreatedContext, procedure: RpcGssProcT, sequence: u32, service: u32, now: Instant) -> Self {
         let credential = GssCredential { procedure, sequence, service, handle: created.handle.clone() };
         let mut call = Self::new(&credential, OpaqueAuth::none(), now);
@@ -136,7 +136,7 @@ fn create(server: &TestServer, client: &InsecureTestMechanism, now: Instant) -> 
     })
 }
 
-/// Creates a context with the replies of `answer`.
+/// Creates a context of a client whose requests `answer` replies to.
 fn create_with(
     client: &InsecureTestMechanism,
     mut answer: impl FnMut(&ControlCall) -> ControlReply,

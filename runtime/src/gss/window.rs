@@ -13,7 +13,7 @@ pub(super) struct SequenceWindow {
 /// The position of a sequence number relative to the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Position {
-    /// Above the window. The window moves forward once the call is authentic.
+    /// Above the window. The window moves forward when the call has been found authentic.
     Above,
     /// Within the window, and not seen.
     New,
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 2203 §5.3.3.1.
+    /// RFC 2203 §5.3.3.1: numbers are accepted once, and only within the window.
     #[test]
     fn numbers_are_accepted_once_and_within_the_window() {
         let mut window = SequenceWindow::new(4);
@@ -114,7 +114,8 @@ mod tests {
         }
     }
 
-    /// All sequences of four numbers of eight, at both ends of the numbers, agree with a set of all numbers seen.
+    /// For all sequences of four out of eight numbers, at both ends of the number range, the window agrees with a set
+    /// of all numbers seen.
     #[test]
     fn all_short_sequences_agree_with_a_set() {
         const NUMBERS: u32 = 8;

@@ -38,7 +38,7 @@ impl HealthService {
     /// The server as a whole.
     pub const SERVER: Self = Self { program: 0, version: 0 };
 
-    /// Returns `true` for the server as a whole.
+    /// Returns `true` if this is the server as a whole.
     #[must_use]
     pub fn is_server(&self) -> bool {
         self.program == 0
@@ -68,12 +68,13 @@ struct ServiceStates {
     sequence: u64,
     /// `true` if the whole server is not serving.
     is_server_down: bool,
-    /// `true` for each service that is serving, of those that were set.
+    /// The services whose state was set. `true` if the service is serving.
     services: BTreeMap<(u32, u32), bool>,
 }
 
 impl ServiceStates {
-    /// Returns the state of a service. `is_registered` says if the server has it, and `is_draining` that the server shuts down.
+    /// Returns the state of a service. `is_registered` is `true` if the server has the service, and
+    /// `is_draining` is `true` if the server is shutting down.
     fn report(&self, service: &HealthService, is_registered: bool, is_draining: bool) -> HealthReport {
         let set = self.services.get(&service.key());
         let status = if !service.is_server() && !is_registered && set.is_none() {
@@ -94,12 +95,13 @@ impl Health {
         Self::default()
     }
 
-    /// Sets if the server as a whole is serving. If it is not, none of its services is.
+    /// Marks the server as a whole as serving or not serving. If it is not serving, none of its services is.
     pub fn set_server(&self, is_serving: bool) {
         self.change(|states| std::mem::replace(&mut states.is_server_down, !is_serving) == is_serving);
     }
 
-    /// Sets if a version of a program is serving. It may be one that the server does not offer, such as a part of the application.
+    /// Marks a version of a program as serving or not serving. The server need not offer the program, which may stand
+    /// for a part of the application.
     pub fn set_service(&self, program: u32, version: u32, is_serving: bool) {
         self.change(|states| states.services.insert((program, version), is_serving) != Some(is_serving));
     }
@@ -121,12 +123,13 @@ impl Health {
         self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the state of a service. `is_registered` says if the server has it, and `is_draining` that the server shuts down.
+    /// Returns the state of a service. `is_registered` is `true` if the server has the service, and
+    /// `is_draining` is `true` if the server is shutting down.
     pub(crate) fn report(&self, service: &HealthService, is_registered: bool, is_draining: bool) -> HealthReport {
         self.states().report(service, is_registered, is_draining)
     }
 
-    /// Waits until `look` finds something. It looks again after each change.
+    /// Waits until `look` returns a value. `look` is called again after each change.
     pub(crate) async fn find<T>(&self, look: impl FnMut() -> Option<T>) -> T {
         self.0.changes.find(look).await
     }
@@ -141,7 +144,8 @@ mod tests {
         (report.status, report.sequence)
     }
 
-    /// The whole server and a shutdown come before a service. Only changes count.
+    /// The states of the whole server and of a shutdown take precedence over the state of a service. The sequence
+    /// number counts only changes.
     #[test]
     fn states() {
         use HealthStatus::{NotServing, ServiceUnknown, Serving};

@@ -27,7 +27,7 @@
 mod observed;
 
 pub mod protocol {
-    //! Types, client and server of the program INTROSPECTION, generated from `xdr/introspection.x`.
+    //! Types, client and server of the program INTROSPECTION, generated from `introspection.x`.
     crate::include_xdr!("src/introspection/introspection.x");
 }
 

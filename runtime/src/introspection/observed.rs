@@ -14,7 +14,7 @@ use crate::{
     session::{EncodedReply, InboundCall, ReplyFuture, Service},
 };
 
-/// Number of procedure numbers, from 0, whose calls are counted.
+/// Calls are counted for procedures with numbers below this one.
 const COUNTED_NUMBERS: u32 = 1024;
 
 /// Number of calls that are reported as the slowest ones.
@@ -23,28 +23,28 @@ const MAX_SLOWEST: usize = 32;
 /// Time after which the slowest calls are collected anew.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// A procedure and its calls.
+/// A procedure and the counters of its calls.
 pub(crate) struct ProcedureCalls {
     pub(crate) number: u32,
     pub(crate) info: ProcedureInfo,
-    /// Calls that ended.
+    /// Number of calls that ended.
     pub(crate) calls: AtomicU64,
-    /// Calls that ended without a result.
+    /// Number of calls that ended without a result.
     pub(crate) failed: AtomicU64,
-    /// Sum of the durations, in nanoseconds.
+    /// Sum of the durations of calls that ended, in nanoseconds.
     pub(crate) total_time: AtomicU64,
     /// Longest duration, in nanoseconds.
     pub(crate) max_time: AtomicU64,
-    /// Calls in progress.
+    /// Number of calls in progress.
     pub(crate) active: AtomicU32,
 }
 
-/// One service and its calls.
+/// One service and the counters of its calls.
 pub(crate) struct ObservedCalls {
     pub(crate) program: u32,
     pub(crate) version: u32,
     pub(crate) name: &'static str,
-    /// In ascending order of the numbers.
+    /// The procedures, in ascending order of their numbers.
     pub(crate) procedures: Vec<ProcedureCalls>,
     slowest: Arc<SlowestCalls>,
 }
@@ -55,7 +55,7 @@ impl ObservedCalls {
         self.slowest.report(Instant::now())
     }
 
-    /// Creates the counts of the calls of services.
+    /// Creates counters for the calls of `services`, with one common list of the slowest calls.
     pub(crate) fn of(services: &[Arc<dyn Service>]) -> Vec<Arc<Self>> {
         let slowest = Arc::new(SlowestCalls::new());
         let calls = |service: &Arc<dyn Service>| {
@@ -108,7 +108,7 @@ pub(crate) struct CountedCall {
     calls: Arc<ObservedCalls>,
     /// The procedure number.
     number: u32,
-    /// Index of the procedure.
+    /// Index of the procedure in `calls`. `None` if its calls are not counted.
     procedure: Option<usize>,
     peer: SocketAddr,
     xid: u32,
@@ -127,7 +127,7 @@ impl CountedCall {
         self.failed = !reply.is_success();
     }
 
-    /// Waits for the reply of a call that has been polled.
+    /// Waits for the reply of a handler that was polled before, and counts the end of the call.
     pub(crate) async fn wait(self, rest: ReplyFuture) -> EncodedReply {
         let reply = rest.await;
         self.finish(&reply);
@@ -162,7 +162,7 @@ impl Drop for CountedCall {
     }
 }
 
-/// A call that ended.
+/// The description of a call that ended, for the list of the slowest calls.
 #[derive(Debug, Clone)]
 pub(crate) struct SlowCall {
     pub(crate) program: u32,
@@ -218,7 +218,7 @@ impl SlowestCalls {
         now.duration_since(self.started).as_nanos() >= u128::from(self.window_end.load(Ordering::Relaxed))
     }
 
-    /// Returns the windows, after it has started a new one if that is due.
+    /// Returns the windows. Starts a new one before, if that is due.
     fn windows(&self, now: Instant) -> MutexGuard<'_, [Vec<SlowCall>; 2]> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_over(now) {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(reported(&slowest, slowest.started), (268..300).rev().collect::<Vec<_>>());
     }
 
-    /// Calls of the previous window are reported, and older ones are not, although no faster call is recorded.
+    /// Calls of the previous window are reported, and older ones are not, even if no later call is recorded.
     #[test]
     fn windows_end() {
         let slowest = SlowestCalls::new();

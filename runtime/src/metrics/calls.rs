@@ -104,7 +104,7 @@ impl ClientCall {
         Sizes { request: self.request.load(Relaxed), response: self.response.load(Relaxed) }
     }
 
-    /// Records that the call is sent again after this attempt.
+    /// Records the sizes of a failed attempt, after which the call is sent again.
     #[cold]
     pub(crate) fn attempt_failed(&self) {
         procedures::record_sizes(threads::procedure(Side::Client, self.method), self.sizes());
@@ -112,19 +112,19 @@ impl ClientCall {
         self.response.store(0, Relaxed);
     }
 
-    /// Records that the channel tries the call again.
+    /// Records that the channel retries the call after a loss of its connection.
     #[cold]
     pub(crate) fn retried(&self) {
         retried(self.method);
     }
 
-    /// Ends a successful call.
+    /// Records that the call has succeeded.
     #[inline(always)]
     pub(crate) fn succeed(&self, metrics: &CallMetrics) {
         threads::called(self.method, metrics.0.now().wrapping_sub(self.started), self.sizes());
     }
 
-    /// Ends a failed call. `error_type` is the status of the reply if `has_reply` is `true`.
+    /// Records that the call has failed. `error_type` is the status of the reply if `has_reply` is `true`.
     #[cold]
     #[inline(never)]
     pub(crate) fn fail(&self, error_type: &'static str, has_reply: bool) {
@@ -133,8 +133,8 @@ impl ClientCall {
     }
 }
 
-/// Records that an outbound call was cancelled if it is dropped before it is disarmed. It is apart from the call, because
-/// forgetting a reference costs nothing.
+/// Records that an outbound call was cancelled if it is dropped before it is disarmed. The guard only refers to the
+/// call, because forgetting a reference costs nothing.
 #[must_use]
 pub(crate) struct CancelGuard<'a>(&'a ClientCall);
 
@@ -163,12 +163,12 @@ pub(crate) struct ServerCall {
 }
 
 impl ServerCall {
-    /// Returns the call for a handler that waits.
+    /// Returns the call in a form that records the cancellation of a handler that waits.
     pub(crate) fn wait(self) -> WaitingServerCall {
         WaitingServerCall(self)
     }
 
-    /// Ends the call with its reply.
+    /// Records the end of the call and its reply.
     #[inline(always)]
     pub(crate) fn finish(&self, metrics: &CallMetrics, reply: &EncodedReply) {
         self.end(metrics.0.now(), reply);
@@ -185,7 +185,8 @@ impl ServerCall {
         }
     }
 
-    /// Ends a call that has no results, or results that still have to be protected. The latter count with their length before that.
+    /// Ends a call that has no results, or results that still have to be protected. The latter count with their
+    /// unprotected length.
     #[cold]
     #[inline(never)]
     fn end_rarely(id: ProcedureId, request: u64, now: u64, started: u64, reply: &EncodedReply) {
@@ -209,7 +210,7 @@ impl ServerCall {
 pub(crate) struct WaitingServerCall(ServerCall);
 
 impl WaitingServerCall {
-    /// Ends the call with its reply.
+    /// Records the end of the call and its reply.
     pub(crate) fn finish(self, reply: &EncodedReply) {
         ManuallyDrop::new(self).0.end(Stopwatch::shared().now(), reply);
     }
@@ -225,7 +226,7 @@ impl Drop for WaitingServerCall {
 /// Number of procedures of a service that are found by number. Further ones are found by name.
 const NUMBERED: usize = 64;
 
-/// The procedures of a service of a server. Clones share them.
+/// The identifiers of a service's procedures, by procedure number. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceMetrics(Arc<[ProcedureId; NUMBERED]>);
 

@@ -1,4 +1,4 @@
-//! The clock of durations.
+//! The clock that measures durations.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ impl Stopwatch {
     }
 
     fn new(clock: Clock) -> Self {
-        /// Long enough that rounding to nanoseconds does not matter.
+        /// Number of ticks to convert. It is so large that rounding to nanoseconds does not matter.
         const TICKS: u64 = 1 << 40;
         let seconds_per_tick = clock.delta_as_nanos(0, TICKS) as f64 * 1e-9 / TICKS as f64;
         Self { clock, seconds_per_tick }
@@ -36,7 +36,7 @@ impl Stopwatch {
         ticks * self.seconds_per_tick
     }
 
-    /// Returns the time since `begun` in seconds.
+    /// Returns the time since `started`, in seconds.
     pub(super) fn elapsed(&self, started: u64) -> f64 {
         // The counters of two processors can differ a little.
         self.seconds(self.now().saturating_sub(started) as f64)
@@ -47,7 +47,7 @@ impl Stopwatch {
 mod tests {
     use super::*;
 
-    /// Durations are those of the clock.
+    /// Ticks are converted to seconds as the clock converts them.
     #[test]
     fn durations_are_in_seconds() {
         let (clock, mock) = Clock::mock();

@@ -22,10 +22,10 @@ pub(super) const OTHER: &str = "_OTHER";
 /// The status of a successful reply.
 const SUCCESS: &str = "SUCCESS";
 
-/// Maximum number of procedures that have values of their own. Further ones share those of [`OTHER`].
+/// Maximum number of procedures that have values of their own. Further procedures share the values of [`OTHER`].
 const MAX_PROCEDURES: usize = 2048;
 
-/// The side of a call.
+/// The side on which a call is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Side {
     Client,
@@ -72,7 +72,7 @@ struct Procedure {
 }
 
 impl Procedure {
-    /// Returns a shard for the thread that asks. A shard lives for ever, and is reused when its thread has ended.
+    /// Returns a shard for the calling thread. A shard is never freed, and is reused after its thread has ended.
     fn acquire(&mut self, id: ProcedureId, method: &'static str) -> &'static Shard {
         if let Some(index) = self.free.iter().position(|shard| std::ptr::eq(shard.method, method)) {
             return self.free.swap_remove(index);
@@ -115,7 +115,7 @@ impl Procedures {
     }
 }
 
-/// Returns the number of the procedure `method`.
+/// Returns the identifier of the procedure `method`.
 pub(super) fn procedure(side: Side, method: &'static str) -> ProcedureId {
     procedures().id(side, method)
 }
@@ -134,7 +134,7 @@ pub(super) fn shards(id: ProcedureId) -> usize {
     procedures().get(id).map_or(0, |procedure| procedure.shards.len())
 }
 
-/// Lets another thread have the shards.
+/// Releases the shards for use by other threads.
 pub(super) fn release(shards: impl IntoIterator<Item = &'static Shard>) {
     let mut procedures = procedures();
     for shard in shards {
@@ -155,7 +155,7 @@ pub(super) fn take(is_wanted: impl Fn(Side, &'static str) -> bool) -> Vec<(Side,
     taken.collect()
 }
 
-/// Hands the values of all calls since the last time over to the recorder.
+/// Hands the values of all successful calls since the last hand-over to the recorder.
 pub(super) fn hand_over() {
     // The lock is released by now, because a recorder may do anything.
     for (side, method, NewValues { durations, requests, responses }) in take(|_, _| true) {

@@ -45,7 +45,7 @@ fn take(side: Side, method: &'static str) -> NewValues {
     taken.into_iter().map(|(.., values)| values).next().unwrap_or_default()
 }
 
-/// Returns the number of successful calls of a server's procedure since it was asked last.
+/// Returns the number of successful calls of a server's procedure since the last query.
 pub(crate) fn served_calls(method: &'static str) -> u64 {
     total(&take(Side::Server, method).durations).0
 }
@@ -73,7 +73,7 @@ fn values_stay_in_their_buckets() {
     }
 }
 
-/// Counts and sums are those of the calls, whenever they are taken. Nothing is taken twice.
+/// Counts and sums match the calls, whenever they are taken. Nothing is taken twice.
 #[test]
 fn sums_are_exact() {
     let (shards, mut reported) = ([shard(), shard()], ReportedValues::new());
@@ -222,7 +222,7 @@ fn concurrent_calls() {
     assert!(procedures::shards(id) <= THREADS as usize);
 }
 
-/// Percentiles of durations are those of the calls, to within one of the recommended buckets.
+/// Percentiles of durations match the calls to within one of the recommended buckets.
 #[test]
 fn percentiles() {
     let (shard, mut reported) = (shard(), ReportedValues::new());
@@ -239,7 +239,7 @@ fn percentiles() {
     }
 }
 
-/// Names with equal text have the same number, and the number of procedures is bounded.
+/// Names with equal text have the same identifier on one side, wherever the text is stored.
 #[test]
 fn procedures_by_name() {
     let other_address: &'static str = String::leak("TESTS.BY_NAME".to_owned());
@@ -254,7 +254,7 @@ fn procedures_by_name() {
     assert_eq!(total(&take(Side::Client, "TESTS").durations).0, 1);
 }
 
-/// A procedure has the number of its name, whatever its number in the program.
+/// A procedure is identified by its name, whatever its number in the program is.
 #[test]
 fn procedures_by_number() {
     let name = |number: u32| (number != 1 && number != 1000).then(|| &*String::leak(format!("TESTS.{number}")));

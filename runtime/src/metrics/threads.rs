@@ -10,13 +10,13 @@ use super::{
     values::{ProcedureId, Shard, Sizes},
 };
 
-/// Number of procedures of clients that a thread finds at once.
+/// Number of client procedures that a thread finds without a look-up in a map.
 const CALLED: usize = 128;
 
-/// Number of procedures of servers that a thread finds at once.
+/// Number of server procedures that a thread finds without a look-up in a map.
 const SERVED: usize = 64;
 
-/// The shard of no procedure. No call has the sizes of its last one.
+/// The placeholder where no shard is cached. Its last sizes fit no call, so nothing is added to it.
 static NONE: Shard = Shard::new(ProcedureId(u32::MAX), "");
 
 thread_local! {
@@ -92,13 +92,13 @@ fn add_at_end(id: ProcedureId, method: Option<&'static str>, duration: u64, size
     }
 }
 
-/// Returns the number of a procedure. Takes a lock the first time only.
+/// Returns the identifier of a procedure. Takes a lock only the first time on each thread.
 pub(super) fn procedure(side: Side, method: &'static str) -> ProcedureId {
     let own = OWN.try_with(|own| own.borrow_mut().procedure(side, method));
     own.unwrap_or_else(|_| procedures::procedure(side, method))
 }
 
-/// The address and the length of a name.
+/// Returns the address and the length of a name, which identify it.
 fn key(method: &'static str) -> (usize, usize) {
     (method.as_ptr() as usize, method.len())
 }

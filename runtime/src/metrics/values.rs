@@ -1,7 +1,7 @@
 //! The values of one procedure on one thread, and their totals.
 //!
-//! The thread is the only writer, so it writes with plain loads and stores. Readers see each word at some moment, and words that
-//! belong together at different ones. Every word only grows, so a reader that missed a value finds it the next time.
+//! The thread is the only writer, so it writes with plain loads and stores. Readers may see words that belong together
+//! at different moments. Every word only grows, so a reader that missed a value finds it the next time.
 
 use std::{
     collections::BTreeMap,
@@ -14,22 +14,22 @@ use std::{
     },
 };
 
-/// Each power of two has `1 << PRECISION` buckets.
+/// Number of bits of the mantissa that select a bucket. Each power of two has `1 << PRECISION` buckets.
 const PRECISION: u32 = 5;
 
 /// Number of bits below those that select a bucket in a floating-point number.
 const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - PRECISION;
 
-/// The upper bits of the number 1.
+/// The bits of the floating-point number 1 from [`SHIFT`] up.
 const ONE: u64 = 1.0_f64.to_bits() >> SHIFT;
 
-/// Number of buckets: those of 64 powers of two.
+/// Number of buckets, for 64 powers of two.
 const BUCKETS: usize = 64 << PRECISION;
 
 /// Number of pairs of sizes that have a counter of their own.
 const PAIRS: usize = 16;
 
-/// Longest search for such a pair.
+/// Maximum number of places where a pair of sizes is looked for.
 const PROBES: usize = 4;
 
 /// Adds to a counter that only this thread writes. This is one instruction without a lock.
@@ -75,7 +75,7 @@ fn bounds(index: usize) -> (f64, f64) {
     (low, (next - 1.0).max(low))
 }
 
-/// The sum of the [`Buckets`] of all threads, or its difference from an earlier one.
+/// The sum of the [`Buckets`] of all threads, at one moment.
 struct Sums {
     counts: Box<[u32]>,
     sum: u64,
@@ -94,10 +94,10 @@ impl Sums {
     }
 }
 
-/// The part of [`Buckets`] that was reported over.
+/// The part of the [`Buckets`] of all threads that was already reported.
 struct Reported {
     sums: Sums,
-    /// The part of the sum that the values so far lack.
+    /// The difference between the sum of the added numbers and the sum of the reported values.
     rest: f64,
 }
 
@@ -106,8 +106,9 @@ impl Reported {
         Self { sums: Sums::new(), rest: 0.0 }
     }
 
-    /// Hands over what is new in `now`: a value and a count for each bucket. Values are within their buckets, all at the same
-    /// relative position, which makes their sum that of the added numbers.
+    /// Reports the numbers that were added since the last report, as a value and a count for each bucket. `now` has the
+    /// current sums. Values are within their buckets, all at the same relative position. The position is chosen so that
+    /// the values have the sum of the added numbers.
     fn take(&mut self, now: Sums, mut value: impl FnMut(f64, u32)) {
         let before = std::mem::replace(&mut self.sums, now);
         let now = &self.sums;
@@ -131,11 +132,11 @@ impl Reported {
     }
 }
 
-/// The number of a procedure in the process, on one side.
+/// The identifier of a procedure in the process, on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ProcedureId(pub(super) u32);
 
-/// The sizes of a call and of its reply, in bytes. A message has a header, so that the size 0 is that of no message.
+/// The sizes of a call and of its reply, in bytes. Size 0 stands for no message, because every message has a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sizes {
     pub(super) request: u64,
@@ -173,7 +174,7 @@ impl SharedSizes {
 
 /// The values of one procedure on one thread.
 pub(super) struct Shard {
-    /// The procedure on its side.
+    /// The identifier of the procedure.
     pub(super) id: ProcedureId,
     /// The name of the procedure as the thread knows it. Names are constants, so that address and length identify them. A name
     /// that has two addresses has two shards.
@@ -182,8 +183,9 @@ pub(super) struct Shard {
     last: SharedSizes,
     last_pair: AtomicUsize,
     durations: Buckets,
-    /// Counters of pairs of sizes. A pair never changes once it is set.
+    /// Counters of calls, by the pair of sizes that `sizes` has at the same index.
     pairs: [AtomicU32; PAIRS],
+    /// Pairs of the size of a call and the size of its reply. A pair never changes once it is set.
     sizes: [SharedSizes; PAIRS],
     /// Sizes of calls and replies that found no place in `pairs`.
     others: OnceLock<Box<[Buckets; 2]>>,
@@ -203,7 +205,7 @@ impl Shard {
         }
     }
 
-    /// Returns `true` if `sizes` are those of the last call, so that [`add`](Self::add) counts them.
+    /// Returns `true` if `sizes` are the sizes of the last call, so that [`add`](Self::add) counts them.
     #[inline(always)]
     pub(super) fn is_last(&self, sizes: Sizes) -> bool {
         self.last.is(sizes)
@@ -229,7 +231,7 @@ impl Shard {
         response.add(sizes.response);
     }
 
-    /// Makes `sizes` those of the last call. Returns `false` if they have no counter.
+    /// Records `sizes` as the sizes of the last call. Returns `false` if there is no counter for them.
     fn find(&self, sizes: Sizes) -> bool {
         if sizes.request == 0 {
             return false;
@@ -252,7 +254,7 @@ impl Shard {
     }
 }
 
-/// The values of a procedure that were reported over.
+/// The values of a procedure that were already reported.
 pub(super) struct ReportedValues {
     durations: Reported,
     pairs: BTreeMap<Sizes, u32>,
@@ -273,7 +275,7 @@ impl ReportedValues {
         Self { durations: Reported::new(), pairs: BTreeMap::new(), others: None }
     }
 
-    /// Returns the values that are new since the last time. `shards` are all shards of the procedure.
+    /// Returns the values that are new since the last call. `shards` are all shards of the procedure.
     pub(super) fn take(&mut self, shards: &[&Shard]) -> NewValues {
         let mut new = NewValues::default();
         let mut durations = Sums::new();

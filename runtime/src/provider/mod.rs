@@ -6,7 +6,7 @@
 //! | RDMA devices | `verbs`, with the feature `verbs` or `verbs-dlopen` |
 //! | an in-memory network for tests | [`sim`] |
 //!
-//! The traits are those of the crate `rpcrdma-proto`, which describes what a provider has to do.
+//! The traits come from the crate `rpcrdma-proto`, which describes the duties of a provider.
 
 pub mod sim;
 

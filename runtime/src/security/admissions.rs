@@ -1,4 +1,4 @@
-//! Limits of the work that clients can cause before they are known, in all and for each host.
+//! Limits on the work that clients can cause before they are authenticated, in total and for each host.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Admits work up to a limit in all, and up to another one for each host. Clones share the limits.
+/// Admits work up to a total limit, and up to another limit for each host. Clones share the limits.
 #[derive(Debug, Clone)]
 pub(crate) struct Admissions {
     all: Arc<Semaphore>,
@@ -28,14 +28,14 @@ impl Hosts {
 }
 
 impl Admissions {
-    /// Creates limits, each of at least 1.
+    /// Creates the total limit `most` and the limit `most_of_host` for each host. Each is at least 1.
     pub(crate) fn new(most: usize, most_of_host: usize) -> Self {
         let all = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
         Self { all, hosts: Arc::default(), most_of_host: most_of_host.clamp(1, Semaphore::MAX_PERMITS) }
     }
 
-    /// Waits until work of this host may begin. The work of one host waits for each other first, so that it does not delay other
-    /// hosts.
+    /// Waits until work of this host may begin. Work waits for other work of its host first, so that it does not delay
+    /// other hosts.
     pub(crate) async fn admit(&self, host: HostAddr) -> Admission {
         let new = || Arc::new(Semaphore::new(self.most_of_host));
         let of_host = Arc::clone(self.hosts.lock().entry(host).or_insert_with(new));
@@ -48,14 +48,14 @@ impl Admissions {
     }
 }
 
-/// Work that waits or is in progress. It ends when this is dropped.
+/// A piece of work that waits or is in progress. The work ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Admission {
     hosts: Arc<Hosts>,
     host: HostAddr,
-    /// Taken when the work ends.
+    /// The semaphore of the host. Removed when the work ends.
     of_host: Option<Arc<Semaphore>>,
-    /// The permits of the host and of all.
+    /// The permit of the host, and the permit of the total limit.
     permits: [Option<OwnedSemaphorePermit>; 2],
 }
 

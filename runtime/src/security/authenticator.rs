@@ -29,7 +29,7 @@ pub struct ReceivedCall<'a> {
 }
 
 impl<'a> ReceivedCall<'a> {
-    /// Creates a call without arguments. The local address is that of the peer. Set the fields that differ.
+    /// Creates a call without arguments. The local address is set to the peer's address. Set the fields that differ.
     #[must_use]
     pub fn new(header: &'a CallHeader, peer_addr: SocketAddr) -> Self {
         Self {
@@ -86,9 +86,9 @@ impl AuthenticatedCaller {
 
 /// The security of one accepted call on a server: the verifier of its reply, and the protection of its bodies.
 pub trait ReplySecurity: fmt::Debug + Send + Sync + 'static {
-    /// Creates the verifier of the reply. Called once the outcome of the call is known, and not for a reply that denies the
-    /// call, which has no verifier (RFC 5531 §9). For RPCSEC_GSS, the verifier covers the sequence number of the call (RFC 2203
-    /// §5.3.3.2). Must not block.
+    /// Creates the verifier of the reply. Called after the outcome of the call is known, but not for a reply that
+    /// denies the call, which has no verifier (RFC 5531 §9). For RPCSEC_GSS, the verifier covers the sequence number of
+    /// the call (RFC 2203 §5.3.3.2). Must not block.
     ///
     /// # Errors
     /// Returns the reason for denying the call after all, such as RPCSEC_GSS_CTXPROBLEM (RFC 2203 §5.3.3.4.1).

@@ -72,7 +72,7 @@ pub enum ProtectionLevel {
 pub struct Principal {
     /// Name of the caller in the form of its mechanism, such as `alice@EXAMPLE.COM` for Kerberos.
     pub name: String,
-    /// Protection of the call.
+    /// Level of protection of the call.
     pub level: ProtectionLevel,
 }
 
@@ -84,12 +84,13 @@ impl Principal {
     }
 }
 
-/// Length in bytes of the longest body that is protected in the task of its call. MIT Kerberos 1.20 encrypts so many bytes in 65
-/// microseconds, and 32 KiB in 440. Moving a body to another thread costs some tens of microseconds.
+/// Length in bytes of the longest body that is protected in the task of its call. MIT Kerberos 1.20 encrypts 4 KiB in
+/// 65 microseconds, and 32 KiB in 440. Moving a body to another thread costs some tens of microseconds.
 pub(crate) const MAX_BODY_IN_TASK: usize = 4 << 10;
 
-/// The work of one security context, and its share of the threads for blocking work: one thread for large bodies, and one for
-/// everything that must not wait for them elsewhere. Further work waits in order, without a thread. Clones share the threads.
+/// The work of one security context, and its share of the threads for blocking work: one thread for large bodies, and
+/// one for short work that would otherwise wait for them in a task. Further work waits in order, without a thread.
+/// Clones share the threads.
 ///
 /// Short work runs in the task that needs it, unless a large body is in progress. No large body begins before such work has ended.
 #[derive(Debug, Clone)]
@@ -111,13 +112,13 @@ impl Default for BlockingQueue {
 }
 
 impl BlockingQueue {
-    /// Creates the share of a context.
+    /// Creates the queue of a new security context.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Runs `work` on a thread for blocking work, once the thread is free.
+    /// Runs `work` on a thread for blocking work, when one is free.
     ///
     /// # Errors
     /// Returns an error if `work` panics or the runtime is shutting down.
@@ -216,17 +217,18 @@ pub trait CallSecurity: Seal {
         None
     }
 
-    /// Handles the denial of the call (AUTH_ERROR). Returns `true` if the call is to be [secured](Security::secure) again and
-    /// resent, for example after RPCSEC_GSS_CREDPROBLEM (RFC 2203 §5.3.3.3). The server has not executed a denied call. The
-    /// channel resends a call at most three times, within its deadline. The default is `false`.
+    /// Handles the denial of the call (AUTH_ERROR). Returns `true` if the call should be [secured](Security::secure)
+    /// again and resent, for example after RPCSEC_GSS_CREDPROBLEM (RFC 2203 §5.3.3.3). The server has not executed a
+    /// denied call. The channel resends a call at most three times, within its deadline. The default is `false`.
     fn denied(&self, failure: AuthFailure) -> bool {
         let _ = failure;
         false
     }
 
-    /// Handles a failure of [`seal`](Seal::seal) or [`Protection::wrap`]. Returns `true` if the call is to be
-    /// [secured](Security::secure) again, for example because its security context has expired. The call has not been sent. The
-    /// same limits apply as to denied calls. May wait only for work of the same [`queue`](Seal::queue). The default is `false`.
+    /// Handles a failure of [`seal`](Seal::seal) or [`Protection::wrap`]. Returns `true` if the call should be
+    /// [secured](Security::secure) again, for example because its security context has expired. The call has not been
+    /// sent. The same limits apply as to denied calls. May wait only for work of the same [`queue`](Seal::queue). The
+    /// default is `false`.
     fn expired(&self) -> bool {
         false
     }
@@ -241,7 +243,7 @@ pub trait CallSecurity: Seal {
 pub struct Secured {
     /// Credential of the caller.
     pub credential: OpaqueAuth,
-    /// Creates the verifier of the call, checks that of the reply, and protects the bodies.
+    /// Creates the verifier of the call, checks the verifier of the reply, and protects the bodies.
     pub call: Arc<dyn CallSecurity>,
 }
 
@@ -400,7 +402,7 @@ impl<'a> SecurityLink<'a> {
         self.deadline
     }
 
-    /// Makes a control call.
+    /// Makes a control call, and waits for its reply.
     ///
     /// # Errors
     /// Returns an error if there is no valid reply. If the reason is the connection or the deadline, the call that has to be

@@ -1,4 +1,4 @@
-//! The hosts that have shares of a server.
+//! The hosts to which the limits of a server apply.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +15,7 @@ impl HostAddr {
         })
     }
 
-    /// Returns the host as a number, which no other host has.
+    /// Returns a number that identifies the host.
     pub(crate) fn number(self) -> u128 {
         match self.0 {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),

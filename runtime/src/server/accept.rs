@@ -1,4 +1,4 @@
-//! The accepting of connections, and their set-up.
+//! The acceptance of connections, and their set-up.
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
@@ -265,7 +265,7 @@ impl<S: ConnectionSource> Accept for SourceAcceptor<S> {
     }
 }
 
-/// Returns `true` if the process or the system has as many open files as it may have.
+/// Returns `true` if the process or the system has reached its limit of open files.
 fn has_no_descriptor(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

@@ -51,7 +51,7 @@ pub enum BindError {
     /// The server cannot listen on a URL.
     #[error("cannot listen on {url}")]
     Listen {
-        /// The URL.
+        /// The URL, as it was passed to [`ServerBuilder::listen`].
         url: String,
         /// The error of the resolver or the listener.
         source: std::io::Error,
@@ -60,7 +60,7 @@ pub enum BindError {
     #[cfg(feature = "tls")]
     #[error("TLS on {url} needs a certificate: call ServerBuilder::tls")]
     NoTlsConfig {
-        /// The URL.
+        /// The URL that asks for TLS.
         url: String,
     },
     /// A setting is out of its range.
@@ -89,8 +89,8 @@ impl ServerBuilder {
     /// Starts listening. Connections wait until [`Server::serve`] accepts them.
     ///
     /// # Errors
-    /// See [`BindError`]: a setting is out of its range, a URL is invalid, the server cannot listen on one, there is no listener, or two services have the same
-    /// program and version.
+    /// See [`BindError`]: a setting is out of its range, a URL is invalid, the server cannot listen on one, there is no
+    /// listener, or two services have the same program and version.
     pub async fn bind(mut self) -> Result<Server, BindError> {
         self.config.check()?;
         for limiter in self.limits.values() {

@@ -63,7 +63,7 @@ pub struct ServerBuilder {
     pub(super) health: Option<Health>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsServerConfig>,
-    /// The outermost layer first.
+    /// The layers, the outermost first.
     #[cfg(feature = "tower")]
     pub(super) layers: Vec<super::layers::DispatchLayer>,
     #[cfg(feature = "introspection")]
@@ -116,9 +116,10 @@ impl ServerBuilder {
     /// layer whose services cannot be cloned. If the service fails with an [`RpcError`](crate::rpc::RpcError), that is the reply to
     /// the call. Any other error is traced, and the reply is SYSTEM_ERR.
     ///
-    /// Calls of procedure 0, by which clients probe the server, pass through the layer as well. If the layer lets them wait for longer than
-    /// [`ConnectionConfig::keepalive_timeout`], for example for one of a limited number of handlers, clients take the server for silent and
-    /// give the connection up. [Limits](Self::limits) do not apply to them.
+    /// Calls of procedure 0, by which clients probe the server, pass through the layer as well. If the layer lets them
+    /// wait for longer than [`ConnectionConfig::keepalive_timeout`], for example for one of a limited number of
+    /// handlers, clients consider the server unresponsive and close the connection. [Limits](Self::limits) do not apply
+    /// to procedure 0.
     ///
     /// ```no_run
     /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
@@ -168,13 +169,14 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves the program HEALTH ([`health`](crate::health)), which reports the states in `health` to clients. All services are not
-    /// serving once the server [shuts down](super::ServerHandle::shutdown). Set a [drain delay](Self::drain_delay), so that clients that
-    /// watch are told before their connections close.
+    /// Serves the program HEALTH ([`health`](crate::health)), which reports the states in `health` to clients. When the
+    /// server [shuts down](super::ServerHandle::shutdown), it reports that no service is serving. Set a [drain
+    /// delay](Self::drain_delay), so that clients that watch learn this before their connections close.
     ///
-    /// A client that watches is called back over its connection. A connection watches at most 16 services, those of a host
-    /// 2048, and all connections 4096. Further clients are asked to check again from time to time. A client that does not reply to a call back within
-    /// [`callback_timeout`](Self::callback_timeout) is not called again.
+    /// A client that watches is called back over its connection. One connection can watch at most 16 services, the
+    /// connections of one host 2048, and all connections together 4096. Further clients are asked to check again from
+    /// time to time. A client that does not reply to a call back within [`callback_timeout`](Self::callback_timeout) is
+    /// not called back until it asks again.
     ///
     /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server is not taken for a broken
     /// one.
@@ -189,8 +191,8 @@ impl ServerBuilder {
     /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server can be inspected. It can have
     /// limits of its own.
     ///
-    /// The program reveals the addresses of clients, and which procedures they call how often. For each call, the server reads the
-    /// clock twice, and makes a few atomic operations.
+    /// The program reveals the addresses of clients, the procedures that they call, and the numbers of calls. For each
+    /// call, the server reads the clock twice and performs a few atomic operations.
     #[cfg(feature = "introspection")]
     pub fn introspection(mut self, allows: impl Fn(&super::Context) -> bool + Send + Sync + 'static) -> Self {
         self.introspection = Some(Box::new(allows));
@@ -256,9 +258,9 @@ impl ServerBuilder {
     /// and set this option as well. The kernel chooses a server for each connection by a hash of its addresses, so the
     /// distribution is even only with many connections. Default: `false`.
     ///
-    /// The limits of this builder are those of one server. For [`listen`](Self::listen) with `iwarp://` and `tcp://`;
-    /// [`bind`](Self::bind) fails for `rdma://`. Within a process, [`runtimes`](Self::runtimes) distributes the connections of one
-    /// server evenly, on all transports.
+    /// The limits of this builder apply to each server separately. Ports can be shared by [`listen`](Self::listen) with
+    /// `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`. Within a process,
+    /// [`runtimes`](Self::runtimes) distributes the connections of one server evenly, on all transports.
     ///
     /// ```
     /// # #[tokio::main]
@@ -320,9 +322,10 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the timeout of calls back to a client that have no deadline of their own. Default 30 s. Such calls need a timeout
-    /// because a client may not support them, and then does not reply (RFC 8167 §5.4, §6). Over TCP, a reply may also be behind a call
-    /// that waits for [`max_memory`](Self::max_memory), which other calls hold while they wait for the handler of the callback.
+    /// Sets the timeout of calls back to a client that have no deadline of their own. Default 30 s. Such calls need a
+    /// timeout because a client may not support them, and then does not reply (RFC 8167 §5.4, §6). Over TCP, a reply
+    /// may also be stuck behind a call that waits for [`max_memory`](Self::max_memory). Other calls may hold that
+    /// memory until their callbacks have returned.
     pub fn callback_timeout(mut self, timeout: Duration) -> Self {
         self.callback_timeout = timeout;
         self
@@ -338,16 +341,18 @@ impl ServerBuilder {
 
     /// Sets the maximum number of concurrent connections, including those in set-up. Default 1024.
     ///
-    /// At the limit, a new connection takes the place of the longest idle one of the host that has the most connections, and more than
-    /// the host of the new one would have. If there is none, it takes the place of the connection that has been idle for longest, if
-    /// that is a minute or more. Otherwise it is refused. A connection is idle if no call is in flight, in set-up as well. A call whose
-    /// arguments have not arrived yet does not count. IPv6 addresses with the same first 64 bits count as one host.
+    /// At the limit, a new connection takes the place of an idle one. The first choice is the longest idle connection
+    /// of the host with the most connections, if that host has more connections than the host of the new one would
+    /// have. The second choice is the connection that has been idle for longest, if it has been idle for a minute or
+    /// more. If there is neither, the new connection is refused. A connection is idle if it has no call in flight, or
+    /// while its set-up waits for the client. A call whose arguments have not arrived yet does not count. IPv6
+    /// addresses with the same first 64 bits count as one host.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
     }
 
-    /// Sets the maximum number of concurrent connections of one host. Default: no limit but that of
+    /// Sets the maximum number of concurrent connections of one host. Default: only the limit of
     /// [`max_connections`](Self::max_connections).
     ///
     /// At the limit, a new connection takes the place of the host's longest idle one, if that has been idle for a minute or more.
@@ -370,19 +375,20 @@ impl ServerBuilder {
     /// results for which handlers [reserve](super::Context::reserve_results) memory. Default 1 GiB. Arguments are held until the handler
     /// has returned, results until the reply has been sent.
     ///
-    /// Hosts have shares of the memory, and so have the connections of a host; an IPv6 network of 64 bits is one host. While nobody waits,
-    /// a host takes memory until it holds three times what it leaves free, and so does a connection of what is left to its host. Further
-    /// RDMA Reads, TCP records and results wait. Hosts with less than an equal share take turns, and so do the connections of a host. One
-    /// eighth of the limit is for small amounts of those who hold little. A TCP record takes memory once a part of it has arrived.
-    /// Calls that arrived inline are still executed. A version 2 message that is continued in several Sends cannot wait: above 64 KiB
-    /// ([`ConnectionConfig::max_continued`]) it is refused if there is no room.
+    /// Hosts share the memory, and so do the connections of a host. IPv6 addresses with the same first 64 bits count as
+    /// one host. While no call waits, a host can hold three times as much memory as it leaves free. A connection can
+    /// hold three times as much as it leaves free for its host. Further RDMA Reads, TCP records and results wait. Hosts
+    /// with less than an equal share take turns, and so do the connections of a host. While memory is short, one eighth
+    /// of the limit serves small requests of hosts and connections that hold little. A TCP record takes memory once a
+    /// part of it has arrived. Calls that arrived inline are still executed. A version 2 message that is continued in
+    /// several Sends cannot wait: above 64 KiB ([`ConnectionConfig::max_continued`]) it is refused if there is no room.
     ///
     /// The arguments of one call, a record, and the results of one call each have at most 7/16 of the limit. Results never wait for
     /// arguments, so that calls do not wait for one another.
     ///
     /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
-    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, the first 16 KiB of longer ones, nor
-    /// results for which no memory is reserved.
+    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, longer ones until
+    /// 8 KiB of them have arrived, nor results for which no memory is reserved.
     pub fn max_memory(mut self, bytes: u64) -> Self {
         self.max_memory = bytes;
         self
@@ -394,8 +400,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the time without a call in flight after which a connection is closed. Default 360 s, as of Linux's NFS server.
-    /// [`Duration::MAX`] keeps connections open.
+    /// Sets the time without a call in flight after which a connection is closed. Default 360 s, as in Linux's NFS
+    /// server. [`Duration::MAX`] keeps connections open.
     ///
     /// Clients connect again with their next call. Linux's NFS client closes idle connections itself, after 300 s. A connection over which
     /// a handler may still call the client is not idle (RFC 8167 §5.4).
@@ -404,8 +410,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the time in which a client must send its first call, once it is connected. Longer than zero. Default 120 s.
-    /// [`Duration::MAX`]: no limit.
+    /// Sets the time from the connection of a client in which it must send its first call. Longer than zero. Default
+    /// 120 s. [`Duration::MAX`] means no limit.
     ///
     /// A connection without a first call is closed even if other bytes arrive, unless the server calls its client.
     pub fn first_call_timeout(mut self, timeout: Duration) -> Self {

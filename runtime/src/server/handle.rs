@@ -30,22 +30,22 @@ pub(super) struct ServerShared {
     pub(super) registry: Arc<ServiceRegistry>,
     /// The settings of connections, and of channels to clients.
     pub(super) callbacks: Arc<ChannelConfig>,
-    /// The budget for the arguments of the calls of all connections.
+    /// The budget for the arguments and reserved results of the calls of all connections.
     pub(super) budget: Arc<MemoryBudget>,
     /// Calls whose RDMA operations ended the connections of their clients.
     pub(super) failed_calls: Arc<FailedCalls>,
     pub(super) grace: Duration,
-    /// The time between the beginning of a shutdown and that of the drain.
+    /// The delay from the start of a shutdown to the start of the drain.
     drain_delay: Duration,
     pub(super) room: Arc<ConnectionRoom>,
-    /// The runtimes that serve the connections. `None`: the one that accepts them.
+    /// The runtimes that serve the connections. `None` if the runtime that accepts connections also serves them.
     pub(super) runtimes: Option<Runtimes>,
     pub(super) signal: OwnedSignal,
     next_id: AtomicU64,
     connections: Mutex<ConnectionTable>,
     /// Notified when the last connection was removed.
     empty: Changes,
-    /// `true` once connections are drained.
+    /// `true` after the drain has started. No connection is added from then on.
     draining: AtomicBool,
     /// `true` after the grace period. Handlers in progress are then aborted with their connection.
     aborting: AtomicBool,
@@ -55,7 +55,7 @@ pub(super) struct ServerShared {
     pub(super) measured: Option<super::measured::MeasuredServer>,
 }
 
-/// The open connections, and the totals of all others.
+/// The open connections, and the totals of closed and failed ones.
 #[derive(Default)]
 struct ConnectionTable {
     open: BTreeMap<u64, ConnectionEntry>,
@@ -170,8 +170,8 @@ impl ServerShared {
         self.empty.find(|| self.connections().open.is_empty().then_some(())).await;
     }
 
-    /// Waits until there are no connections, for at most `grace`. A later shutdown with a shorter grace period shortens the wait.
-    /// Returns `true` if there are none.
+    /// Waits until there are no connections, for at most `grace`. A later shutdown with a shorter grace period shortens
+    /// the wait. Returns `true` if no connection is left.
     async fn emptied_within(&self, mut grace: Duration) -> bool {
         let started = tokio::time::Instant::now();
         let mut emptied = std::pin::pin!(self.emptied());
@@ -274,10 +274,10 @@ pub struct MemoryStats {
 pub struct ServerHandle(pub(super) Arc<ServerShared>);
 
 impl ServerHandle {
-    /// Shuts the server down gracefully. The server is no longer [ready](Self::is_ready), and serves on for the
-    /// [drain delay](super::ServerBuilder::drain_delay), if there is one. Then it stops listening, finishes the calls in progress, and closes its
-    /// connections. Calls that arrive from now on are not executed, except those of procedure 0, by which clients learn that the server
-    /// still works on their calls. Calls that exceed the grace period
+    /// Shuts the server down gracefully. The server is no longer [ready](Self::is_ready), and serves on for the [drain
+    /// delay](super::ServerBuilder::drain_delay), if there is one. Then it stops listening, finishes the calls in
+    /// progress, and closes its connections. Calls that arrive from now on are not executed, except calls of procedure
+    /// 0, by which clients learn that the server still works on their calls. Calls that exceed the grace period
     /// ([`ServerBuilder::drain_timeout`](super::ServerBuilder::drain_timeout)) are aborted. Returns at once;
     /// [`Server::serve`](super::Server::serve) returns when all connections are closed.
     #[doc(alias = "svc_exit")]

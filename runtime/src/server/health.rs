@@ -27,10 +27,10 @@ const MAX_WATCHED: usize = 4096;
 /// Maximum number of services that the connections of one host watch, so that it cannot keep others from watching.
 const MAX_PER_HOST: usize = MAX_WATCHED / 2;
 
-/// A version of a program.
+/// A program number and a version number.
 type ServiceKey = (u32, u32);
 
-/// The service of the program.
+/// The states that the program HEALTH reports, and the clients that watch them.
 pub(super) struct ServerHealth {
     health: Health,
     /// The services of the server.
@@ -42,11 +42,11 @@ pub(super) struct ServerHealth {
 /// The services that connections watch.
 #[derive(Debug, Default)]
 struct WatchTable {
-    /// By the address of the connection's state.
+    /// The connections that watch, by the address of their state.
     connections: BTreeMap<usize, WatchingConnection>,
     /// Number of services that the connections of each host watch.
     hosts: BTreeMap<HostAddr, usize>,
-    /// Number of services in all connections.
+    /// Number of services that all connections watch together.
     count: usize,
 }
 
@@ -54,7 +54,7 @@ struct WatchTable {
 #[derive(Debug)]
 struct WatchingConnection {
     host: HostAddr,
-    /// The services, and what the client was told last.
+    /// The watched services, and the last report of each that the client got.
     told: BTreeMap<ServiceKey, HealthReport>,
 }
 
@@ -64,12 +64,13 @@ enum Watching {
     /// The connection watches its first service.
     First,
     Added,
-    /// There is no room.
+    /// A limit is reached, so the service is not watched.
     Refused,
 }
 
 impl WatchTable {
-    /// Adds a service to those that a connection watches, or renews it.
+    /// Adds a service to the ones that a connection watches. If the connection watches it already, updates the last
+    /// report.
     fn add(&mut self, (connection, host): (usize, HostAddr), service: ServiceKey, report: HealthReport) -> Watching {
         let known = self.connections.get_mut(&connection);
         let is_first = known.is_none();
@@ -103,18 +104,18 @@ impl WatchTable {
 }
 
 impl ServerHealth {
-    /// Creates the service for a server with these services.
+    /// Creates the HEALTH service of a server that has `services`.
     pub(super) fn new(health: Health, services: &[Arc<dyn Service>]) -> Arc<Self> {
         let registered = services.iter().map(|service| (service.program(), service.version())).collect();
         Arc::new(Self { health, registered, signal: OnceLock::new(), watched: Mutex::default() })
     }
 
-    /// Returns the service as a server dispatches it.
+    /// Returns the service in the form in which the server registers it.
     pub(super) fn service(this: &Arc<Self>) -> Arc<dyn Service> {
         Arc::new(HealthV1Server::new(Watchable(Arc::clone(this))))
     }
 
-    /// Connects the service with its server, which has been bound.
+    /// Connects the service to its server after the server was bound.
     pub(super) fn attach(&self, shared: &ServerShared) {
         // Called once.
         let _ = self.signal.set(shared.signal.share());
@@ -170,7 +171,7 @@ impl ServerHealth {
     }
 }
 
-/// The services that a connection watches, until it is dropped.
+/// Guard that removes the watches of a connection when it is dropped.
 struct ConnectionWatches<'a> {
     health: &'a ServerHealth,
     connection: usize,
@@ -182,7 +183,7 @@ impl Drop for ConnectionWatches<'_> {
     }
 }
 
-/// The handlers of the program.
+/// The handlers of the program HEALTH.
 struct Watchable(Arc<ServerHealth>);
 
 impl HealthV1 for Watchable {
@@ -216,7 +217,8 @@ mod tests {
         HealthReport { status, sequence: 0 }
     }
 
-    /// A connection watches a few services, and all connections together have a limit. What a connection watched ends with it.
+    /// A connection watches a few services, and all connections together have a limit. When a connection ends, its
+    /// watches are removed.
     #[test]
     fn watches_are_bounded() {
         let mut table = WatchTable::default();
@@ -252,7 +254,8 @@ mod tests {
         assert_eq!((table.count, table.connections.len(), table.hosts.len()), (0, 0, 0));
     }
 
-    /// The latest state of a service is reported, however often it has changed, and nothing if it is what the client knows.
+    /// However often the state of a service changes, only the latest state is reported, and only if the client does not
+    /// know it.
     #[test]
     fn the_latest_state_counts() {
         let health = Health::new();

@@ -25,7 +25,7 @@ pub(super) struct ServerHooks<'a> {
 }
 
 impl ServerHooks<'_> {
-    /// Returns a service with those of the hooks that its calls pass through.
+    /// Returns a service with the hooks that its calls pass through.
     pub(super) fn of(&self, service: Arc<dyn Service>) -> HookedService {
         let hooks = ServiceHooks {
             #[cfg(feature = "introspection")]

@@ -25,39 +25,39 @@ use crate::{
     xdr::XdrString,
 };
 
-/// Number of entries of a page.
+/// Maximum number of entries in one reply.
 const PAGE: usize = INSPECT_PAGE as usize;
 
-/// Decides which callers may look into the server.
+/// The function that decides which callers may look into the server.
 pub(super) type IntrospectionFilter = Box<dyn Fn(&Context) -> bool + Send + Sync>;
 
-/// The service of the program.
+/// The service of the program INTROSPECTION.
 pub(super) struct Introspection {
     allows: IntrospectionFilter,
     server: OnceLock<Observed>,
 }
 
-/// The server, once it is bound.
+/// The state of a bound server that the service reports.
 struct Observed {
     /// Weak, because the server owns the service.
     shared: Weak<ServerShared>,
-    /// In ascending order of program and version.
+    /// The calls of each service, in ascending order of program and version.
     services: Vec<Arc<ObservedCalls>>,
     started: Instant,
 }
 
 impl Introspection {
-    /// Creates the service.
+    /// Creates the service. Calls fail until it is [attached](Self::attach) to a server.
     pub(super) fn new(allows: IntrospectionFilter) -> Arc<Self> {
         Arc::new(Self { allows, server: OnceLock::new() })
     }
 
-    /// Returns the service as a server dispatches it.
+    /// Returns the service in the form in which the server registers it.
     pub(super) fn service(this: &Arc<Self>) -> Arc<dyn Service> {
         Arc::new(IntrospectionV1Server::from_arc(Arc::clone(this)))
     }
 
-    /// Connects the service with its server, which has been bound.
+    /// Connects the service to its server after the server was bound.
     pub(super) fn attach(&self, shared: &Arc<ServerShared>, mut services: Vec<Arc<ObservedCalls>>) {
         services.sort_by_key(|service| (service.program, service.version));
         let observed = Observed { shared: Arc::downgrade(shared), services, started: Instant::now() };
@@ -65,7 +65,7 @@ impl Introspection {
         let _ = self.server.set(observed);
     }
 
-    /// Returns the server if the caller may look into it.
+    /// Returns the server, or AUTH_TOOWEAK as the error if the caller may not look into it.
     fn inspect(&self, cx: &Context) -> Result<(&Observed, ServerHandle), HandlerError> {
         if !(self.allows)(cx) {
             return Err(HandlerError::Rejected(AuthStat::AuthTooweak.into()));
@@ -180,7 +180,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns a name, cut to its bound. Names of XDR have only ASCII characters.
+/// Returns a name, truncated to [`INSPECT_NAME`] bytes. Names in XDR have only ASCII characters.
 fn name(name: &str) -> XdrString {
     name.get(..INSPECT_NAME as usize).unwrap_or(name).into()
 }

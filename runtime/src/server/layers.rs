@@ -24,10 +24,10 @@ use crate::{
     transport::Transport,
 };
 
-/// The error of any service.
+/// The error of a service of any type.
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A layer of a [`ServerBuilder`](super::ServerBuilder).
+/// A type-erased layer of a [`ServerBuilder`](super::ServerBuilder).
 pub(super) type DispatchLayer = Box<dyn FnOnce(Dispatch) -> Dispatch + Send + Sync>;
 
 /// An inbound call before its handler runs: the request of the layers of a [server](super::ServerBuilder::layer).
@@ -69,8 +69,8 @@ impl DispatchRequest {
         self.call.context()
     }
 
-    /// Returns the values that the handler, and the layers between, find in [`Context::extensions`]. A layer that has identified the
-    /// caller adds the identity here. A type has at most one value.
+    /// Returns the values that the inner layers and the handler find in [`Context::extensions`]. A layer that has
+    /// identified the caller adds the identity here. A type has at most one value.
     pub fn extensions_mut(&mut self) -> &mut http::Extensions {
         self.call.extensions_mut()
     }
@@ -146,8 +146,8 @@ impl DispatchResponse {
         }
     }
 
-    /// Returns the length of the reply's payload stream in bytes: the RPC header and the results without those in Write chunks.
-    /// Results that are protected count with their length before that.
+    /// Returns the length of the reply's payload stream in bytes: the RPC header and the results without those in Write
+    /// chunks. Protected results count with their length before protection.
     #[must_use]
     pub fn inline_len(&self) -> u64 {
         self.reply.inline_len() as u64
@@ -191,7 +191,8 @@ pub type DispatchFuture = Pin<Box<dyn Future<Output = Result<DispatchResponse, B
 
 /// The service that a [layer](super::ServerBuilder::layer) wraps: the handlers of the server, or the layers inside.
 ///
-/// Alone, it is always ready and never fails: the response to a call whose handler fails or panics has an error status.
+/// Without inner layers, it is always ready and never fails: the response to a call whose handler fails or panics has
+/// an error status.
 #[derive(Clone)]
 pub struct Dispatch(Option<Box<dyn ErasedDispatch>>);
 
@@ -240,13 +241,13 @@ impl Future for LayeredHandler {
     }
 }
 
-/// A service of any type.
+/// A `tower` service whose type is erased.
 trait ErasedDispatch: Send + Sync {
     fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), BoxError>>;
     fn call(&mut self, request: DispatchRequest) -> DispatchFuture;
     fn clone_box(&self) -> Box<dyn ErasedDispatch>;
 
-    /// Calls a copy of the service when the copy is ready, and polls it for the first time.
+    /// Clones the service, calls the clone when it is ready, and polls the call for the first time.
     fn start(&self, request: DispatchRequest, cx: &mut TaskContext<'_>) -> Started;
 }
 
@@ -332,7 +333,7 @@ where
 pub(super) struct Layers(Box<dyn ErasedDispatch>);
 
 impl Layers {
-    /// Creates the services of the layers, the outermost first. Returns `None` without a layer.
+    /// Creates the services of `layers`, which start with the outermost one. Returns `None` if there are no layers.
     pub(super) fn new(layers: Vec<DispatchLayer>) -> Option<Self> {
         layers.into_iter().rev().fold(Dispatch(None), |inner, layer| layer(inner)).0.map(Self)
     }
@@ -355,7 +356,7 @@ impl Layers {
     }
 }
 
-/// Returns the reply to a call that a layer failed.
+/// Returns the reply to a call that failed in a layer.
 fn failed(refusal: &Refusal, error: BoxError) -> EncodedReply {
     let error = error.downcast::<RpcError>().map_or_else(
         |error| {

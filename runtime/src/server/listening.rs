@@ -1,4 +1,4 @@
-//! A server that is listening, and its life.
+//! The server from bind to shutdown.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -64,8 +64,8 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Returns the addresses of the listeners: those of [`ServerBuilder::listen_with`] first, then those of
-    /// [`ServerBuilder::listen`], each in the order in which they were added.
+    /// Returns the addresses of the listeners in the order in which they were added. Listeners of
+    /// [`ServerBuilder::listen_with`] come before all listeners of [`ServerBuilder::listen`].
     #[must_use]
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.acceptors.iter().map(|acceptor| acceptor.local_addr()).collect()

@@ -16,14 +16,14 @@ use crate::{
     service::ProcedureId,
 };
 
-/// The servers of the process.
+/// The servers of the process whose caches and limits are measured.
 static SERVERS: Mutex<MeasuredServers> =
     Mutex::new(MeasuredServers { next: 0, open: BTreeMap::new(), caches: BTreeMap::new(), limits: BTreeMap::new() });
 
 struct MeasuredServers {
     next: u64,
     open: BTreeMap<u64, MeasuredParts>,
-    /// The sums of the counters of servers that are gone.
+    /// The sums of the counters of dropped servers.
     caches: BTreeMap<u32, DuplicateRequestStats>,
     limits: BTreeMap<LimitScope, LimitStats>,
 }
@@ -38,11 +38,11 @@ fn servers() -> MutexGuard<'static, MeasuredServers> {
     SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A server that is measured until this is dropped.
+/// The registration of a measured server, which ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct MeasuredServer(u64);
 
-/// Adds a server to the measured ones.
+/// Starts to measure the caches and limits of a server.
 pub(super) fn server(caches: &[Arc<DuplicateRequestCache>], limiters: &[Arc<Limiter>]) -> MeasuredServer {
     metrics::add_source(record);
     let mut all = servers();

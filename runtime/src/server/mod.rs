@@ -17,7 +17,8 @@
 //! switch. A handler that waits is moved to its own task. Handlers run concurrently, up to the credits granted. A handler that
 //! blocks or computes for long delays the other calls of its connection: use `tokio::task::spawn_blocking`.
 //!
-//! A connection and its handlers belong to one tokio runtime: that of [`Server::serve`], or one of [`ServerBuilder::runtimes`].
+//! A connection and its handlers belong to one tokio runtime: the runtime of [`Server::serve`], or one of
+//! [`ServerBuilder::runtimes`].
 //!
 //! A handler may call its caller back over the connection on which the call arrived. [`Context::callback`] returns a client for
 //! that, which may be kept after the call.

@@ -1,4 +1,4 @@
-//! The room for connections, and who leaves when there is no more.
+//! The limits on the number of connections, and the choice of connections that make room for others.
 
 use std::{
     collections::BTreeMap,
@@ -14,17 +14,17 @@ use crate::{
     security::HostAddr,
 };
 
-/// Time for which a connection must have been idle to make room for one of a host that does not have fewer connections.
+/// Time that a connection must have been idle before it makes room for a host that has as many connections, or more.
 const LONG_IDLE: Duration = Duration::from_secs(60);
 
-/// Minimum number of connections that may still be closing after they had to leave. Beyond that, and beyond an eighth of the room,
-/// connections are refused.
+/// Number of connections that may be closing at a time because they had to make room. In a large room, an eighth of the
+/// maximum number of connections may be closing. New connections are refused at that limit.
 const MIN_LEAVING: usize = 16;
 
 /// Time between two warnings about connections that are refused.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Returns the current time of the runtime's clock, which tests may pause, as drivers do.
+/// Returns the current time of tokio's clock, which drivers use as well, and which tests can pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -42,7 +42,7 @@ struct RoomState {
     hosts: BTreeMap<HostAddr, BTreeMap<u64, Occupant>>,
     /// Number of connections that do not have to leave.
     staying: usize,
-    /// Number of connections that have to leave and are not gone.
+    /// Number of connections that have to leave and are not closed yet.
     leaving: usize,
     warned: Option<Instant>,
 }
@@ -53,7 +53,7 @@ struct Occupant {
 }
 
 enum OccupantStage {
-    /// In set-up, by this task once it has started.
+    /// Being set up by this task. `None` before the task has started.
     SettingUp(Option<AbortHandle>),
     Open(Arc<DriverPort>),
     /// Closed by the server to make room.
@@ -97,8 +97,10 @@ impl ConnectionRoom {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in. If there is no room, an idle connection leaves for it: of the host that has the most, and more than the
-    /// new one's, or else the one that has been idle for longest, and for a long time.
+    /// Lets a connection in. If there is no room, an idle connection has to leave. The first choice is the longest idle
+    /// connection of the host with the most connections, if that host has more connections than the host of the new one
+    /// would have. The second choice is the connection that has been idle for longest, if it has been idle for
+    /// [`LONG_IDLE`] or more. At the limit of a host, only the second choice applies, among connections of that host.
     pub(super) fn enter(self: &Arc<Self>, host: HostAddr) -> Result<RoomPermit, NoRoom> {
         let now = now();
         let mut state = self.state();
@@ -120,7 +122,8 @@ impl ConnectionRoom {
         Ok(RoomPermit { room: Arc::clone(self), host, id })
     }
 
-    /// Makes an idle connection leave, of the host with the most, because the process or the system has no descriptor left.
+    /// Makes an idle connection of the host with the most connections leave, because the process or the system has run
+    /// out of file descriptors.
     pub(super) fn free_descriptor(&self) {
         let mut state = self.state();
         let idle = state.idle_of_larger_host(0);
@@ -147,8 +150,8 @@ impl RoomState {
         occupants.filter(|occupant| !matches!(occupant.stage, OccupantStage::Leaving)).count()
     }
 
-    /// Returns the connection that has been idle for longest, of the host with the most connections that has an idle one. The host must
-    /// have more than `own` connections.
+    /// Returns the longest idle connection of the host with the most connections. Only hosts that have an idle
+    /// connection, and more than `own` connections, are considered.
     fn idle_of_larger_host(&self, own: usize) -> Option<(HostAddr, u64)> {
         let mut larger: Vec<_> = self.hosts.keys().map(|&host| (self.count(host), host)).collect();
         larger.retain(|&(count, _)| count > own);
@@ -156,7 +159,8 @@ impl RoomState {
         larger.into_iter().find_map(|(_, host)| self.longest_idle([host], Some(now())))
     }
 
-    /// Returns the connection of these hosts that has been idle for longest, and since `latest` or before.
+    /// Returns the connection of these hosts that has been idle for longest. It must have been idle since `latest` or
+    /// before.
     fn longest_idle(
         &self,
         hosts: impl IntoIterator<Item = HostAddr>,
@@ -257,7 +261,7 @@ impl ConnectionRoom {
         (state.staying, state.leaving)
     }
 
-    /// Returns `true` if connections have left nothing behind.
+    /// Returns `true` if no connection is recorded.
     pub(super) fn is_empty(&self) -> bool {
         self.counts() == (0, 0) && self.state().hosts.is_empty()
     }

@@ -21,11 +21,11 @@ use crate::provider::SetupError;
 /// The time that a runtime has to begin with a connection. Then another runtime gets the connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Number of timers that make up [`PATIENCE`]. While the whole process stands still, only one of them passes, so that this does not
-/// count as the fault of one runtime.
+/// Number of timers that make up [`PATIENCE`]. If the whole process is suspended, only one of the timers elapses
+/// meanwhile, so that no runtime is blamed for it.
 const PATIENCE_TIMERS: u32 = 10;
 
-/// The time between looks for a runtime while all of them are busy.
+/// Interval at which the server looks for a runtime while all of them are stalled.
 const RETRY: Duration = Duration::from_millis(50);
 
 async fn patience() {
@@ -51,7 +51,7 @@ struct ServingRuntime {
     handle: Handle,
     /// Number of connections, including those in set-up.
     connections: AtomicUsize,
-    /// The runtime did not begin with a connection in time, and has not run since.
+    /// `true` if the runtime did not begin with a connection in time, and has not run since.
     is_stalled: AtomicBool,
     has_ended: AtomicBool,
 }
@@ -87,7 +87,7 @@ pub(super) enum HandOverError {
     Panicked,
 }
 
-/// The choice of a runtime.
+/// The result of the choice of a runtime.
 enum Choice {
     Runtime(RuntimeShare),
     AllStalled,
@@ -106,7 +106,7 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 impl Runtimes {
-    /// Returns `None` if there are no handles.
+    /// Creates the runtimes in the order of `handles`. Returns `None` if there are no handles.
     pub(super) fn new(handles: Vec<Handle>) -> Option<Self> {
         let runtime = |(index, handle)| {
             Arc::new(ServingRuntime {
@@ -254,7 +254,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// A runtime that does not run.
+    /// Returns a runtime that is never driven.
     fn idle() -> Runtime {
         Builder::new_current_thread().build().unwrap()
     }
@@ -277,7 +277,8 @@ mod tests {
         (outcome.map(|()| lock(&chosen).unwrap()), start.elapsed())
     }
 
-    /// A runtime that does not begin in time is passed over until it runs again. Without another one, a connection waits for it.
+    /// A runtime that does not begin in time is passed over until it runs again. If there is no other runtime, a
+    /// connection waits for it.
     #[tokio::test(start_paused = true)]
     async fn stalled_runtimes_are_passed_over() {
         assert!(Runtimes::new(Vec::new()).is_none());
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!((counts(&runtimes), counts(&alone)), (vec![0, 0], vec![0]));
     }
 
-    /// The errors of a set-up are told apart. A set-up that is given up is aborted.
+    /// The causes of a failed set-up are distinguished. A set-up whose waiter is dropped is aborted.
     #[tokio::test(start_paused = true)]
     async fn set_ups_fail() {
         let runtimes = Runtimes::new(vec![Handle::current()]).unwrap();

@@ -9,7 +9,7 @@ use super::sync::{Changes, Mutex, MutexGuard, PoisonError};
 pub(super) struct Shutdowns {
     /// Number of calls of [`ServerHandle::shutdown_within`](super::ServerHandle::shutdown_within).
     pub(super) count: u64,
-    /// The grace period of the last one. `None` if there was none.
+    /// The grace period of the last shutdown. `None` before the first one.
     pub(super) grace: Option<Duration>,
     /// `true` after the state of the server was dropped.
     is_over: bool,
@@ -32,7 +32,7 @@ impl ShutdownSignal {
         *self.lock()
     }
 
-    /// Begins a shutdown, or another one.
+    /// Begins a shutdown, even if one is in progress.
     pub(super) fn shut_down(&self, grace: Duration) {
         {
             let mut shutdowns = self.lock();
@@ -63,7 +63,7 @@ impl ShutdownSignal {
 pub(super) struct OwnedSignal(Arc<ShutdownSignal>);
 
 impl OwnedSignal {
-    /// Returns the signal without the state of the server.
+    /// Returns the signal in a form that does not keep the state of the server alive.
     pub(super) fn share(&self) -> Arc<ShutdownSignal> {
         Arc::clone(&self.0)
     }

@@ -18,10 +18,10 @@ pub struct ServerStats {
     pub setup_failed: u64,
     /// Connections that were closed.
     pub ended: EndedConnections,
-    /// Sums of the counters of all connections. Credits and queued calls are those of open connections.
-    /// [`exposed_regions`](ConnectionCounters::exposed_regions) and [`registered_bytes`](ConnectionCounters::registered_bytes)
-    /// are the current values of open connections, plus the last values of closed ones. The latter are 0, unless memory has
-    /// leaked.
+    /// Sums of the counters of all connections. Credits and queued calls are sums over the open connections only.
+    /// [`exposed_regions`](ConnectionCounters::exposed_regions) and
+    /// [`registered_bytes`](ConnectionCounters::registered_bytes) are the current values of open connections, plus the
+    /// last values of closed ones. The values of closed connections are 0, unless memory has leaked.
     pub counters: ConnectionCounters,
 }
 

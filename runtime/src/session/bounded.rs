@@ -16,7 +16,7 @@ pub(super) struct ResultExcess {
     pub(super) item: Option<usize>,
     /// Length in bytes.
     pub(super) len: u64,
-    /// Highest allowed length in bytes.
+    /// Maximum length in bytes.
     pub(super) max: u64,
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::xdr::FlatSink;
 
-    /// Results are as deep as a caller can decode, and no deeper.
+    /// A result can be nested as deeply as a caller can decode, and no deeper.
     #[test]
     fn levels_are_counted() {
         let (mut out, bounds) = (Vec::new(), ReplyBounds::default());

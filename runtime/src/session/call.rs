@@ -106,12 +106,12 @@ pub struct InboundCall {
     arguments_at: u32,
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
-    /// Bounds of the result, once the arguments are decoded. `None` if no result can exceed them. In a box, because calls are moved
-    /// several times, and most have none.
+    /// Bounds of the result, set when the arguments are decoded. `None` if no result can exceed them. Boxed to keep
+    /// calls small, because calls are moved several times and most have no bounds.
     bounds: Option<Box<ReplyBounds>>,
     /// The span of the call, if it is enabled.
     pub(super) span: Option<Arc<Span>>,
-    /// The deadline of the limits in force.
+    /// The time at which the server cancels the call, according to its limits.
     #[cfg(feature = "tower")]
     deadline: Option<Instant>,
 }
@@ -161,18 +161,18 @@ impl InboundCall {
         &self.context
     }
 
-    /// Returns the values for the handler.
+    /// Returns the values that layers add for the handler.
     #[cfg(feature = "tower")]
     pub(crate) fn extensions_mut(&mut self) -> &mut http::Extensions {
         &mut self.context.extensions
     }
 
-    /// Returns what is needed to refuse the call after it has been consumed.
+    /// Returns the parts of the call that are needed to refuse it after it has been consumed.
     pub(crate) fn refusal(&self) -> Refusal {
         Refusal::new(self.incoming.xid, self.security.clone(), Arc::clone(&self.context.connection))
     }
 
-    /// Returns the key of the call, which belongs to this version of a program.
+    /// Returns the key of the call for the duplicate request cache. `program` and `version` identify its service.
     pub(crate) fn request_key(&self, program: u32, version: u32, ignores_stamp: bool) -> RequestKey {
         let Self { incoming, context, .. } = self;
         let arguments = ArgumentsDigest::new(incoming.payload.as_slice(), self.arguments_at as usize, incoming.reads());
@@ -185,7 +185,7 @@ impl InboundCall {
         self.context.recorded = Some(Arc::clone(recorded));
     }
 
-    /// Returns the reply to a call that was executed before.
+    /// Encodes a recorded reply as the reply to this call, which repeats an executed one.
     pub(crate) fn replay(&mut self, reply: &RecordedReply) -> EncodedReply {
         let error = match reply.results().map(|results| self.encode(results)) {
             Some(Ok(reply)) => return reply,
@@ -195,7 +195,8 @@ impl InboundCall {
         self.refuse(error)
     }
 
-    /// Decodes the arguments, and notes the bounds of their result ([`Procedure::reply_bounds`]), which [`finish`](Self::finish) checks.
+    /// Decodes the arguments, and stores the bounds of their result ([`Procedure::reply_bounds`]), which
+    /// [`finish`](Self::finish) checks.
     ///
     /// # Errors
     /// The reply to malformed arguments: GARBAGE_ARGS (RFC 5531 §9), or ERR_CHUNK if a Read chunk replaces an item that is not eligible
@@ -243,8 +244,9 @@ impl InboundCall {
         Ok(arguments)
     }
 
-    /// Encodes the reply to the call from the result of its handler. The reply is SYSTEM_ERR if the result cannot be encoded, or if it
-    /// exceeds the bounds that the binding gives for the arguments (RFC 8166 §6.2). Callers have prepared for no more, with every transport.
+    /// Encodes the reply to the call from the result of its handler. The reply is SYSTEM_ERR if the result cannot be
+    /// encoded, or if it exceeds the bounds that the binding gives for the arguments (RFC 8166 §6.2). Callers do not
+    /// prepare for longer results, whatever the transport.
     #[doc(alias = "svc_sendreply")]
     pub fn finish<P: Procedure>(mut self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
         let xid = self.incoming.xid;
@@ -342,7 +344,7 @@ impl InboundCall {
         Ok(EncodedReply::success(OutgoingReply { message, reduced }))
     }
 
-    /// Encodes a result that is within its bounds.
+    /// Encodes a result, and checks its length against the bounds of the reply.
     #[inline(always)]
     fn encode_measured<T: XdrEncode>(&self, result: &T, sink: &mut impl Sink) -> Result<(), ReplyError> {
         let Some(bounds) = &self.bounds else { return Ok(result.encode(sink)?) };
@@ -351,10 +353,11 @@ impl InboundCall {
         measuring.excess().map_or(Ok(()), |excess| Err(ReplyError::TooLong(excess)))
     }
 
-    /// Returns the Receive buffer of the call, emptied for a reply without chunks. The arguments have been decoded.
+    /// Returns the emptied Receive buffer of the call for the reply. `None` if the call provides chunks for the reply,
+    /// or is not in such a buffer. The arguments must have been decoded before.
     #[inline(always)]
     fn take_buffer(&mut self) -> Option<MessageBuf> {
-        /// Longer than the header of a reply without chunks, in either version.
+        /// Space in front of the reply, in bytes. The transport header of a reply without chunks fits in both versions.
         const HEADROOM: usize = 64;
         let incoming = &mut self.incoming;
         let has_chunks = !incoming.write_chunks().is_empty() || incoming.reply_chunk().is_some();
@@ -379,7 +382,7 @@ enum ReplyError {
     Encode(EncodeError),
     /// The result exceeds the bounds of the reply.
     TooLong(ResultExcess),
-    /// The reply has no verifier.
+    /// The verifier of the reply could not be created.
     Denied(AuthFailure),
 }
 

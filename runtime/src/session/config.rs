@@ -28,7 +28,7 @@ pub(crate) struct ChannelConfig {
 }
 
 impl ChannelConfig {
-    /// Returns settings without a credential, a time limit and the recognition of calls that are sent again.
+    /// Returns settings without a credential, without a time limit, and without recognition of repeated calls.
     pub(crate) fn new(connection: ConnectionConfig, max_calls: usize) -> Self {
         Self {
             connection,
@@ -42,7 +42,7 @@ impl ChannelConfig {
         }
     }
 
-    /// Returns the settings of one connection of a server. Its pool is the connection's own.
+    /// Returns the settings of one connection of a server, which keeps spare memory of its own.
     pub(crate) fn for_connection(&self) -> Self {
         let mut config = self.clone();
         config.connection.engine = config.connection.engine.for_connection();
@@ -57,7 +57,7 @@ pub(crate) struct ResendableXids {
     /// The programs. `None` stands for all.
     programs: Option<Vec<u32>>,
     next: AtomicU32,
-    /// The time after the first attempt of a call in which it may be sent again.
+    /// The time after the first attempt of a call during which the call may be sent again.
     window: Duration,
 }
 
@@ -66,7 +66,7 @@ impl ResendableXids {
         Self { programs, next: AtomicU32::new(first), window }
     }
 
-    /// Returns the time after the first attempt of a call in which it may be sent again.
+    /// Returns the time after the first attempt of a call during which the call may be sent again.
     pub(crate) fn window(&self) -> Duration {
         self.window
     }

@@ -228,21 +228,22 @@ impl Context {
         &self.extensions
     }
 
-    /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The memory
-    /// returns to the pool once the result was sent.
+    /// Returns the pool to allocate eligible results from: fill the buffer of `pool().alloc(len)`, and freeze it. The
+    /// memory returns to the pool when the result has been sent.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         self.connection.pool()
     }
 
     /// Waits until the server has `bytes` of memory for the results of this call, within
-    /// [`max_memory`](crate::server::ServerBuilder::max_memory), and takes them until the reply has been sent. Call it once, before the
-    /// results are read into memory; if they turn out to be shorter, call [`shrink_results`](Self::shrink_results). Without such a
-    /// limit, as in the handlers of a client, it returns at once.
+    /// [`max_memory`](crate::server::ServerBuilder::max_memory), and reserves them until the reply has been sent. Call
+    /// it once, before the results are read into memory; if they turn out to be shorter, call
+    /// [`shrink_results`](Self::shrink_results). Without such a limit, as in the handlers of a client, it returns at
+    /// once.
     ///
-    /// Clients that do not read their replies therefore keep no more memory than the limit. Hosts and connections have shares: one that
-    /// holds much waits while others take some. A handler whose client leaves while it waits gets the error
-    /// [`HandlerError::Unavailable`].
+    /// Clients that do not read their replies therefore keep no more memory than the limit. Hosts and connections share
+    /// the memory: those that hold much wait while others get some. If the connection closes during the wait, the error
+    /// is [`HandlerError::Unavailable`].
     ///
     /// # Errors
     /// Fails if `bytes` exceed 7/16 of the limit, or if the connection is closed.
@@ -261,13 +262,14 @@ impl Context {
         if self.connection.reservations().hold(self.token, charge) { Ok(()) } else { Err(HandlerError::Unavailable) }
     }
 
-    /// Returns to the server what the call holds for its results [beyond](Self::reserve_results) this many bytes.
+    /// Reduces the memory that the call has [reserved](Self::reserve_results) for its results to `bytes`. Has no effect
+    /// if the call holds less.
     pub fn shrink_results(&self, bytes: u64) {
         self.connection.reservations().shrink(self.token, bytes);
     }
 
-    /// Waits until the connection of the call is closed. A handler that works for long stops when that happens, because nobody gets its
-    /// reply. By default handlers run to their end.
+    /// Waits until the connection of the call is closed. A handler that works for long can use it to stop early,
+    /// because nobody receives its reply. By default, handlers run to their end.
     pub async fn closed(&self) -> CloseReason {
         self.connection.port.closed().await
     }

@@ -5,10 +5,11 @@ use smallvec::SmallVec;
 
 use crate::xdr::{EncodeError, NestedLevels, Sink, XdrEncode, XdrType, padded_len};
 
-/// Bound of the space that a value gets before it is encoded, in bytes: eligible items do not need space.
+/// Maximum space that is reserved before a value is encoded, in bytes. Eligible items need no space.
 const MAX_RESERVED_LEN: usize = 4096;
 
-/// An encoded value without its eligible items. It encodes to the same stream for every sink, and offers the sink the same items.
+/// An encoded value without its eligible items. Encoding it gives every sink the stream and the items of the original
+/// value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EncodedValue {
     /// The encoding without the eligible items.
@@ -132,7 +133,7 @@ mod tests {
         }
     }
 
-    /// An encoded value is the original one for every sink: items keep their positions and their memory.
+    /// An encoded value encodes like the original value into every sink. Items keep their positions and their memory.
     #[test]
     fn encoded_values_encode_again() {
         for (first, second) in [(5, 0), (0, 3), (2000, 4001), (0, 0)] {

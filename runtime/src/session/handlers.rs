@@ -46,7 +46,7 @@ impl CallHandlers {
 
 #[cfg(test)]
 impl CallHandlers {
-    /// Returns the number of tasks of handlers, with those that have ended and were not forgotten.
+    /// Returns the number of tasks of handlers, including ended tasks that were not removed yet.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -58,7 +58,7 @@ fn first_poll() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// Lets a handler that did not finish run on in a task of its own.
+/// Moves a handler that did not finish at its first poll to a task of its own.
 fn wait(
     waiting: &mut JoinSet<()>,
     handler: impl Future<Output = ReplyCommand> + Send + 'static,

@@ -18,7 +18,7 @@ use crate::driver::EncodedReply;
 pub(crate) enum PolledCall {
     /// The reply is ready.
     Finished(EncodedReply),
-    /// The rest of the call.
+    /// The handler or a hook waits. The future is the rest of the call.
     Waiting(ReplyFuture),
 }
 
@@ -33,7 +33,7 @@ impl PolledCall {
         }
     }
 
-    /// Starts a call when it is polled, and waits for its reply.
+    /// Starts a call at the first poll of the future, and waits for its reply.
     pub(crate) async fn run(start: impl FnOnce(&mut Context<'_>) -> Self) -> EncodedReply {
         let mut start = Some(start);
         let polled = poll_fn(|cx| start.take().map_or(Poll::Pending, |start| Poll::Ready(start(cx))));

@@ -1,4 +1,4 @@
-//! Connection information.
+//! The addresses and parameters of a connection, and the start of its engine.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -106,7 +106,7 @@ impl SetUp<TcpIo> {
 }
 
 impl SetUp<TcpIo<BoxStream>> {
-    /// Starts record marking on a byte stream of a provider, whose addresses are those of the peer and the local one.
+    /// Starts record marking on a byte stream of a provider, between `peer_addr` and `local_addr`.
     pub(crate) fn stream(
         config: &ConnectionConfig,
         role: Role,
@@ -132,8 +132,8 @@ impl SetUp<TcpIo<UnixStream>> {
 
 #[cfg(feature = "tls")]
 impl SetUp<TcpIo<TlsOrTcp>> {
-    /// Starts record marking on a TCP connection whose set-up may have started TLS (RFC 9289). `peer_addr` and `local_addr` are
-    /// those of the connection.
+    /// Starts record marking on a TCP connection whose set-up may have started TLS (RFC 9289). `peer_addr` and
+    /// `local_addr` are the addresses of the connection.
     pub(crate) fn tls(
         config: &ConnectionConfig,
         role: Role,
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::{driver::TcpIo, engine::Engine as _};
 
-    /// Nothing is sent inline over TCP, and a version is not agreed on.
+    /// Inline thresholds are zero, and no version is agreed on, before a connection reports its limits.
     #[test]
     fn new_connections_have_no_limits() {
         for transport in [Transport::Rdma, Transport::Tcp] {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// A reply does not wait for the acknowledgement of the one before it.
+    /// A reply is sent without waiting for the acknowledgement of the previous reply.
     #[tokio::test]
     async fn tcp_sends_at_once() {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

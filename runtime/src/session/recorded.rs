@@ -87,8 +87,8 @@ impl RequestKey {
         self.procedure
     }
 
-    /// Returns the key as bytes, for a store. Equal keys have equal bytes, and different keys have different bytes, also in later
-    /// runs of the server. The length is at most 60 bytes more than that of the machine name or the principal.
+    /// Returns the key as bytes, for a store. Equal keys have equal bytes, and different keys have different bytes,
+    /// also in later runs of the server. The key is at most 60 bytes longer than the machine name or the principal.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(36 + self.client.len());
@@ -101,8 +101,9 @@ impl RequestKey {
         bytes
     }
 
-    /// Returns what identifies the client for its share in the room for replies: the group to which it belongs, which is its
-    /// principal or its address, and its identity in the group. A host chooses an IPv6 address freely within a prefix of 64 bits.
+    /// Returns the client's group and its identity in the group, by which a cache shares its room among clients. The
+    /// group is the principal or, without one, the address. Of an IPv6 address, only the first 64 bits count, because a
+    /// host can choose the others freely.
     pub(crate) fn client(&self) -> (&[u8], &[u8]) {
         let identity = &*self.client;
         let (address, rest) = identity.split_at_checked(ADDRESS_LEN).unwrap_or((identity, &[]));
@@ -113,7 +114,7 @@ impl RequestKey {
         }
     }
 
-    /// Returns the memory that the key has allocated, in bytes.
+    /// Returns the memory that the key has allocated on the heap, in bytes.
     fn spilled(&self) -> u64 {
         if self.client.spilled() { self.client.capacity() as u64 } else { 0 }
     }
@@ -302,10 +303,10 @@ impl RecordedReply {
         bytes.freeze()
     }
 
-    /// Returns the reply that [`to_bytes`](Self::to_bytes) has returned. Its results are views of `bytes`.
+    /// Decodes a reply from the output of [`to_bytes`](Self::to_bytes). Its results are views of `bytes`.
     ///
     /// # Errors
-    /// Returns an error if `bytes` are incomplete, or not such a reply.
+    /// Returns an error if `bytes` are incomplete, or do not contain an encoded reply.
     pub fn from_bytes(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::shared(bytes);
         let (format, status): (u32, u32) = (decoder.read()?, decoder.read()?);
@@ -374,7 +375,7 @@ impl RecordedCall {
         size_of::<Self>() as u64 + self.key.spilled()
     }
 
-    /// Sets that the call has failed before it had an effect.
+    /// Marks the call as one that failed before it had an effect.
     pub(crate) fn had_no_effect(&self) {
         self.had_no_effect.store(true, Ordering::Relaxed);
     }

@@ -127,7 +127,8 @@ impl ServiceRegistry {
         Ok(header)
     }
 
-    /// Decodes the header of a call, and asks the authenticator about the call. An error is the reply to a malformed header.
+    /// Decodes the header of a call, and passes the call to the authenticator. An error is the reply to a malformed
+    /// header.
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[inline(always)]

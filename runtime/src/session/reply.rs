@@ -58,7 +58,7 @@ pub(super) fn control_reply(xid: u32, reply: ControlReply, pool: &BufferPool) ->
     encode_header(&ReplyHeader { xid, verifier, outcome }, pool, &results)
 }
 
-/// Encodes a reply with encoded results.
+/// Encodes the header of a reply, and appends results that are already encoded.
 pub(super) fn encode_header(header: &ReplyHeader, pool: &BufferPool, results: &[u8]) -> EncodedReply {
     let mut message = message_buf(pool, 512);
     match header.encode(&mut FlatSink::new(&mut message)) {
@@ -103,7 +103,7 @@ mod tests {
         ReplyHeader::decode(&mut Decoder::new(&reply.message)).unwrap()
     }
 
-    /// A security with this verifier.
+    /// The security of replies with a fixed verifier.
     #[derive(Debug)]
     struct Verifier(Result<OpaqueAuth, AuthFailure>);
 
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The outcome of a reply is that in its header, with verifiers of any length.
+    /// The reported outcome of a reply is the outcome in its header, whatever the length of the verifier.
     #[test]
     fn outcomes_of_encoded_headers() {
         let pool = BufferPool::default();

@@ -39,7 +39,7 @@ impl ResultReservations {
         true
     }
 
-    /// Releases what a call holds beyond `bytes`.
+    /// Reduces the memory that a call holds to `bytes`. Has no effect if the call holds less.
     pub(super) fn shrink(&self, call: ReplyToken, bytes: u64) {
         if let Some(charge) = self.state().held.get_mut(&call.0) {
             charge.shrink(bytes);

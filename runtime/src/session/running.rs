@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{driver::EncodedReply, rpc::RpcError, security::ReplySecurity, trace};
 
-/// A handler in progress. The reply of a handler that panics is SYSTEM_ERR.
+/// A handler in progress, polled by the task of its call. The reply of a handler that panics is SYSTEM_ERR.
 pub(crate) struct RunningHandler {
     future: ReplyFuture,
     /// The name of the service, for the message about a panic.
@@ -85,7 +85,7 @@ impl StartedHandler {
 
 #[cfg(feature = "tower")]
 impl RunningHandler {
-    /// Dispatches a call within middleware.
+    /// Dispatches a call to its service, inside of `tower` layers.
     pub(crate) fn dispatch(service: &dyn super::service::Service, call: InboundCall) -> Self {
         let (xid, span, security) = (call.xid(), call.span.clone(), call.security.clone());
         let (name, connection) = (service.name(), Arc::clone(&call.context().connection));

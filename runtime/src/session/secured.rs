@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// Protects a body.
+/// Protects a body. A large body is protected on a thread for blocking work.
 pub(crate) async fn wrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, SecurityError> {
     off_task(protection, body, |protection, body| protection.wrap(body)).await
 }
@@ -46,8 +46,9 @@ async fn off_task<E: From<SecurityError> + Send + 'static>(
     run(protection.queue(), is_large, move || work(&*protection, body)).await?
 }
 
-/// Runs `work` in this task if it is short and no large body of the security context is in progress, and on a thread for blocking
-/// work otherwise. A client's call may run outside of a tokio runtime. There is no such thread then.
+/// Runs `work` in this task if it is short and no large body of the security context is in progress, and on a thread
+/// for blocking work otherwise. Outside of a tokio runtime, where a client may make calls, `work` always runs in this
+/// task.
 async fn run<T: Send + 'static>(
     queue: BlockingQueue,
     is_large: bool,
@@ -75,7 +76,7 @@ pub(crate) async fn verify(security: &Arc<dyn CallSecurity>, verifier: &OpaqueAu
     run(queue, false, move || security.verify(&verifier)).await?
 }
 
-/// Returns `true` if a call that could not be secured is to be secured again.
+/// Returns `true` if a call that could not be secured should be secured again.
 pub(crate) async fn expired(security: &Arc<dyn CallSecurity>) -> bool {
     let Some(queue) = security.queue() else { return security.expired() };
     let security = Arc::clone(security);

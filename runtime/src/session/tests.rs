@@ -110,7 +110,7 @@ impl Procedure for Store {
     }
 }
 
-/// Two items.
+/// A result with two eligible items.
 struct Twice(Item, Item);
 
 impl XdrType for Twice {
@@ -169,7 +169,7 @@ impl Procedure for Name {
     }
 }
 
-/// A service with these versions and handlers.
+/// A version of the test program, whose calls `dispatch` handles.
 struct TestService<F> {
     version: u32,
     dispatch: F,
@@ -198,7 +198,7 @@ fn service(dispatch: impl Fn(InboundCall) -> ReplyFuture + Send + Sync + 'static
     Arc::new(TestService { version: VERSION, dispatch })
 }
 
-/// Answers the procedures with what they got.
+/// Replies to each call with a result made of its arguments.
 fn echo(call: InboundCall) -> ReplyFuture {
     let reply = match call.procedure() {
         Null::NUMBER => answer::<Null>(call, Ok),
@@ -290,7 +290,7 @@ pub(super) fn settings(connection: ConnectionConfig) -> ChannelConfig {
     ChannelConfig::new(connection, 1)
 }
 
-/// Returns the payload stream of a reply with its eligible items.
+/// Returns the payload stream of a reply, with its eligible items in their places.
 fn whole(reply: &OutgoingReply) -> Vec<u8> {
     let mut stream = reply.message.to_vec();
     for item in reply.reduced.iter() {
@@ -313,7 +313,7 @@ fn header(procedure: u32) -> CallHeader {
     CallHeader::new(XID, PROGRAM, VERSION, procedure)
 }
 
-/// Encodes a message of a header and encoded arguments.
+/// Encodes a header, and appends encoded arguments.
 fn message(header: &CallHeader, arguments: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
     header.encode(&mut FlatSink::new(&mut message)).unwrap();

@@ -14,7 +14,7 @@ impl Changes {
         self.0.notify_waiters();
     }
 
-    /// Waits until `look` finds something. It looks again after each change.
+    /// Waits until `look` returns a value. `look` is called again after each change.
     pub(crate) async fn find<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.0.notified());

@@ -1,7 +1,7 @@
 //! The primitives of `shuttle`, which tries random interleavings of threads.
 //!
-//! A thread can be interrupted before each use of these primitives. Those of tokio are left as they are, so that each of their functions
-//! runs at once.
+//! A thread can be interrupted before each use of these primitives. The primitives of tokio are not modeled, so that
+//! each of their functions runs without interruption.
 
 // Parts of `changes` are used only in one of the two places.
 #![allow(clippy::duplicate_mod, clippy::unwrap_used, dead_code)]
@@ -32,7 +32,7 @@ pub(crate) use shuttle::sync::{
 
 pub(crate) use self::changes::Changes;
 
-/// The `Notify` of tokio, where a thread can be interrupted before each use.
+/// The `Notify` of tokio. A thread can be interrupted before each use of it.
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
     notify: tokio::sync::Notify,
@@ -75,7 +75,7 @@ pub(crate) fn enter_runtime() -> EnterGuard<'static> {
     RUNTIME.enter()
 }
 
-/// Polls a future up to `polls` times, and drops it. Returns `None` if it is pending until then.
+/// Polls a future up to `polls` times, and drops it. Returns `None` if it is still pending.
 pub(crate) async fn give_up<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     for _ in 0..polls {

@@ -80,7 +80,7 @@ pub(super) enum AcceptedStream<S> {
     Tls(Box<TlsStream<S>>),
 }
 
-/// Does the part of [`accept`] that reads from an unknown client.
+/// Performs the part of [`accept`] that reads from an unknown client.
 pub(super) async fn begin<S: ClientStream>(
     mut stream: S,
     host: HostAddr,

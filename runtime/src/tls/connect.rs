@@ -27,13 +27,14 @@ pub(crate) struct TlsTarget {
     pub(crate) name: ServerName<'static>,
 }
 
-/// The time for which a server that has not answered a ClientHello gets no other one on the next connection.
+/// Delay of the ClientHello on the second connection to a server that did not answer the first ClientHello.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Starts TLS on a new connection, if the server offers it. Nothing else has been sent or received on `stream`.
 ///
-/// nfs-ganesha loses a ClientHello that arrives too soon after its offer. The first attempt therefore takes a third of the time limit. After
-/// [`is_silence`], the caller makes a second connection with `is_retry`, which waits before it sends the ClientHello.
+/// nfs-ganesha loses a ClientHello that arrives too soon after its offer. The first attempt therefore takes a third of
+/// the time limit. If [`is_silence`] returns `true` for the error, the caller makes a second connection with
+/// `is_retry`, which waits before it sends the ClientHello.
 pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry: bool) -> Result<TlsSetUp, SetupError> {
     let limit = target.config.handshake_timeout();
     tokio::time::timeout(limit, async {

@@ -1,4 +1,4 @@
-//! The entry points for fuzzers of what a peer sends before and during the handshake.
+//! Entry points for fuzzers: data that a peer sends before and during the handshake.
 
 use std::{
     future::Future,
@@ -21,7 +21,7 @@ use crate::{rpc::ReplyHeader, security::HostAddr, xdr::Decoder};
 /// certificate.
 const MAX_SENT: usize = 16 << 10;
 
-/// A client that sends nothing but `bytes`: the rest follows when the server has replied to the first call.
+/// A client that sends `bytes`, and `rest` after the server has replied to the first call.
 struct ScriptedClient<'a> {
     bytes: &'a [u8],
     rest: &'a [u8],
@@ -70,9 +70,9 @@ impl ClientStream for ScriptedClient<'_> {
     }
 }
 
-/// Sends the rest of `bytes` to a server: as its first record and what follows, or after a probe and its reply. The first byte
-/// selects this, the policy of the server, and the number of bytes that it reads at once. Returns the number of bytes that the server
-/// sends. Has to run in a tokio runtime with a clock.
+/// Sends `bytes` to a server, either from the start of the connection or after a probe and its reply. The first byte is
+/// not sent. It selects one of these, the policy of the server, and the number of bytes that the server reads at once.
+/// Returns the number of bytes that the server sends. Must run in a tokio runtime with a clock.
 pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
     let Some((&choice, bytes)) = bytes.split_first() else { return 0 };
     let probe = probe::probe(7, 100_003, 3).expect("a short header");
@@ -96,7 +96,7 @@ pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
     sent.load(Ordering::Relaxed)
 }
 
-/// Markers of all fragments that a record may have.
+/// Length in bytes of the markers that are read: one for each fragment that a record may have, and one more.
 const MARKERS_LEN: usize = 4 * 9;
 
 /// Reads `bytes` as the first call of a client, and as the reply of a server to the probe.
@@ -124,7 +124,7 @@ fn is_offer(message: &[u8]) -> bool {
     ReplyHeader::decode(&mut decoder).is_ok_and(|reply| decoder.finish().is_ok() && probe::offers_tls(&reply))
 }
 
-/// Reads a record. `None` if the stream ends within it.
+/// Reads a record. Returns `None` if the stream ends within it.
 fn record(bytes: &[u8], max: u64) -> Option<ShortRecord> {
     let mut rest = bytes;
     let read: io::Result<ShortRecord> = {

@@ -11,8 +11,9 @@ pub(crate) enum TlsUnavailable {
     NoTransport,
 }
 
-/// Returns the policy for one connection or listener. `configured` is that of the TLS configuration, if there is one, and
-/// `requested` that of the URL, which takes precedence. `is_tcp` is `true` for `tcp://`, the only transport that supports TLS.
+/// Returns the policy for one connection or listener. `configured` is the policy of the TLS configuration, if there is
+/// one. `requested` is the policy in the URL, which takes precedence. `is_tcp` is `true` for `tcp://`, the only
+/// transport that supports TLS.
 pub(crate) fn effective_policy(
     configured: Option<TlsPolicy>,
     requested: Option<TlsPolicy>,
@@ -31,7 +32,7 @@ pub(crate) fn effective_policy(
 mod tests {
     use super::*;
 
-    /// Every policy of the configuration with every policy of the URL.
+    /// Every policy of the configuration is combined with every policy of the URL.
     #[test]
     fn policies_of_configuration_and_url() {
         use TlsPolicy::{Off, Opportunistic, Required};

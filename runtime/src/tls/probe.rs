@@ -30,7 +30,8 @@ pub(super) fn probe(xid: u32, program: u32, version: u32) -> Result<Vec<u8>, Enc
     record(|sink| header.encode(sink))
 }
 
-/// Returns the record of the reply that offers TLS. `outcome` is that of the NULL call, and does not affect the offer.
+/// Returns the record of the reply that offers TLS. `outcome` is the outcome of the NULL call, and does not affect the
+/// offer.
 pub(super) fn offer(xid: u32, outcome: Result<(), RpcError>) -> Result<Vec<u8>, EncodeError> {
     let verifier = OpaqueAuth { body: STARTTLS.to_vec().into(), ..OpaqueAuth::none() };
     reply(&ReplyHeader { xid, verifier, outcome })
@@ -78,8 +79,8 @@ pub(super) struct ShortRecord {
     pub(super) raw: Vec<u8>,
 }
 
-/// Reads a record of at most `max` bytes, and nothing behind it. Of a longer record, it reads no more than `max` bytes and the
-/// markers.
+/// Reads a record of at most `max` bytes, and nothing behind it. If the record is longer, reads no more than `max`
+/// bytes and the markers.
 pub(super) async fn read_record(stream: &mut (impl AsyncRead + Unpin), max: u64) -> io::Result<ShortRecord> {
     let mut limits = StreamConfig::default();
     (limits.max_record, limits.max_fragments) = (max, MAX_FRAGMENTS);

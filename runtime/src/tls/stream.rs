@@ -44,12 +44,12 @@ pub(crate) struct TlsSetUp {
 }
 
 impl TlsSetUp {
-    /// Continues without TLS. `received` are the bytes that were received.
+    /// Continues without TLS. `received` contains the bytes that were read from the stream during set-up.
     pub(super) fn plain(stream: TcpStream, received: Vec<u8>) -> Self {
         Self { stream: TlsOrTcp::Tcp(stream), session: None, received }
     }
 
-    /// Checks a session against RFC 9289 §5.
+    /// Checks a session against RFC 9289 §5, and reads the peer's identity.
     pub(super) fn secured(stream: TlsStream<TcpStream>, may_lack_alpn: bool) -> Result<Self, TlsError> {
         let (_, common) = stream.get_ref();
         check(common, may_lack_alpn)?;

@@ -13,7 +13,7 @@ pub enum TlsError {
         "TLS is required, but the server does not offer it, set it up there: its reply to the AUTH_TLS probe is {reply}"
     )]
     NotOffered {
-        /// The outcome of the probe.
+        /// A description of the reply to the probe.
         reply: String,
     },
     /// The client made a call without TLS. It was answered with AUTH_TOOWEAK.
@@ -34,7 +34,7 @@ pub enum TlsError {
     /// The peer's certificate is not usable.
     #[error("the certificate of the peer {problem}")]
     Certificate {
-        /// The reason, to follow "the certificate of the peer".
+        /// The problem, worded to follow "the certificate of the peer".
         problem: &'static str,
     },
     /// The handshake exceeded its time limit.

@@ -1,7 +1,8 @@
 //! The trace context of a call (W3C Trace Context), which joins the spans of client and server in one trace.
 //!
-//! RPC has no place for it. It is sent in the body of the AUTH_NONE verifier that accompanies AUTH_NONE and AUTH_SYS credentials,
-//! which RFC 5531 §10.1 recommends to leave empty. A call with another flavor has a verifier of its own, and no trace context.
+//! RPC has no field for the context, so it is sent in the body of the AUTH_NONE verifier that accompanies AUTH_NONE and
+//! AUTH_SYS credentials, which RFC 5531 §10.1 recommends to leave empty. A call with another flavor has a verifier of
+//! its own, and no trace context.
 
 use std::{fmt, sync::Arc};
 
@@ -19,9 +20,10 @@ const BODY_LEN: usize = 32;
 /// The position of a span in a trace: the contents of the header `traceparent` of W3C Trace Context, version 00.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
-    /// The trace. Not zero.
+    /// The ID of the trace. At least one byte is not zero.
     pub trace_id: [u8; 16],
-    /// The span that sends the call, the parent of the receiver's span. Not zero.
+    /// The ID of the span that sends the call, which is the parent of the receiver's span. At least one byte is not
+    /// zero.
     pub span_id: [u8; 8],
     /// The trace flags. Bit 0 is set if the trace is sampled.
     pub flags: u8,

@@ -1,4 +1,4 @@
-//! A subscriber for tests.
+//! A subscriber with which tests check spans and events.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -16,7 +16,7 @@ use tracing::{
     subscriber::{Interest, NoSubscriber, with_default},
 };
 
-/// Keeps the fields of spans, and the messages of events.
+/// Records the fields of spans and the messages of events.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<LogEntries>);
 
@@ -36,12 +36,12 @@ impl Log {
         with_default(log.clone(), || work(&log));
     }
 
-    /// Removes and returns the messages of events, with the panics that they are about.
+    /// Removes and returns the messages of events. A message about a panic includes the message of the panic.
     pub(crate) fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut self.0.messages.lock().unwrap())
     }
 
-    /// Returns these fields of the last span.
+    /// Returns the fields `names` of the last span.
     pub(crate) fn last<const N: usize>(&self, names: [&str; N]) -> [Option<String>; N] {
         let spans = self.0.spans.lock().unwrap();
         let (_, fields) = spans.last_key_value().unwrap();
@@ -49,7 +49,7 @@ impl Log {
     }
 }
 
-/// Keeps fields.
+/// A visitor that records fields as text.
 struct Fields<'a>(&'a mut BTreeMap<&'static str, String>);
 
 impl Visit for Fields<'_> {

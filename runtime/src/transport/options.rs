@@ -1,10 +1,10 @@
-//! The options of transport URLs: what a scheme declares, and what a URL has.
+//! The options of transport URLs, as a scheme declares them and as a URL sets them.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use crate::engine::Versions;
 
-/// An option of a URL: `name=value`.
+/// An option that the URLs of a scheme may have, written `name=value`.
 #[derive(Debug, Clone, Copy)]
 pub struct UrlOption {
     name: &'static str,
@@ -41,7 +41,7 @@ impl UrlOption {
     }
 }
 
-/// Returns `true` for digits only, without a sign.
+/// Returns `true` if `value` contains only digits, and no sign.
 fn is_number(value: &str) -> bool {
     value.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -73,7 +73,7 @@ impl UrlOptions {
         self.get(name)?.parse().ok()
     }
 
-    /// Sets an option, whether the URL has it or not. `value` is valid.
+    /// Sets an option, and replaces its value if the URL has it already. `value` must be valid.
     #[cfg(feature = "tls")]
     pub(super) fn set(&mut self, name: &'static str, value: &str) {
         match self.0.iter_mut().find(|(option, _)| *option == name) {
@@ -87,7 +87,7 @@ impl UrlOptions {
         self.0.retain(|(option, _)| *option != name);
     }
 
-    /// Adds an option. `value` is valid, and there is none of this name.
+    /// Adds an option that the URL does not have yet. `value` must be valid.
     pub(super) fn add(&mut self, option: &UrlOption, value: &str) {
         self.0.push((option.name, value.to_owned()));
     }

@@ -23,7 +23,7 @@ static REGISTERED: RwLock<Vec<Scheme>> = RwLock::new(Vec::new());
 #[derive(Clone, Copy)]
 pub struct Scheme(pub(super) &'static SchemeEntry);
 
-/// A row of the table.
+/// An entry of the table of schemes.
 pub(super) struct SchemeEntry {
     pub(super) name: &'static str,
     pub(super) kind: SchemeKind,
@@ -42,9 +42,9 @@ pub(crate) enum SchemeKind {
 
 /// A provider that URLs select by their scheme.
 ///
-/// The host and the port of a URL become the [`SocketAddr`] for [`Connector::connect`] and [`listen`](Self::listen). A host name
-/// is resolved by the system's resolver, and each of its addresses is tried. A provider whose addresses are not those of IP can be
-/// reached through numbers in that form, such as the port alone.
+/// The host and the port of a URL become the [`SocketAddr`] for [`Connector::connect`] and [`listen`](Self::listen). A
+/// host name is resolved by the system's resolver, and each of its addresses is tried. A provider whose addresses are
+/// not IP addresses can map them to this form, for example to the port alone.
 ///
 /// ```
 /// use std::{io, net::SocketAddr};
@@ -75,12 +75,12 @@ pub(crate) enum SchemeKind {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait SchemeProvider: Send + Sync + 'static {
-    /// The type of the connectors.
+    /// The type of connector that [`connector`](Self::connector) returns.
     type Connector: Connector;
-    /// The type of the listeners.
+    /// The type of listener that [`listen`](Self::listen) returns.
     type Listener: Listener;
 
-    /// Returns the options of a URL besides `version`, which every RDMA provider has.
+    /// Returns the options that URLs of the scheme may have besides `version`, `priority` and `weight`. Default: none.
     fn options(&self) -> &'static [UrlOption] {
         &[]
     }
@@ -132,7 +132,7 @@ impl<P: SchemeProvider> AnyProvider for P {
     }
 }
 
-/// The error of [`Scheme::register`].
+/// The error of [`Scheme::register`] and [`Scheme::register_stream`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemeError {
@@ -141,13 +141,13 @@ pub enum SchemeError {
         "`{name}` is not a URL scheme, expected a lower-case letter, then lower-case letters, digits, `+`, `-` or `.`"
     )]
     BadName {
-        /// The name.
+        /// The rejected name.
         name: &'static str,
     },
     /// A scheme of this name exists.
     #[error("the URL scheme `{name}` is registered already")]
     Taken {
-        /// The name.
+        /// The name of both schemes.
         name: &'static str,
     },
     /// The name of an option has other characters than lower-case letters, digits and `-`, or the scheme has the option twice.
@@ -192,7 +192,8 @@ impl Scheme {
         if !is_scheme(name) {
             return Err(SchemeError::BadName { name });
         }
-        let mut options = vec![UrlOption::VERSION.name()];
+        let mut options =
+            [UrlOption::VERSION, UrlOption::PRIORITY, UrlOption::WEIGHT].map(|option| option.name()).to_vec();
         for option in own.iter().map(UrlOption::name) {
             let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             if option.is_empty() || !option.bytes().all(is_allowed) || options.contains(&option) {
@@ -276,7 +277,7 @@ impl fmt::Debug for Scheme {
     }
 }
 
-/// No two schemes have the same name.
+/// Compares the names, because no two schemes have the same name.
 impl PartialEq for Scheme {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()

@@ -60,12 +60,12 @@ use super::options::{UrlOption, UrlOptions};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait StreamProvider: Send + Sync + 'static {
-    /// The type of the streams.
+    /// The type of stream that [`connect`](Self::connect) returns.
     type Stream: AsyncRead + AsyncWrite + Send + 'static;
-    /// The type of the listeners.
+    /// The type of listener that [`listen`](Self::listen) returns.
     type Listener: StreamListener<Stream = Self::Stream>;
 
-    /// Returns the options of a URL.
+    /// Returns the options that URLs of the scheme may have besides `priority` and `weight`. Default: none.
     fn options(&self) -> &'static [UrlOption] {
         &[]
     }
@@ -94,7 +94,7 @@ pub trait StreamProvider: Send + Sync + 'static {
 
 /// A listener of a [`StreamProvider`].
 pub trait StreamListener: Send + Sync + 'static {
-    /// The type of the streams.
+    /// The type of stream that [`accept`](Self::accept) returns.
     type Stream: AsyncRead + AsyncWrite + Send + 'static;
 
     /// Waits for the next connection, and returns it with the address of the peer.

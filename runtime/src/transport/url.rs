@@ -64,17 +64,17 @@ pub struct UnknownTlsPolicy(String);
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
 /// | `busy=MICROSECONDS` | `iwarp`, `rdma` | Time to poll the socket or the device before waiting for an event, at most 1000000. Default 0 |
 /// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, for each of its runtimes, at most 65536. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
-/// | `tclass=N` | `iwarp`, `rdma` | Traffic class of the packets, 0 to 255: the DSCP in the upper six bits. Default: that of the system |
+/// | `tclass=N` | `iwarp`, `rdma` | Traffic class of the packets, 0 to 255: the DSCP in the upper six bits. Default: the system's traffic class |
 /// | `ack_timeout=N` | `rdma` | Time that the device waits for an acknowledgment before it repeats packets: 4.096 microseconds times 2 to the power of N, 1 to 31. Default: chosen by the connection manager |
 /// | `retries=N` | `rdma` | Number of times that both devices repeat packets without an acknowledgment, 0 to 7. Servers ignore it. Default 7 |
 /// | `rnr_retries=N` | `rdma` | Number of times that the peer's device repeats a Send that finds no Receive, 0 to 7, where 7 means without limit. Default 7 with `srq`, and otherwise 0 |
 /// | `relaxed=on`, `relaxed=off` | `rdma` | Permits the device to write memory in any order. Default `off` |
-/// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of those of its configuration |
+/// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of the configured versions |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
 /// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host, for a host that discovery has found. The name of the TLS configuration comes first |
 /// | `priority=NUMBER` | all | The priority of a server in [service discovery](crate::client), as of an SRV record (RFC 2782): a balancer uses the servers with the lowest number of which one can be reached. At most 65535. A single channel ignores it. Default 0 |
 /// | `weight=NUMBER` | all | The share of the calls that a balancer sends to this server among those of its priority, relative to their weights. With 0, the server gets nearly none if another weight is larger. A single channel ignores it. Default 1 |
-/// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of that of the TLS configuration. All but `off` need the feature `tls` |
+/// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of the policy of the TLS configuration. All but `off` need the feature `tls` |
 ///
 /// ```
 /// use rpcrdma::transport::{Scheme, Url};
@@ -168,11 +168,12 @@ impl Url {
         Self { host: addr.ip().to_string(), port: addr.port(), ..self.clone() }
     }
 
-    /// Returns the same URL with an address of the server `name` that a source which cannot be trusted has found: the answer of
-    /// a DNS query, for example. The options stay.
+    /// Returns the same URL with an address of the server `name` that an untrusted source has found, for example DNS.
+    /// The options stay.
     ///
-    /// If the scheme has the option `name`, it becomes `name`, so that with TLS the certificate must have the name that was asked for, and
-    /// not the one that was found. An IP address, and a URL that has the option, stay as they are.
+    /// If the scheme has the option `name`, the option is set to `name`. With TLS, the server's certificate must then
+    /// have the name that was asked for. The option stays as it is if the URL has it already, or if `name` is an IP
+    /// address.
     #[must_use]
     pub fn with_found_addr(&self, addr: SocketAddr, name: &str) -> Self {
         let mut found = self.with_addr(addr);
@@ -218,13 +219,14 @@ impl Url {
         &self.options
     }
 
-    /// Returns the versions of RPC-over-RDMA that a client offers (`version=1|2|both`), or `None` for those of its configuration.
+    /// Returns the versions of RPC-over-RDMA that a client offers (`version=1|2|both`), or `None` if the client's
+    /// configuration decides.
     #[must_use]
     pub fn versions(&self) -> Option<Versions> {
         self.options.parsed("version")
     }
 
-    /// Returns the policy for TLS (`tls=off|opportunistic|required`), or `None` for that of the TLS configuration.
+    /// Returns the policy for TLS (`tls=off|opportunistic|required`), or `None` if the TLS configuration decides.
     #[must_use]
     pub fn tls(&self) -> Option<TlsPolicy> {
         self.options.parsed("tls")
@@ -242,7 +244,7 @@ impl Url {
         self.options.parsed("priority").unwrap_or(0)
     }
 
-    /// Returns the weight of the server among those of its priority (`weight=NUMBER`). 1 without the option.
+    /// Returns the weight of the server among the servers of its priority (`weight=NUMBER`). 1 without the option.
     #[must_use]
     pub fn weight(&self) -> u32 {
         self.options.parsed("weight").unwrap_or(1)
@@ -267,7 +269,7 @@ impl Url {
     /// Resolves the host with the system's resolver, and returns its addresses. There is at least one.
     ///
     /// # Errors
-    /// The error of the resolver, or [`NotFound`](std::io::ErrorKind::NotFound) if the host has no address.
+    /// Returns the error of the resolver, or [`NotFound`](std::io::ErrorKind::NotFound) if the host has no address.
     pub async fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         let addrs: Vec<_> = tokio::net::lookup_host((self.host.as_str(), self.port)).await?.collect();
         if addrs.is_empty() {

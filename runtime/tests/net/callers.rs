@@ -94,10 +94,10 @@ impl BoardV1 for Board {
     }
 }
 
-/// A note whose handler waits for a permit.
+/// The number of a note whose handler waits for a permit.
 const HELD: u32 = 9;
 
-/// Numbers of started and finished notes.
+/// The numbers of started and finished notes, and the permits for [`HELD`].
 struct Notes {
     started: AtomicUsize,
     finished: AtomicUsize,
@@ -200,7 +200,7 @@ async fn callback_to_a_caller_that_is_not_polled(transport: Transport) {
     held.await.unwrap();
 }
 
-/// The same when the server closes the connection.
+/// A call whose future is not polled fails when the server closes the connection.
 async fn loss_with_a_caller_that_is_not_polled(transport: Transport) {
     let Both { server, board, client, .. } = both(&transport).await;
     let mut held = pin!(client.hold());
@@ -240,8 +240,8 @@ async fn deadline_with_a_spent_budget(transport: Transport) {
     }
 }
 
-/// Dropping the `disconnected` future releases its waker. Otherwise a task that selects on it for each request would be kept as
-/// long as the connection.
+/// Dropping the future of [`Channel::closed`] releases its waker. Otherwise a task that selects on it for each request
+/// would be kept as long as the connection.
 async fn closed_keeps_no_wakers(transport: Transport) {
     struct Task;
     impl Wake for Task {

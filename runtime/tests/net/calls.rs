@@ -44,8 +44,7 @@ async fn put_and_get(transport: Transport) {
     assert!(counters.written_by_peer_bytes > 1 << 20 && counters.read_by_peer_bytes > 1 << 20, "{counters:?}");
 }
 
-/// Sequential calls from a task that drives the connection itself, while the driver task also polls it. No wake-up is lost
-/// between the two.
+/// Many sequential calls. No wake-up is lost between the caller and the driver's task.
 async fn sequential_calls(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     let caller = async {
@@ -82,7 +81,7 @@ async fn caller_provided_memory(transport: Transport) {
     assert_eq!(channel.counters().copied_eligible_bytes, 0);
 }
 
-/// The buffers of a landing pool: used again when nobody has a view of them, and not copied from.
+/// The buffers of a landing pool are reused when nobody has a view of them. Results are not copied.
 async fn landing_pool(transport: Transport) {
     let (running, _state, channel) = start(transport).await;
     let landing = LandingPool::new(channel.pool(), 100_000);
@@ -341,7 +340,7 @@ async fn drop_calls(channel: &Channel) {
     assert_eq!(channel.counters().exposed_regions, 0);
 }
 
-/// A call is dropped after each number of polls.
+/// A call can be dropped after any number of polls.
 async fn dropped_after_polls(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();

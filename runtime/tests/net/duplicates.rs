@@ -152,7 +152,7 @@ impl Setup {
         Self { ledger, handle, proxy, channel }
     }
 
-    /// A server with a cache, and a channel that knows it.
+    /// Starts a server with a cache, and a channel that knows of the cache.
     async fn cached(scheme: &str) -> Self {
         Self::new(scheme, cached(), Channel::builder().deduplicated([PROGRAM])).await
     }
@@ -340,8 +340,8 @@ async fn copies_wait_for_a_call_in_progress(scheme: &str) {
     assert_eq!(setup.handle.duplicate_requests()[0].in_progress, 0);
 }
 
-/// SYSTEM_ERR of a handler is recorded. A panic, an error that says that nothing was executed, and replies of handlers that say that
-/// they had no effect are not.
+/// SYSTEM_ERR of a handler is recorded. A panic, an error that says that nothing was executed, and replies of handlers
+/// that say that they had no effect are not recorded.
 async fn failures(scheme: &str) {
     for how in [PANIC, SYSTEM, UNAVAILABLE, NO_EFFECT, SYSTEM_WITHOUT_EFFECT] {
         let setup = Setup::cached(scheme).await;
@@ -385,9 +385,9 @@ async fn secured_calls(scheme: &str) {
     }
 }
 
-/// The store has the last word on calls that the cache does not know.
+/// The store decides about calls that the cache does not know.
 async fn stored_replies_are_used(scheme: &str) {
-    /// Knows the reply to every call with this procedure.
+    /// A store that has the reply to every call of `ADD`, and fails for calls of `FAIL`.
     struct Known(Mutex<Vec<(RequestKey, RecordedReply)>>);
 
     impl ReplyStore for Known {

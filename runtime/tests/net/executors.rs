@@ -83,7 +83,7 @@ fn iwarp() {
     answered(Transport::Iwarp);
 }
 
-/// The peer violates the protocol while the caller drives the connection, whose shutdown needs timers.
+/// The peer violates the protocol while a caller without a runtime waits. The shutdown of the connection needs timers.
 #[test]
 fn iwarp_peer_violates_the_protocol() {
     let runtime = runtime();

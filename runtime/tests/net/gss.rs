@@ -227,7 +227,7 @@ async fn refresh_under_traffic(transport: Transport) {
     }
 }
 
-/// One context serves several connections, one after the other and at a time.
+/// One context serves several connections, one after the other and concurrently.
 #[tokio::test]
 async fn one_context_for_several_connections() {
     timed(async {
@@ -341,7 +341,7 @@ async fn busy_contexts(transport: Transport) {
     checked.await.unwrap();
 }
 
-/// The levels none and privacy of one context.
+/// Returns one context with the level authentication, and with the level privacy.
 fn levels(security: &GssSecurity<InsecureTestMechanism>) -> (Arc<dyn Security>, Arc<dyn Security>) {
     (Arc::new(security.with_level(LEVELS[0])), Arc::new(security.with_level(LEVELS[2])))
 }
@@ -478,7 +478,7 @@ async fn expiry_before_the_body(transport: Transport) {
     assert_eq!(user.started.load(Ordering::Relaxed), 2);
 }
 
-/// A context that expires between the first step of a call and its signature costs a new context, and no call.
+/// A context that expires between the first step of a call and its signature is replaced, and the call succeeds.
 async fn expiry_before_the_signature(transport: Transport) {
     let (server, _) = serve(&transport, gss(GssServerConfig::new())).await;
     for level in LEVELS {

@@ -28,7 +28,7 @@ use rpcrdma::{
 };
 use tokio::{sync::Semaphore, time::Instant};
 
-/// A time in which nothing is asked again.
+/// A drain delay, or an interval between questions to a server, that does not pass during a test.
 const LONG: Duration = Duration::from_secs(100_000);
 
 fn service(program: u32, version: u32) -> HealthService {
@@ -43,7 +43,7 @@ async fn status(channel: &Channel, program: u32, version: u32) -> HealthStatus {
     HealthV1Client::new(channel.clone()).check(&service(program, version)).await.unwrap().status
 }
 
-/// Watches the test service over a new channel, which asks after `interval`.
+/// Watches the test service over a new channel. The watch asks the server again after each `interval`.
 async fn watching(running: &Running, interval: Duration) -> (HealthWatch, Channel) {
     let check = HealthCheck::service(PROGRAM, VERSION).interval(interval);
     let mut watch = HealthWatch::new(check);
@@ -158,8 +158,8 @@ impl HealthCallbackV1 for SlowClient {
     }
 }
 
-/// A slow client has one call in flight, and is told the latest state after it. One that does not reply is not called again, until it
-/// watches anew.
+/// A slow client has one call in flight, and is told the latest state after it. A client that does not reply is not
+/// called again, until it watches anew.
 async fn slow_clients(transport: Transport) {
     let health = Health::new();
     let timeout = Duration::from_secs(40);
@@ -201,7 +201,7 @@ async fn slow_clients(transport: Transport) {
     eventually(|| reported() == 4).await;
 }
 
-/// A greedy connection watches no more than its share, and leaves the others room. What it watched ends with it.
+/// A greedy connection watches no more than its share, and leaves room for others. Its watches end with the connection.
 async fn greedy_clients(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health)).await;

@@ -212,7 +212,7 @@ async fn a_panic_costs_one_call() {
     .await;
 }
 
-/// The most specific scope counts a call, and no other.
+/// Only the most specific scope applies to a call and counts it.
 #[tokio::test(start_paused = true)]
 async fn the_most_specific_scope_applies() {
     timed(async {

@@ -50,7 +50,7 @@ async fn memory_comes_back_with_the_result(transport: Transport) {
     }
 }
 
-/// The call is not sent, and the error names both lengths.
+/// A call with memory that is too short is not sent. The error names both lengths, and the memory comes back.
 async fn short_memory_comes_back_with_the_error(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     let memory = vec![0; LEN];
@@ -82,13 +82,13 @@ async fn abandoned(channel: &Channel, gate: &State) -> LandingLoan<Vec<u8>> {
     loan
 }
 
-/// Starts with this time until the memory of dropped calls is invalidated.
+/// Starts a server, and a channel that invalidates the memory of dropped calls after `grace`.
 async fn start_with_grace(transport: Transport, grace: Duration) -> (Running, Arc<State>, Channel) {
     let config = ConnectionConfig::new().abandoned_call_timeout(grace);
     start_with(transport, unprobed().connection(config)).await
 }
 
-/// The server may still write to the memory, until it replies.
+/// The memory of a dropped call comes back with the reply, because the server may write to it until then.
 async fn memory_of_a_dropped_call_comes_back_with_the_reply(transport: Transport) {
     let (_running, state, channel) = start_with_grace(transport, HOUR).await;
     let loan = abandoned(&channel, &state).await;
@@ -99,7 +99,7 @@ async fn memory_of_a_dropped_call_comes_back_with_the_reply(transport: Transport
     eventually(|| channel.counters().exposed_regions == 0).await;
 }
 
-/// No reply comes, but the connection ends.
+/// The memory of a dropped call comes back when the connection ends without a reply.
 async fn memory_of_a_dropped_call_comes_back_with_the_connection(transport: Transport) {
     let (running, state, channel) = start_with_grace(transport, HOUR).await;
     let loan = abandoned(&channel, &state).await;
@@ -109,7 +109,7 @@ async fn memory_of_a_dropped_call_comes_back_with_the_connection(transport: Tran
     eventually(|| running.handle.connections().is_empty()).await;
 }
 
-/// Neither a reply comes nor does the connection end.
+/// The memory of a dropped call comes back after the grace period, without a reply and while the connection is open.
 async fn memory_of_a_dropped_call_comes_back_in_time(transport: Transport) {
     let (running, state, channel) = start_with_grace(transport, Duration::ZERO).await;
     let loan = abandoned(&channel, &state).await;

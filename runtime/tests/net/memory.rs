@@ -16,9 +16,9 @@ use rpcrdma::{
 use tokio::task::{JoinHandle, JoinSet};
 
 const LIMIT: u64 = 600_000;
-/// The part of it that arguments may take.
+/// The part of [`LIMIT`] that arguments may take, in bytes.
 const ARGUMENTS: u64 = 262_500;
-/// Size of a call, in bytes. Two of them exceed that part.
+/// Size of a call, in bytes. Two such calls exceed [`ARGUMENTS`].
 const LARGE: usize = 200_000;
 
 async fn serve(transport: &Transport) -> (Running, Arc<State>) {
@@ -33,7 +33,7 @@ async fn connect(running: &Running) -> Channel {
     channel
 }
 
-/// Starts a call that holds this many bytes until the gate opens.
+/// Starts a call that holds `bytes` bytes of arguments until the gate opens.
 fn hold(channel: &Channel, bytes: usize) -> JoinHandle<Result<u64, CallError>> {
     let channel = channel.clone();
     tokio::spawn(async move { call::<Hold>(&channel, &Data(vec![7; bytes].into())).await })

@@ -1,4 +1,4 @@
-//! Pairs of features that meet: each works alone, and the tests here are about both at once. `tests/PAIRS.md` lists all pairs.
+//! Tests of two features at once. Each feature also has tests of its own. `tests/PAIRS.md` lists all pairs.
 
 #[cfg(feature = "discover")]
 mod balancer;
@@ -108,7 +108,7 @@ impl Site {
         self.running.connect(builder).await
     }
 
-    /// Connects over a network that the test controls. The first call has been made.
+    /// Connects over a network that the test controls. Makes a first call.
     async fn wired(&self, builder: ChannelBuilder) -> (Channel, Wires) {
         let wires = Wires::new(&self.fabric);
         let channel = builder.connect_with(wires.clone(), self.running.addr).await.unwrap();
@@ -139,7 +139,7 @@ impl Site {
     }
 }
 
-/// Starts a call with its own arguments.
+/// Starts a call in a task of its own.
 fn spawn<P: Procedure<Args: Sync>>(channel: &Channel, args: P::Args) -> JoinHandle<Result<P::Reply, CallError>> {
     spawn_with::<P>(channel, args, CallOptions::new())
 }
@@ -153,7 +153,7 @@ fn spawn_with<P: Procedure<Args: Sync>>(
     tokio::spawn(async move { channel.call::<P>(&args, options).await })
 }
 
-/// Starts a call that holds this many bytes of arguments until the gate opens.
+/// Starts a call that holds `bytes` bytes of arguments until the gate opens.
 fn hold(channel: &Channel, bytes: usize) -> JoinHandle<Result<u64, CallError>> {
     spawn::<Hold>(channel, Data(vec![7; bytes].into()))
 }
@@ -175,7 +175,7 @@ fn status(error: &CallError) -> RpcError {
 /// A service whose procedure calls its caller back.
 #[derive(Clone)]
 struct CallsBack {
-    /// Permits of callbacks.
+    /// One permit for each callback that may be made.
     gate: Arc<Semaphore>,
     started: Arc<AtomicUsize>,
     /// The security of the callbacks.
@@ -188,7 +188,7 @@ impl CallsBack {
     }
 }
 
-/// The procedure of [`CallsBack`]. The callback is `Echo` with this many bytes.
+/// The procedure of [`CallsBack`]. The argument is the number of bytes that the callback `Echo` carries.
 struct AskBack;
 
 impl Procedure for AskBack {

@@ -1,4 +1,5 @@
-//! Channels with several paths to one service: which they use, how soon they move, and what they say.
+//! Channels with several paths to one service: the choice of a path, the moves between paths, and the reports about
+//! them.
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PathState {
     Up,
-    /// Connects are refused.
+    /// Attempts to connect are refused.
     Refused,
     /// Nothing gets through.
     Silent,
@@ -96,7 +97,8 @@ impl SchemeProvider for Paths {
 static PATHS: LazyLock<Paths> = LazyLock::new(Paths::default);
 static SCHEME: LazyLock<Scheme> = LazyLock::new(|| Scheme::register("x-path", PATHS.clone()).unwrap());
 
-/// Starts one server with two ports, and returns them with its URLs as a target.
+/// Starts one server with two ports. Returns the ports, the URLs of the server as one target, and the state of its
+/// service.
 async fn serve() -> ([u16; 2], String, Arc<State>) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -139,7 +141,8 @@ async fn the_best_path_is_used() {
     .await;
 }
 
-/// A refused path costs no time, and a silent one the delay between attempts. The channel says why it uses another one.
+/// A refused path costs no time, and a silent path costs the delay between attempts. The channel says why it uses
+/// another one.
 #[tokio::test(start_paused = true)]
 async fn another_path_is_used_meanwhile() {
     timed(async {
@@ -167,7 +170,8 @@ async fn another_path_is_used_meanwhile() {
     .await;
 }
 
-/// A channel whose path is lost uses the next one, and returns when the better one is back. Calls in flight then end where they are.
+/// A channel whose path is lost uses the next one, and returns when the better one is back. Calls in flight finish on
+/// the path that they use.
 #[tokio::test(start_paused = true)]
 async fn the_channel_returns_to_the_best_path() {
     timed(async {
@@ -195,7 +199,7 @@ async fn the_channel_returns_to_the_best_path() {
     .await;
 }
 
-/// A connection of a pool whose first path was not the best moves to it, too.
+/// A connection of a pool also moves to its best path.
 #[tokio::test(start_paused = true)]
 async fn a_pool_moves_to_the_best_path() {
     timed(async {
@@ -236,7 +240,7 @@ async fn a_silent_path_is_left() {
     .await;
 }
 
-/// A path that accepts connections and then stays silent is no better than one that works.
+/// A path that accepts connections and then stays silent does not replace one that works.
 #[tokio::test(start_paused = true)]
 async fn a_path_has_to_answer_before_it_replaces_another() {
     timed(async {
@@ -261,7 +265,7 @@ async fn a_path_has_to_answer_before_it_replaces_another() {
     .await;
 }
 
-/// Without any path, the error is that of the best one.
+/// If no path works, the error is from the best one.
 #[tokio::test(start_paused = true)]
 async fn no_path() {
     timed(async {

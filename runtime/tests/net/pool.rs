@@ -199,7 +199,8 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
     .await;
 }
 
-/// A call that the server recognizes is sent again by its own connection, also if the pool has another one that is open.
+/// A call that the server recognizes is sent again by its own connection, even if the pool has another one that is
+/// open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_the_server_recognizes_is_sent_again() {
     timed(async {
@@ -274,7 +275,7 @@ async fn avoids_a_silent_connection(gives_up: bool) {
     }
 }
 
-/// The failure of an earlier attempt that was sent is not hidden by later attempts that were not.
+/// Later attempts that were not sent do not hide the failure of an earlier attempt that was.
 #[tokio::test]
 async fn an_earlier_attempt_is_reported() {
     timed(in_step(async {
@@ -426,7 +427,7 @@ use echo::{
     asker_v1::{AskerV1, AskerV1Client, AskerV1Server},
 };
 
-/// Calls its caller back.
+/// A service that calls its caller back.
 struct Asker;
 
 impl AskerV1 for Asker {
@@ -446,7 +447,7 @@ impl AnswererV1 for Answerer {
     }
 }
 
-/// A generated client over a pool. The server calls back over the connection of the call.
+/// A generated client works over a pool. The server calls back over the connection of the call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callbacks() {
     timed(async {

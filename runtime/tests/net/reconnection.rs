@@ -41,7 +41,8 @@ struct Seen {
     ended: AtomicUsize,
 }
 
-/// Starts a proxy to the server that delays new connections by 150 ms and then forwards data at once.
+/// Starts a proxy to the server that delays new connections by 150 ms and then forwards data at once. Returns its
+/// address, a sender that sets its behaviour, and its counts.
 async fn way(to: SocketAddr) -> (SocketAddr, watch::Sender<Way>, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, seen) = (listener.local_addr().unwrap(), Arc::new(Seen::default()));
@@ -160,7 +161,7 @@ async fn reconnection_after_another_runtime_ended() {
     .await;
 }
 
-/// A channel with default settings to a server by a way that can be cut.
+/// Starts a server, and connects a channel with default settings through a proxy that can cut the connection.
 async fn through_a_way(server: ServerBuilder) -> (Running, Arc<State>, Channel, watch::Sender<Way>) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -183,7 +184,7 @@ async fn cut_during_gate(state: &State, channel: &Channel, way: &watch::Sender<W
     gate.await.unwrap().unwrap_err()
 }
 
-/// A call that was sent and is not idempotent is not sent again; later calls connect again without being told to.
+/// A call that was sent and is not idempotent is not sent again. Later calls make a new connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sent_call_is_not_retried() {
     timed(async {
@@ -220,7 +221,7 @@ async fn a_sent_call_is_not_sent_again_in_version_1() {
     .await;
 }
 
-/// An idempotent call is retried on a new connection, also with a landing pool.
+/// An idempotent call is retried on a new connection, even with a landing pool.
 #[tokio::test]
 async fn an_idempotent_call_is_retried() {
     timed(in_step(async {
@@ -295,8 +296,8 @@ async fn waits_for_a_server_that_restarts() {
     .await;
 }
 
-/// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause takes 100 ms, and
-/// the three of a call without a deadline between 350 and 700 ms.
+/// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause takes 100 ms,
+/// and the three pauses of a call without a deadline take between 350 and 700 ms.
 #[tokio::test]
 async fn retries_end() {
     timed(in_step(async {
@@ -393,7 +394,7 @@ async fn a_call_with_a_landing_buffer_is_not_retried() {
     .await;
 }
 
-/// A channel that connects lazily connects once even if it never reconnects, and knows no addresses before.
+/// A lazy channel connects once even with `Reconnect::Never`. Its addresses are unspecified before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lazy_channels() {
     timed(async {

@@ -21,20 +21,21 @@ async fn serve(scheme: &str, server: ServerBuilder) -> (SocketAddr, Running) {
     (addr, Running { addr, handle, transport, task: spawn_server(server) })
 }
 
-/// Connects a channel from one of the addresses of the loopback interface.
+/// Connects a channel from the local address 127.0.0.`host`.
 async fn connect_from(host: u8, scheme: &str, server: SocketAddr) -> Result<Channel, rpcrdma::ConnectError> {
     let url = format!("{scheme}://{server}?local=127.0.0.{host}");
     Channel::builder().reconnect(Reconnect::Never).connect(&url).await
 }
 
-/// Opens a connection that says nothing.
+/// Opens a connection from the local address 127.0.0.`host` that sends nothing.
 async fn silent_from(host: u8, server: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
     socket.connect(server).await.unwrap()
 }
 
-/// Silent connections of one host, before or after the set-up, leave when others connect. Those of other hosts stay.
+/// Silent connections of one host, before or after the set-up, are closed when other hosts connect. The connections of
+/// other hosts stay.
 async fn one_host_cannot_keep_others_out(scheme: &'static str, is_set_up: bool) {
     timed(async {
         let (addr, running) = serve(scheme, Server::builder()).await;
@@ -102,7 +103,7 @@ async fn one_host_cannot_keep_others_out_of_iwarp() {
     .await;
 }
 
-/// A host with calls in flight keeps its connections, also if it has the most.
+/// A host with calls in flight keeps its connections, even if it has the most.
 #[tokio::test]
 async fn connections_in_use_stay() {
     timed(async {
@@ -131,7 +132,7 @@ async fn connections_in_use_stay() {
     .await;
 }
 
-/// A host can be limited, and others are not.
+/// The number of connections of each host can be limited. Other hosts are not affected.
 #[tokio::test]
 async fn hosts_have_a_limit() {
     timed(async {

@@ -18,7 +18,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Returns the number of the thread in which the handler runs.
+/// A procedure that returns the number of the thread in which its handler runs.
 #[derive(Debug)]
 struct Thread;
 
@@ -332,7 +332,7 @@ async fn runtimes_may_end(transport: Transport) {
     end(running).await;
 }
 
-/// A connection belongs to the runtime that serves it, also when the one that has accepted it ends.
+/// A connection survives the end of the runtime that has accepted it, because another runtime serves it.
 async fn connections_outlive_the_runtime_that_accepts(transport: Transport) {
     let (threads, mut accepting) = (Threads::start(1), Threads::start(1));
     let serve = {

@@ -191,7 +191,7 @@ async fn servers_listen_and_channels_connect() {
     .await;
 }
 
-/// The provider does not implement shared ports.
+/// Shared ports are refused, because the provider does not implement them.
 #[tokio::test]
 async fn shared_ports_are_refused() {
     timed(async {
@@ -299,7 +299,8 @@ async fn discovery_finds_servers() {
     .await;
 }
 
-/// A provider of byte streams carries records: small buffers, large calls, both ends of a connection, and the next one.
+/// The byte streams of a provider carry records, with buffers and calls of several sizes, over one connection after the
+/// other.
 #[tokio::test]
 async fn streams_carry_records() {
     timed(async {
@@ -380,12 +381,12 @@ async fn streams_move_to_runtimes() {
 
 #[test]
 fn wrong_registrations_are_refused() {
-    struct Repeats;
+    struct Repeats(&'static [UrlOption]);
     impl SchemeProvider for Repeats {
         type Connector = SimConnector;
         type Listener = SimListener;
         fn options(&self) -> &'static [UrlOption] {
-            &[UrlOption::LOCAL, UrlOption::LOCAL]
+            self.0
         }
         fn connector(&self, _options: &UrlOptions) -> SimConnector {
             SimFabric::global().connector()
@@ -403,8 +404,18 @@ fn wrong_registrations_are_refused() {
         assert_eq!(register(name), Err(SchemeError::Taken { name }));
         assert_eq!(Scheme::register_stream(name, Pipes::default()), Err(SchemeError::Taken { name }));
     }
-    let option = "local";
-    assert_eq!(Scheme::register("repeats", Repeats), Err(SchemeError::BadOption { name: "repeats", option }));
+    // An option must not hide another one of the scheme, or one that every scheme has.
+    const ANY: fn(&str) -> bool = |_| true;
+    const REPEATED: [(&str, &[UrlOption]); 4] = [
+        ("local", &[UrlOption::LOCAL, UrlOption::LOCAL]),
+        ("version", &[UrlOption::new("version", "ANY", ANY)]),
+        ("priority", &[UrlOption::LOCAL, UrlOption::new("priority", "ANY", ANY)]),
+        ("weight", &[UrlOption::new("weight", "ANY", ANY)]),
+    ];
+    for (option, options) in REPEATED {
+        let refused = Scheme::register("repeats", Repeats(options));
+        assert_eq!(refused, Err(SchemeError::BadOption { name: "repeats", option }));
+    }
     // A refused registration leaves no scheme behind.
     let unknown = "repeats://host:1".parse::<Url>().unwrap_err();
     assert!(matches!(&unknown, UrlError::UnknownScheme { scheme, .. } if scheme == "repeats"), "{unknown}");

@@ -35,7 +35,7 @@ const FLAVOR: u32 = 300_555;
 /// Number of bytes that wrapping adds.
 const WRAPPING: usize = 8;
 
-/// Protects one call with a shared key.
+/// The protection of one call, with a shared key.
 #[derive(Debug)]
 struct Scrambled {
     key: u8,
@@ -89,7 +89,7 @@ fn opaque(bytes: &[u8]) -> OpaqueAuth {
     OpaqueAuth { flavor: FLAVOR, body: Bytes::copy_from_slice(bytes) }
 }
 
-/// Seals a call and verifies its reply.
+/// The security of one call. It seals the call and verifies its reply.
 #[derive(Debug)]
 struct Mic {
     key: u8,
@@ -454,8 +454,8 @@ async fn calls_are_secured_again(transport: Transport) {
     assert_eq!((sealed.lock().unwrap().len(), calls.load(Ordering::Relaxed)), (2, 1));
 }
 
-/// A panicking handler is a system error (RFC 5531 §9). Its reply has a valid verifier (RFC 2203 §5.3.3.2), so the client does
-/// not take it for a forgery.
+/// The panic of a handler is reported as a system error (RFC 5531 §9). Its reply has a valid verifier (RFC 2203
+/// §5.3.3.2), so the client does not take it for a forgery.
 async fn reply_to_a_panic_has_a_verifier(transport: Transport) {
     let (guard, context) = keyed(3);
     let guard = Guard { authentication_only: true, ..guard };
@@ -503,12 +503,12 @@ async fn unprotected_results_are_not_sent(transport: Transport) {
     assert!(matches!(error, CallError::Rpc { source: RpcError::ProcedureUnavailable, .. }), "{error}");
 }
 
-/// Decisions that take time.
+/// Delays the decisions of [`Guard`] until the test lets them end.
 #[derive(Debug)]
 struct SlowDecisions {
     /// Number of decisions that have waited or still wait.
     waiting: AtomicUsize,
-    /// Has a permit for each decision that may end.
+    /// One permit for each decision that may end.
     gate: Semaphore,
 }
 
@@ -554,7 +554,7 @@ async fn reduced_item_of_a_protected_call_is_refused() {
     .await;
 }
 
-/// RPC-over-RDMA v2 §11.2.2.3: the same in version 2, in all formats.
+/// RPC-over-RDMA v2 §11.2.2.3: items of protected calls are not reduced in version 2 either, in any message format.
 #[tokio::test]
 async fn protected_calls_in_version_2() {
     timed(async {
@@ -580,7 +580,7 @@ async fn protected_calls_in_version_2() {
     .await;
 }
 
-/// RFC 5531 §8.2: a credential has at most 400 bytes. The error names it.
+/// RFC 5531 §8.2: a credential has at most 400 bytes. The error gives the length.
 #[tokio::test]
 async fn credentials_have_a_limit() {
     timed(async {
@@ -595,7 +595,7 @@ async fn credentials_have_a_limit() {
     .await;
 }
 
-/// Accepts every credential.
+/// An authenticator that accepts every credential.
 #[derive(Debug)]
 struct AnyCaller;
 

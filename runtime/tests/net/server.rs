@@ -18,7 +18,7 @@ use rpcrdma::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Procedure 0 of any program and version.
+/// Defines procedure 0 of a program and version.
 macro_rules! null_of {
     ($name:ident, $program:expr, $version:expr) => {
         #[derive(Debug)]
@@ -40,7 +40,7 @@ null_of!(OtherProgram, PROGRAM + 1, 1);
 null_of!(LowVersion, PROGRAM, 1);
 null_of!(HighVersion, PROGRAM, 4);
 
-/// A service for any program and version with procedure 0 only.
+/// A service with procedure 0 only. The fields are its program and its version.
 struct Small(u32, u32);
 
 impl Service for Small {
@@ -93,7 +93,7 @@ async fn programs_and_versions(transport: Transport) {
     }
 }
 
-/// Accepts only user 7.
+/// An authenticator that accepts only user 7.
 #[derive(Debug)]
 struct UserSeven;
 
@@ -210,8 +210,8 @@ async fn client_disconnects(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
 }
 
-/// When the server goes away, every call in progress fails and says whether it was sent. With `on_demand`, the next call
-/// reconnects, and idempotent calls are retried automatically.
+/// When the server goes away, every call in progress fails, and its error tells if it was sent. With `on_demand`, the
+/// next call reconnects, and idempotent calls are retried automatically.
 async fn server_disconnects(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);

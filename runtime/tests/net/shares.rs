@@ -32,7 +32,7 @@ struct Resources {
     pool: BufferPool,
 }
 
-/// A server with the limit, its state, and the pool of its results.
+/// Starts a server with the memory limit [`LIMIT`]. Returns it with its state and the pool of its results.
 async fn serve(scheme: &str) -> (Running, Resources) {
     let resources = Resources::default();
     let config = ConnectionConfig::new().pool(resources.pool.clone()).credits(64);
@@ -44,7 +44,7 @@ async fn serve(scheme: &str) -> (Running, Resources) {
     (Running { addr, handle, transport, task: spawn_server(server) }, resources)
 }
 
-/// Connects a channel from one of the addresses of the loopback interface.
+/// Connects a channel from the local address 127.0.0.`host`.
 async fn connect_from(host: u8, running: &Running) -> Channel {
     let scheme = if matches!(running.transport, Transport::Tcp) { "tcp" } else { "iwarp" };
     let url = format!("{scheme}://{}?local=127.0.0.{host}", running.addr);
@@ -63,17 +63,17 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// The record mark of a record of this many bytes (RFC 5531 §11).
+/// Returns the record mark of a record of `len` bytes (RFC 5531 §11).
 fn mark(len: u32) -> Vec<u8> {
     words(&[1 << 31 | len])
 }
 
-/// A call without credentials (RFC 5531 §9).
+/// Returns the header of a call without credentials (RFC 5531 §9).
 fn call_head(xid: u32, procedure: u32) -> [u32; 10] {
     [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0]
 }
 
-/// Clients of the attackers' host and of another one get replies. The other one also to large calls.
+/// Checks that clients of the attackers' host and of another host get replies. The other host also makes large calls.
 async fn others_are_served(running: &Running) {
     let (neighbour, other) = (connect_from(1, running).await, connect_from(2, running).await);
     for round in 0..4 {
@@ -87,14 +87,14 @@ async fn others_are_served(running: &Running) {
     }
 }
 
-/// One attacker holds the share of its host. The others wait for it, and clients get replies.
+/// Checks that one attacker holds the share of its host, that the others wait for it, and that clients get replies.
 async fn one_attacker_holds_memory(running: &Running) {
     eventually(|| running.handle.memory().waiting == ATTACKERS - 1).await;
     assert!((1..=LIMIT).contains(&running.handle.memory().held));
     others_are_served(running).await;
 }
 
-/// Everything is released once the attackers have left.
+/// Checks that all memory is released once the attackers have left.
 async fn all_is_released(running: Running, resources: &Resources) {
     eventually(|| {
         let memory = running.handle.memory();
@@ -111,7 +111,7 @@ async fn all_is_released(running: Running, resources: &Resources) {
     assert_eq!(resources.pool.stats().outstanding, 0);
 }
 
-/// Records of which only the mark arrives hold nothing. Those of which more arrives hold the share of their host.
+/// Records of which only the mark arrives hold no memory. Records of which more arrives hold the share of their host.
 #[tokio::test]
 async fn announced_records_hold_a_share() {
     timed(async {
@@ -189,7 +189,7 @@ async fn unread_results_hold_a_share() {
     .await;
 }
 
-/// More than the limit allows is refused at once, and so is a call whose client leaves while it waits.
+/// A result above the limit is refused at once. So is a call whose client leaves while the call waits for memory.
 #[tokio::test]
 async fn results_above_the_limit_are_refused() {
     timed(async {

@@ -167,7 +167,7 @@ async fn a_new_connection_to_a_silent_server_is_given_up() {
     .await;
 }
 
-/// The other connections of a pool are used meanwhile, and no call fails.
+/// While one connection of a pool is silent, the others are used, and no call fails.
 #[tokio::test(start_paused = true)]
 async fn a_pool_leaves_its_silent_connection() {
     timed(async {
@@ -201,8 +201,8 @@ async fn a_pool_leaves_its_silent_connection() {
     .await;
 }
 
-/// Accepts connections and reads the calls on them without a reply. Sends the number of each connection, with `true` for a call that
-/// is no probe.
+/// Accepts connections and reads the calls on them without a reply. Sends the number of each connection to `seen`, with
+/// `false` when it is accepted, and with `true` for each call that is not a probe.
 async fn never_reply(listener: tokio::net::TcpListener, seen: tokio::sync::mpsc::UnboundedSender<(usize, bool)>) {
     for number in 0.. {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -293,7 +293,7 @@ async fn a_slow_server_keeps_its_connection() {
     .await;
 }
 
-/// Calls that hold all credits leave none for a probe. That says nothing about the server.
+/// Calls that hold all credits leave none for a probe. The server does not count as silent then.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_cannot_be_sent_proves_nothing() {
     timed(async {
@@ -446,7 +446,7 @@ async fn connections_that_are_closed_at_once_are_not_made_in_a_loop() {
     .await;
 }
 
-/// A client and a server that do not fit together are not tried until the deadline.
+/// A call between an incompatible client and server fails soon, and is not retried until its deadline.
 #[tokio::test(start_paused = true)]
 async fn permanent_failures_end_a_call_soon() {
     timed(async {

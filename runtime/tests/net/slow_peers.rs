@@ -71,7 +71,8 @@ enum Slow {
     Results,
 }
 
-/// Starts a proxy. It lets a time pass before it forwards a chunk in the slow direction: `time_before` of the chunk's number.
+/// Starts a proxy, and returns its address. Before it forwards chunk `n` in the slow direction, it advances the clock
+/// by `time_before(n)`.
 async fn slow_link(
     server: SocketAddr,
     slow: Slow,

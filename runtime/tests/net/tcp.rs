@@ -301,7 +301,7 @@ async fn connection_limit() {
     .await;
 }
 
-/// Procedure 0 of programs without generated stubs.
+/// Procedure 0 of any program can be called without generated stubs.
 #[tokio::test]
 async fn null_of_any_program() {
     timed(async {

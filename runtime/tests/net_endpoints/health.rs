@@ -34,14 +34,14 @@ fn set(node: &Node, is_serving: bool) {
     node.health.as_ref().unwrap().set_service(PROGRAM, VERSION, is_serving);
 }
 
-/// Returns which servers get calls.
+/// Makes 60 calls. Returns `true` for each server that gets some of them.
 async fn used(caller: &ServiceCaller, nodes: &[Node]) -> Vec<bool> {
     let _: usize = nodes.iter().map(Node::calls).sum();
     calls(caller, 60).await;
     nodes.iter().map(|node| node.calls() > 0).collect()
 }
 
-/// Lets the reports of servers arrive.
+/// Waits until the reports of servers have arrived.
 async fn reported() {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
@@ -144,7 +144,7 @@ async fn servers_that_do_not_answer_the_question() {
     .await;
 }
 
-/// A server without the program counts as serving. Each connection is asked anew.
+/// A server without the program counts as serving. The server is asked again on each new connection.
 #[tokio::test(start_paused = true)]
 async fn servers_that_say_nothing() {
     timed(async {

@@ -37,8 +37,8 @@ impl Drop for ManualClock {
     }
 }
 
-/// Runs a test by a clock that keeps pace with the test rather than with real time. The runtime has one thread, and nothing else
-/// that the test waits for may need time: no other thread or process.
+/// Runs a test by a clock that keeps pace with the test rather than with real time. The runtime must have one thread.
+/// The test must not wait for other threads or processes that need time.
 ///
 /// A millisecond passes after all tasks have repeatedly processed their input. A busy machine slows both down.
 pub async fn in_step<T>(body: impl Future<Output = T>) -> T {

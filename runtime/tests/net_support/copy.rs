@@ -1,5 +1,5 @@
-//! A copy of many blocks in both directions, during which contexts expire or the server restarts. Shared by the tests with the
-//! mechanism for tests and those with Kerberos.
+//! A copy of many blocks in both directions, during which contexts expire or the server restarts. Used by the tests
+//! with the test mechanism and by the tests with Kerberos.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
@@ -33,7 +33,7 @@ const COPY_PROGRAM: u32 = 0x2000_0779;
 /// The blocks that were written, by their number, as hashes.
 type Written = Mutex<BTreeMap<u32, u64>>;
 
-/// A server's file: its contents are computed, and of what is written the hash is kept.
+/// A server's file. Its contents are computed, and only the hashes of written blocks are kept.
 #[derive(Debug, Clone)]
 pub struct CopyService {
     contents: Bytes,
@@ -52,7 +52,7 @@ impl Default for CopyService {
 }
 
 impl CopyService {
-    /// Returns a block. Two blocks differ.
+    /// Returns the contents of block `number`. The contents of successive blocks differ.
     fn block(&self, number: u32) -> Bytes {
         let mut block = self.contents.slice(number as usize % 4096..);
         block.truncate(BLOCK);
@@ -71,11 +71,11 @@ fn hash(block: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns a block by its number.
+/// A procedure that returns a block by its number.
 #[derive(Debug)]
 pub struct Read;
 
-/// Writes a block: contents, number and nothing else.
+/// A procedure that writes a block. The arguments are its contents, its number and an empty item.
 #[derive(Debug)]
 pub struct Write;
 
@@ -148,7 +148,7 @@ pub fn blocks() -> u32 {
 /// The pace of a copy: the test decides how many blocks are copied.
 #[derive(Debug)]
 pub struct Pace {
-    /// Has a permit for each block that may be copied.
+    /// One permit for each block that may be copied.
     allowed: Semaphore,
     /// Number of blocks that were copied in both directions.
     copied: watch::Sender<u32>,
@@ -161,18 +161,18 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Allows more blocks to be copied.
+    /// Allows `blocks` more blocks to be copied.
     pub fn allow(&self, blocks: u32) {
         self.allowed.add_permits(blocks as usize);
     }
 
-    /// Waits until this number of blocks were copied.
+    /// Waits until `blocks` blocks were copied, in both directions together.
     pub async fn copied(&self, blocks: u32) {
         self.copied.subscribe().wait_for(|&copied| copied >= blocks).await.unwrap();
     }
 }
 
-/// Copies blocks from the server and back to it, at this pace. No call may fail, and what arrives has to be right.
+/// Copies all blocks from the server and back to it, at the given pace. Panics if a call fails or the copy is wrong.
 pub async fn copy(channel: &Channel, service: &CopyService, pace: &Arc<Pace>) {
     let blocks = blocks();
     let expected = service.hashes(blocks);

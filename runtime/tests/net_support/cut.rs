@@ -38,7 +38,7 @@ impl CutProxy {
         Self::start_at("127.0.0.1", server).await
     }
 
-    /// Starts a proxy at this address of the host.
+    /// Starts a proxy to `server` that listens on the local address `host`.
     pub async fn start_at(host: &str, server: SocketAddr) -> Self {
         let listener = TcpListener::bind((host, 0)).await.unwrap();
         let addr = listener.local_addr().unwrap();

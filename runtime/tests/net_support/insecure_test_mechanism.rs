@@ -97,16 +97,16 @@ impl fmt::Debug for TestKey {
     }
 }
 
-/// Either side of the mechanism.
+/// The mechanism of a client or a server.
 #[derive(Debug, Clone)]
 pub struct InsecureTestMechanism {
     /// The key that both sides share.
     pub key: TestKey,
     /// The name of the local side.
     pub name: String,
-    /// Number of rounds of the server. The client makes as many as the server wants.
+    /// Number of rounds that the server needs to create a context. The client follows the server.
     pub rounds: u8,
-    /// Lifetime of a context.
+    /// Lifetime of a context. `None` if contexts do not expire.
     pub lifetime: Option<Duration>,
     /// Faults of the contexts.
     pub faults: Arc<Faults>,
@@ -258,7 +258,7 @@ impl TestContext {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Damages what was made of a message, if the test wants that.
+    /// Damages the checksum or the encryption of a message, if the test has injected that fault.
     fn damage(&self, message: &[u8], made: &mut [u8]) {
         if message.len() > 500
             && self.faults.damage.load(Ordering::Relaxed)

@@ -164,19 +164,19 @@ procedures! {
     Gate = 5, u32 => u32, false, |_a| (4, &[]);
     Panic = 6, u32 => (), false, |_a| (0, &[]);
     Fail = 7, u32 => (), false, |_a| (0, &[]);
-    /// Returns as many bytes as it is asked for, and no more than 5000 by its bounds.
+    /// Returns as many bytes as its argument says. Its bounds allow 5000.
     Exceed = 8, u32 => Data, false, |_a| (4, &[5000]);
     /// Calls `Bound`, with the bound of `Exceed`.
     Underestimate = 15, u32 => Data, false, |_a| (4, &[5000]);
-    /// The service's own view of `Underestimate`.
+    /// The binding by which the service implements `Underestimate`.
     Bound = 15, u32 => Data, false, |a| (4, &[u64::from(*a)]);
-    /// Not implemented by the service.
+    /// A procedure that the service does not implement.
     Missing = 9, () => (), false, |_a| (0, &[]);
     /// Sends arguments that the service decodes as a longer type.
     Short = 10, u32 => (), false, |_a| (0, &[]);
     /// Replies with an inline result although it has a chunk.
     Unreduced = 12, Range => Data, false, |a| (4, &[u64::from(a.1)]);
-    /// The service's own view of `Unreduced`.
+    /// The binding by which the service implements `Unreduced`.
     Flat = 12, Range => Bytes, false, |a| (opaque_len(a.1 as usize) as u64, &[]);
     /// Calls `Echo` with arguments that are not eligible there.
     EchoReduced = 1, Data => Bytes, false, |a| (opaque_len(a.0.len()) as u64, &[]);
@@ -184,7 +184,7 @@ procedures! {
     Hold = 13, Data => u64, false, |_a| (8, &[]);
     /// Like `Hold`, with arguments that are not eligible.
     HoldFlat = 14, Bytes => u64, false, |_a| (8, &[]);
-    /// Replies after this many milliseconds.
+    /// Replies after as many milliseconds as its argument says.
     Sleep = 11, u32 => u32, true, |_a| (4, &[]);
 }
 
@@ -227,7 +227,7 @@ impl State {
     }
 }
 
-/// Waits until a condition becomes true, for at least a minute.
+/// Waits until a condition becomes true. Panics after 60,000 checks, which take at least a minute.
 pub async fn eventually(condition: impl Fn() -> bool) {
     for _ in 0..60_000 {
         if condition() {
@@ -436,7 +436,7 @@ pub async fn start(transport: Transport) -> (Running, Arc<State>, Channel) {
     start_with(transport, unprobed()).await
 }
 
-/// Like [`start`], with this channel configuration.
+/// Starts a server as [`start`] does, with a channel that `builder` configures.
 pub async fn start_with(transport: Transport, builder: ChannelBuilder) -> (Running, Arc<State>, Channel) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -451,7 +451,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Calls with default options.
+/// Calls procedure `P` with default options.
 pub async fn call<P: Procedure>(channel: &Channel, args: &P::Args) -> Result<P::Reply, CallError>
 where
     P::Args: Sync,

@@ -1,5 +1,5 @@
-//! A proxy between client and server that records and changes RPC messages: the records of RPC over TCP (RFC 5531 §11), which it
-//! also repeats, or the messages without chunks of RPC-over-RDMA over iWARP, whose CRCs it computes again.
+//! A proxy between client and server that records and changes RPC messages. Over TCP, these are records (RFC 5531 §11),
+//! which it can also repeat. Over iWARP, these are RPC-over-RDMA messages without chunks, whose CRCs it recomputes.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
@@ -36,12 +36,12 @@ struct ProxyState {
     /// The records that arrived, without record marks.
     records: Vec<(Direction, Vec<u8>)>,
     connections: usize,
-    /// The connection to the server that is in use.
+    /// The latest connection to the server.
     to_server: Option<Arc<tokio::sync::Mutex<OwnedWriteHalf>>>,
 }
 
 impl ProxyState {
-    /// Records a message, and changes it.
+    /// Records a message, and then changes it if a change is due in this direction.
     fn pass(&mut self, direction: Direction, message: &mut [u8]) {
         self.records.push((direction, message.to_vec()));
         if let Some(flip) = self.flip.take_if(|flip| flip.direction == direction) {
@@ -70,7 +70,7 @@ impl Proxy {
         Self::start_with(server, Framing::Records).await
     }
 
-    /// Starts a proxy that understands this protocol.
+    /// Starts a proxy for connections with the protocol `framing`.
     pub async fn start_with(server: SocketAddr, framing: Framing) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Self { addr: listener.local_addr().unwrap(), state: Arc::default() };
@@ -100,7 +100,7 @@ impl Proxy {
         proxy
     }
 
-    /// Changes the next record.
+    /// Makes the proxy change the next record in the direction of `flip`.
     pub fn flip(&self, flip: Flip) {
         self.state.lock().unwrap().flip = Some(flip);
     }
@@ -193,8 +193,8 @@ async fn forward_fpdus(
     let _ = to.lock().await.shutdown().await;
 }
 
-/// Returns the RPC message in a ULPDU that is a whole Send with a message without chunks (RFC 5041 §4.3, RFC 5040 §4.3, RFC 8166 §4.2,
-/// RPC-over-RDMA v2 §6.2).
+/// Returns the RPC message in a ULPDU, or `None` unless the ULPDU is a whole Send with a message without chunks (RFC
+/// 5041 §4.3, RFC 5040 §4.3, RFC 8166 §4.2, RPC-over-RDMA v2 §6.2).
 fn rpc_message(ulpdu: &mut [u8]) -> Option<&mut [u8]> {
     const UNTAGGED: usize = 18;
     // Untagged, and the last segment. The opcodes 3 to 6 are those of Sends.

@@ -15,14 +15,14 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-/// Set in the child process.
+/// The environment variable that is set in the child process.
 const IN_REALM: &str = "RPCRDMA_TEST_REALM";
 
 /// A realm in a temporary directory, with a running KDC.
 struct Realm(PathBuf);
 
 impl Realm {
-    /// Makes a realm, whose KDC has these variables. Returns `None` if Kerberos is not installed.
+    /// Makes a realm, and starts its KDC with the environment `variables`. Returns `None` if Kerberos is not installed.
     fn new(variables: &[(&str, OsString)]) -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let realm = Self(env::temp_dir().join(format!("rpcrdma-realm-{}", std::process::id())));
@@ -52,8 +52,8 @@ impl Drop for Realm {
     }
 }
 
-/// The time of day of the realm and of the processes in it, by the library of faketime. Clocks that only measure time are
-/// not changed.
+/// The time of day of the realm and of the processes in it, which the library of faketime controls. Clocks that only
+/// measure time are not changed.
 #[derive(Debug)]
 pub struct RealmClock {
     file: PathBuf,
@@ -65,7 +65,7 @@ impl RealmClock {
     /// The variable with the path of the file that has the difference to the time of the system.
     const FILE: &str = "FAKETIME_TIMESTAMP_FILE";
 
-    /// Returns the variables of processes by this clock. Returns `None` if faketime is not installed.
+    /// Returns the environment variables of processes that use this clock. Returns `None` if faketime is not installed.
     fn variables() -> Option<[(&'static str, OsString); 5]> {
         let found = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output().ok()?;
         let library = String::from_utf8(found.stdout).unwrap();
@@ -111,7 +111,7 @@ pub fn run_in_realm_with_clock(body: impl FnOnce()) -> ExitCode {
     code
 }
 
-/// Runs `body` in a child process of this program that is in a realm. Says so if Kerberos is not installed.
+/// Runs `body` in a child process of this program that is in a realm. Prints a note if Kerberos is not installed.
 pub fn run_in_realm(body: impl FnOnce()) -> ExitCode {
     if env::var_os(IN_REALM).is_some() {
         body();
@@ -120,7 +120,7 @@ pub fn run_in_realm(body: impl FnOnce()) -> ExitCode {
     run_in(&[])
 }
 
-/// Runs this program in a realm, with these variables.
+/// Runs this program in a realm, with the environment `variables`.
 fn run_in(variables: &[(&str, OsString)]) -> ExitCode {
     let Some(realm) = Realm::new(variables) else {
         println!("NOT RUN: Kerberos is not installed (krb5-kdc, krb5-admin-server, krb5-user)");
@@ -134,7 +134,7 @@ fn run_in(variables: &[(&str, OsString)]) -> ExitCode {
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Obtains a ticket for the user alice.
+/// Obtains a ticket for the user alice. `lifetime` has a unit, such as `8s` or `1h`.
 pub fn kinit(lifetime: &str) {
     let cache = env::var("KRB5CCNAME").unwrap();
     let path = cache.strip_prefix("FILE:").unwrap();

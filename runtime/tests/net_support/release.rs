@@ -63,7 +63,7 @@ pub async fn released() {
     }
 }
 
-/// Returns what a server holds, if anything.
+/// Describes the resources that a server holds. Returns `None` if it holds none.
 fn held(server: &ServerHandle) -> Option<String> {
     let (stats, memory) = (server.stats(), server.memory());
     let ConnectionCounters { exposed_regions, registered_bytes, calls_queued, .. } = stats.counters;

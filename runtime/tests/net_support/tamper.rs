@@ -1,5 +1,5 @@
-//! Proofs about protected messages that somebody between client and server changes. Shared by the tests with the mechanism for
-//! tests and those with Kerberos.
+//! Tests of protected messages that an attacker between client and server changes. Used by the tests with the test
+//! mechanism and by the tests with Kerberos.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
@@ -21,7 +21,7 @@ use super::{
 
 /// The parts of a message, in bits.
 struct Parts {
-    /// The part that the checksum in the verifier covers, without the XID; in a reply, the verifier.
+    /// The header with its verifier, without the XID.
     header: Bits<usize>,
     /// The protected body.
     body: Bits<usize>,
@@ -46,8 +46,8 @@ fn parts(direction: Direction, message: &[u8]) -> Parts {
 /// Changes the bits of a call and of its reply that `select` selects, one at a time. Returns the number of changes without an
 /// effect.
 ///
-/// RFC 2203 protects with checksums: of a call, the header and, with integrity and privacy, the body; of a reply, the sequence
-/// number of its call and the body. So for each bit:
+/// RFC 2203 protects a call by checksums of its header and, with integrity and privacy, of its body. It protects a
+/// reply by checksums of the sequence number of its call and of its body. Therefore, for each bit:
 ///
 /// * The service is called with the arguments of the client, or not at all.
 /// * The client receives the right result, or an error. It receives the result if the server denied the changed call, because

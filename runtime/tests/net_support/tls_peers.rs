@@ -26,7 +26,7 @@ use super::{
     tls_support::{Authority, Issued},
 };
 
-/// The policies with which TLS is used.
+/// The policies that allow TLS.
 pub const POLICIES: [TlsPolicy; 2] = [TlsPolicy::Required, TlsPolicy::Opportunistic];
 
 pub async fn serve(tls: TlsServerBuilder) -> Running {
@@ -48,7 +48,7 @@ pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Returns the record of a NULL call with this flavor.
+/// Returns the record of a NULL call with a credential of flavor `flavor`.
 pub fn null_call(flavor: u32) -> Vec<u8> {
     words(&[LAST | 40, 9, 0, 2, PROGRAM, VERSION, 0, flavor, 0, 0, 0])
 }
@@ -58,7 +58,7 @@ pub fn offer() -> Vec<u8> {
     [&words(&[LAST | 32, 9, 1, 0, 0, 8])[..], b"STARTTLS", &words(&[0])].concat()
 }
 
-/// Returns a configuration with these application protocols and versions of TLS.
+/// Returns a client configuration with the application protocols `alpn` and the TLS versions `versions`.
 pub fn client_config(
     authority: &Authority,
     alpn: &[&[u8]],
@@ -72,7 +72,7 @@ pub fn client_config(
     config
 }
 
-/// Sends the probe and does the handshake, with these application protocols.
+/// Sends the probe and does the handshake with the application protocols `alpn`.
 pub async fn handshake(
     addr: SocketAddr,
     authority: &Authority,
@@ -81,7 +81,7 @@ pub async fn handshake(
     handshake_with(addr, client_config(authority, alpn, ALL_VERSIONS)).await
 }
 
-/// Sends the probe and does the handshake.
+/// Sends the probe and does the handshake with the configuration `config`.
 pub async fn handshake_with(addr: SocketAddr, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
     let mut stream = TcpStream::connect(addr).await?;
     stream.write_all(&null_call(7)).await?;
@@ -121,7 +121,7 @@ pub async fn scripted_session(config: ServerConfig) -> (String, JoinHandle<()>) 
     .await
 }
 
-/// Returns a configuration with these versions of TLS, without ALPN.
+/// Returns a server configuration with the TLS versions `versions`, without ALPN.
 pub fn server_config(authority: &Authority, versions: &[&'static SupportedProtocolVersion]) -> ServerConfig {
     let Issued { certificate, key } = authority.issue("scripted", &["127.0.0.1", "localhost"]);
     let certificate = CertificateDer::from_pem_file(certificate).unwrap();

@@ -195,7 +195,7 @@ async fn formats_of_replies_that_are_too_long() {
     .await;
 }
 
-/// Starts the test service within a layer, over paused time.
+/// Starts a server of the test service within `layer`. Returns it with its state and a channel to it.
 async fn layered<L>(layer: L) -> (Running, Arc<State>, Channel)
 where
     L: Layer<Dispatch> + Send + Sync + 'static,

@@ -68,7 +68,7 @@ impl Drop for EventChannel {
     }
 }
 
-/// An event of an identifier.
+/// An event of the connection manager for an identifier.
 #[derive(Debug)]
 pub(super) struct CmEvent {
     pub(super) kind: rdma_cm_event_type::Type,
@@ -94,9 +94,10 @@ impl CmEvents {
         Self::register(Arc::new(EventChannel::new()?))
     }
 
-    /// Makes a channel belong to the current tokio runtime.
+    /// Registers a channel with the current tokio runtime.
     ///
-    /// Drops `channel` on failure. A caller whose identifiers use the channel keeps a reference until they are dropped.
+    /// Drops `channel` on failure. A caller whose identifiers use the channel must keep a reference until they are
+    /// dropped.
     pub(super) fn register(channel: Arc<EventChannel>) -> Result<Self, VerbsError> {
         // SAFETY: the channel owns its file descriptor.
         let made = unsafe { register_fd(channel) };

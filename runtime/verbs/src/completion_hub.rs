@@ -36,7 +36,7 @@ pub(super) const SHARED_SENDS: u32 = 63;
 /// Minimum depth of a shared receive queue.
 const MIN_RECEIVES: u32 = 64;
 
-/// Size of a shared completion queue. Devices round it up to a power of two.
+/// Maximum number of completions in a shared completion queue. Devices round it up to a power of two.
 const QUEUE_SIZE: u32 = (1 << 13) - 1;
 
 /// Number of completions fetched at a time.
@@ -53,7 +53,7 @@ struct CompletionInbox {
     slots: VecDeque<SlotGuard>,
     /// Number of messages that the peer may send.
     granted: usize,
-    /// The peer sent a message that was not granted.
+    /// `true` if the peer sent a message that was not granted.
     overrun: bool,
     /// The cause of the failure of the shared queues.
     failed: Option<IoError>,
@@ -61,7 +61,8 @@ struct CompletionInbox {
 }
 
 impl CompletionInbox {
-    /// Adds a completion, with the memory of a Receive. Returns `true` if it used a grant. Drops a message without a grant.
+    /// Adds a completion, with the memory of a Receive. Returns `true` if the completion used a grant. Drops a message
+    /// without a grant.
     fn deliver(&mut self, completion: ffi::ibv_wc, slot: Option<SlotGuard>) -> bool {
         let is_message = slot.is_some() && completion.status == ibv_wc_status::IBV_WC_SUCCESS;
         if is_message && self.granted == 0 {
@@ -96,8 +97,8 @@ struct HubState {
 }
 
 impl HubState {
-    /// Fetches completions, at most [`MAX_DISTRIBUTED`], and puts them into the inboxes. Returns their number. `wakers`
-    /// receives the wakers of connections that had none.
+    /// Fetches completions, at most [`MAX_DISTRIBUTED`], and puts them into the inboxes. Returns their number. Adds the
+    /// wakers of the connections that received completions to `wakers`.
     fn distribute(&mut self, wakers: &mut Vec<Waker>) -> io::Result<usize> {
         let Self { cq, receives, members, batch, .. } = self;
         let mut count = 0;
@@ -141,10 +142,10 @@ impl HubState {
     }
 }
 
-/// The part of a hub that its task holds. It is empty once the hub is dropped.
+/// The state that a hub shares with its task. `None` after the hub was dropped.
 type HubCore = Mutex<Option<HubState>>;
 
-/// Distributes what is there. Returns `false` if nothing was.
+/// Distributes the completions that the queue has. Returns `false` if there were none.
 fn distribute(core: &HubCore) -> bool {
     let mut wakers = Vec::new();
     let mut state = lock(core);
@@ -197,7 +198,7 @@ fn wait(hub: &mut HubState, wakers: &mut Vec<Waker>, cx: &mut Context<'_>) -> io
     }
 }
 
-/// A shared completion queue.
+/// A completion queue that connections share, with the task that distributes its completions.
 pub(super) struct CompletionHub {
     core: Arc<HubCore>,
     task: AbortHandle,
@@ -306,7 +307,7 @@ impl std::fmt::Debug for SharedQueues {
     }
 }
 
-/// The share of one connection.
+/// The membership of one connection in a completion hub.
 pub(super) struct HubMember {
     hub: Arc<CompletionHub>,
     inbox: Arc<Mutex<CompletionInbox>>,
@@ -314,7 +315,7 @@ pub(super) struct HubMember {
     number: Option<u32>,
     /// The memory of Receives whose completions were taken, in order.
     slots: VecDeque<SlotGuard>,
-    /// The peer sent a message that was not granted.
+    /// `true` if the peer sent a message that was not granted.
     overrun: bool,
 }
 
@@ -398,7 +399,7 @@ impl HubMember {
         Ok(&into[..count])
     }
 
-    /// Returns the memory of the first Receive whose completion was taken.
+    /// Removes and returns the memory of the first Receive whose completion was taken.
     pub(super) fn complete_receive(&mut self) -> Option<SlotGuard> {
         self.slots.pop_front()
     }
@@ -408,7 +409,7 @@ impl HubMember {
         std::mem::take(&mut self.overrun)
     }
 
-    /// Checks the device without waiting for the hub's task.
+    /// Distributes the completions that the device has, without waiting for the hub's task.
     pub(super) fn distribute_now(&self) {
         distribute(&self.hub.core);
     }
@@ -447,7 +448,7 @@ mod tests {
         completion
     }
 
-    /// A peer's messages beyond its grant are dropped, and do not use up the memory of others.
+    /// A peer's messages beyond its grant are dropped, and do not use up the memory of other connections.
     #[test]
     fn messages_without_a_grant_are_dropped() {
         let mut slots = unregistered_slots(101, 16);

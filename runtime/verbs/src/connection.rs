@@ -85,20 +85,20 @@ pub struct VerbsQueuePair {
     pub(super) done: Vec<Completion>,
     /// Buffer for the device's completions.
     batch: Vec<ffi::ibv_wc>,
-    /// The completion queue was empty when it was last checked.
+    /// `true` if the completion queue was empty when it was last checked.
     drained: bool,
     pub(super) chain: RequestChain,
     pub(super) sends: usize,
-    /// Device number after that of the last request that was posted and sends something to the peer.
+    /// The device number of the last posted request that transfers data to the peer, plus 1.
     pub(super) transfers_end: u64,
-    /// Receives were flushed on iWARP, and the cause is not known yet.
+    /// `true` if Receives were flushed on iWARP and the cause is not known yet.
     pub(super) awaits_cause: bool,
     pub(super) limit: Option<Pin<Box<Sleep>>>,
     pub(super) progress: u64,
     peer_activity: PeerActivity<tokio::time::Sleep>,
-    /// A message was posted.
+    /// `true` once a message was posted.
     has_sent: bool,
-    /// A message was received.
+    /// `true` once a message was received.
     has_received: bool,
     busy_poll: Duration,
     may_busy_poll: bool,
@@ -342,7 +342,8 @@ impl VerbsQueuePair {
         self.end(DisconnectReason::Transport(VerbsError::Os { doing: "posting of Receives", source }.into()));
     }
 
-    /// Processes completions, unless the queue is known to be empty and armed. Also returns `true` if there were any.
+    /// Processes completions, unless the queue is known to be empty and armed. Returns the result of waiting for an
+    /// event, and `true` if there were completions.
     fn check_completions(&mut self, cx: &mut Context<'_>) -> io::Result<(EventWait, bool)> {
         // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
         // is closing.

@@ -32,7 +32,7 @@ pub(super) enum ConnectionQueues {
     Shared {
         member: HubMember,
         busy: bool,
-        /// No completions of Receives follow if the queue pair has failed.
+        /// `true` if no completions of Receives follow once the queue pair has failed.
         receives_done: bool,
     },
 }
@@ -48,7 +48,8 @@ pub(super) struct QueuePairParts {
 }
 
 impl QueuePairParts {
-    /// Creates queues for one connection, or takes part in those of `shared`, if configuration and device permit it.
+    /// Creates queues for one connection. Uses queues of `shared` instead if the configuration and the device permit
+    /// it.
     pub(super) fn new(
         context: NonNull<ffi::ibv_context>,
         limits: &DeviceLimits,
@@ -217,7 +218,8 @@ impl ConnectionQueues {
         }
     }
 
-    /// Makes the next completion cause an event. Returns `true` if it did not: a completion may then have arrived just before.
+    /// Makes the next completion cause an event. Returns `true` if this was not the case before the call. A completion
+    /// may then have arrived just before.
     pub(super) fn arm(&mut self) -> io::Result<bool> {
         match self {
             Self::Own { cq, .. } => cq.arm(),

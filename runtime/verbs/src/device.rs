@@ -7,7 +7,7 @@ use super::{
     ffi::{self, ibv_device_cap_flags as cap, ibv_node_type, ibv_transport_type, ibv_wc_flags as wc_flag},
 };
 
-/// Device families whose limits differ from what their attributes report.
+/// Device families. The limits of some families differ from the attributes that the device reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeviceFamily {
     /// Soft RoCE.
@@ -23,9 +23,9 @@ pub(super) struct DeviceLimits {
     /// The device name, as in `rdma link`.
     pub(super) name: String,
     family: DeviceFamily,
-    /// The device uses iWARP: the rules of RFC 5040 apply.
+    /// `true` if the device uses iWARP, so that the rules of RFC 5040 apply.
     pub(super) iwarp: bool,
-    /// The device has memory windows of type 2B.
+    /// `true` if the device has memory windows of type 2B.
     pub(super) windows: bool,
     /// Maximum number of work requests in a queue.
     pub(super) max_queue: u32,
@@ -106,7 +106,8 @@ impl DeviceLimits {
         }
     }
 
-    /// Returns the maximum number of RDMA Reads that a queue pair serves at a time, and of those it has in flight.
+    /// Returns the maximum number of the peer's RDMA Reads that a queue pair serves at a time, and the maximum number
+    /// of its own RDMA Reads in flight.
     pub(super) fn depths(&self) -> (u8, u8) {
         (self.max_responses, self.max_reads)
     }
@@ -125,9 +126,10 @@ impl DeviceLimits {
         self.family != DeviceFamily::Rxe
     }
 
-    /// Returns `true` if the device repeats only the requests that the peer has not acknowledged. When soft RoCE (`req_retry` of
-    /// Linux 6.1) repeats a Send, it also binds the windows again whose binds follow it. That fails, and the queue pair then
-    /// neither works nor reports an error. So a bind must not follow a request that may be repeated.
+    /// Returns `true` if the device repeats only the requests that the peer has not acknowledged. When soft RoCE
+    /// (`req_retry` of Linux 6.1) repeats a Send, it also repeats the window binds that follow the Send. They fail, and
+    /// the queue pair then neither works nor reports an error. A bind must therefore not follow a request that may be
+    /// repeated.
     pub(super) fn repeats_only_unacknowledged(&self) -> bool {
         self.family != DeviceFamily::Rxe
     }
@@ -138,8 +140,9 @@ impl DeviceLimits {
         self.family != DeviceFamily::Rxe
     }
 
-    /// Returns the flags of a Receive's completion that report an invalidation by the peer. Soft RoCE sets the flag of the
-    /// Linux kernel (`IB_WC_WITH_INVALIDATE`), which differs from that of libibverbs (at least up to Linux 6.1).
+    /// Returns the flags of a Receive's completion that report an invalidation by the peer. Soft RoCE sets the flag of
+    /// the Linux kernel (`IB_WC_WITH_INVALIDATE`), which differs from the flag of libibverbs (at least up to Linux
+    /// 6.1).
     pub(super) fn invalidated_flags(&self) -> u32 {
         let flag = wc_flag::IBV_WC_WITH_INV.0;
         if self.family == DeviceFamily::Rxe { flag | 1 << 2 } else { flag }

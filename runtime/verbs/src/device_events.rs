@@ -1,7 +1,7 @@
 //! Asynchronous device events: failures of the device, a port or a queue pair.
 //!
-//! A device has one event stream for the whole process. Each connection waits on a duplicate of its file descriptor. The
-//! connection that wakes first reads the events, and passes on those of other connections.
+//! A device has one event stream for the whole process. Each connection waits on a duplicate of its file descriptor.
+//! The connection that wakes first reads the events, and delivers them to the connections that they concern.
 
 use std::{
     collections::HashMap,
@@ -56,7 +56,7 @@ fn inboxes() -> MutexGuard<'static, EventInboxes> {
     INBOXES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One connection's share of its device's events.
+/// The subscription of one connection to events of its device.
 #[derive(Debug)]
 pub(super) struct DeviceEvents {
     fd: AsyncFd<OwnedFd>,
@@ -69,7 +69,8 @@ pub(super) struct DeviceEvents {
 unsafe impl Send for DeviceEvents {}
 
 impl DeviceEvents {
-    /// Creates the events of these objects of the device, which must outlive it.
+    /// Subscribes to the events of a device, and of `subjects`, its objects. The device must outlive the returned
+    /// value.
     pub(super) fn new(
         context: NonNull<ffi::ibv_context>,
         subjects: impl IntoIterator<Item = EventKey>,

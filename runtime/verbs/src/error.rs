@@ -29,7 +29,7 @@ pub enum VerbsError {
         "the RDMA library {library} has no function {function}: install a newer version (on Debian the package {package})"
     )]
     NoFunction {
-        /// The function.
+        /// The name of the missing function.
         function: &'static str,
         /// The file name of the library.
         library: &'static str,
@@ -58,7 +58,7 @@ pub enum VerbsError {
     /// No RDMA device can reach the address.
     #[error("no RDMA device leads to {addr}: run `rdma link` to list the network interfaces that have one")]
     NoRoute {
-        /// The address.
+        /// The address of the peer, or the local address of a listener.
         addr: std::net::SocketAddr,
         /// The error of the operating system.
         source: io::Error,

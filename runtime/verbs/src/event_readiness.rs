@@ -11,7 +11,7 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// Tracks whether a source that was polled with this object's waker has woken since.
+/// A tracker of event sources. It knows whether a source that was polled with its waker has woken it since.
 pub(super) struct EventReadiness {
     state: Arc<WakeState>,
     waker: Waker,
@@ -33,8 +33,8 @@ impl EventReadiness {
         Self { waker: Waker::from(Arc::clone(&state)), state, task }
     }
 
-    /// Returns the waker for polling the sources if one of them may have an event. The caller must then poll all of them
-    /// until they are pending. From now on they wake the task of `cx`.
+    /// Returns the waker for polling the sources if one of them may have an event. The caller must then poll all of
+    /// them until they are pending. From now on, the sources wake the task of `cx`.
     pub(super) fn take_ready(&mut self, cx: &Context<'_>) -> Option<Waker> {
         if !self.task.will_wake(cx.waker()) {
             self.task.clone_from(cx.waker());

@@ -21,8 +21,8 @@ const RECENT_HANDLES: usize = 512;
 /// Minimum number of free windows to choose from, so that handles are unpredictable.
 const MIN_FREE_WINDOWS: usize = 64;
 
-/// Maximum size of a window, in bytes: the limit of libmlx5 (`set_bind_wr`). Posting a longer one would fail and end the
-/// connection.
+/// Maximum size of a window, in bytes: the limit of libmlx5 (`set_bind_wr`). Binding a larger window would fail and end
+/// the connection.
 const MAX_WINDOW: usize = 1 << 31;
 
 struct VerbsExposure {
@@ -35,11 +35,11 @@ struct VerbsExposure {
     /// The address of the first byte. It is stored because the memory's owner must not be accessed while the device writes.
     address: u64,
     access: Access,
-    /// The window is bound, so the peer may access the memory.
+    /// `true` if the window is bound, so that the peer may access the memory.
     is_bound: bool,
     /// Number of local RDMA Reads in flight into the memory.
     reads: u32,
-    /// The caller has requested the memory.
+    /// `true` if the caller has requested the memory.
     is_requested: bool,
 }
 
@@ -114,7 +114,7 @@ impl Exposures {
         }
     }
 
-    /// Returns `true` if callers wait for the completion of window binds.
+    /// Returns `true` if callers must wait for the completion of window binds.
     pub(super) fn awaits_binding(&self) -> bool {
         !self.windows_are_reusable
     }
@@ -317,7 +317,7 @@ impl Exposures {
         }
     }
 
-    /// Records that the peer has invalidated a handle. Returns `true` if a bound window had it.
+    /// Records that the peer has invalidated a handle. Returns `true` if a bound window had this handle.
     pub(super) fn invalidated_by_peer(&mut self, handle: u32) -> bool {
         match self.entries.get_mut(&handle) {
             Some(entry) => std::mem::replace(&mut entry.is_bound, false),
@@ -381,7 +381,7 @@ impl Exposures {
     }
 }
 
-/// Returns `true` if memory cannot be registered for writing because it is read-only.
+/// Returns `true` if `error` may mean that memory is read-only and cannot be registered for writing.
 fn is_fault(error: &io::Error) -> bool {
     let errno = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(super::error::VerbsError::Os { source, .. }) => source.raw_os_error(),

@@ -1,5 +1,5 @@
-//! The only import of the C libraries' interface. It has one module for each feature. Both use the same names. This
-//! module selects one of them.
+//! The only import of the C libraries' interface. Each feature has a module of bindings, and both modules use the same
+//! names. This module selects one of them.
 
 #[cfg(not(feature = "verbs"))]
 mod bindings;

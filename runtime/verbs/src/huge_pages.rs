@@ -38,7 +38,7 @@ const MAP_HUGE_2MB: libc::c_int = 21 << 26;
 pub struct HugePages {
     /// The page that small buffers are taken from.
     shared: Mutex<Option<SharedPage>>,
-    /// The use of normal pages was logged.
+    /// `true` if the use of normal pages was logged.
     is_logged: AtomicBool,
 }
 
@@ -109,7 +109,7 @@ impl BufferSource for HugePages {
 struct Mapping {
     start: ptr::NonNull<u8>,
     len: usize,
-    /// The pages are reserved huge pages.
+    /// `true` if the pages are reserved huge pages.
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests and the derived `Debug`"))]
     is_reserved: bool,
 }

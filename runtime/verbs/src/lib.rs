@@ -21,12 +21,13 @@
 //!
 //! # Memory
 //!
-//! Each connection has a protection domain, unless it shares queues. So a peer cannot access the memory of another connection
-//! (RFC 8166 §8.1). The peer can access memory only from the call's registration to its invalidation. If the device has memory windows of type
-//! 2B, regions permit only local access. A window that is bound on this queue pair permits remote access: each call gets
-//! a fresh handle, chosen at random among those that the device provides. The handle is invalidated by a work request, or
-//! by the peer's Send with Invalidate. If the device has no such windows, the region itself permits remote access, and is
-//! deregistered before the memory is returned.
+//! Each connection has a protection domain of its own, unless it shares queues. A peer therefore cannot access the
+//! memory of another connection (RFC 8166 §8.1). The peer can access memory only between its registration for a call
+//! and its invalidation. If the device has memory windows of type 2B, regions permit only local access, and a window
+//! that is bound on this queue pair permits remote access. Each call then gets a fresh handle, chosen at random among
+//! the handles that the device provides. The handle is invalidated by a work request, or by the peer's Send with
+//! Invalidate. If the device has no such windows, the region itself permits remote access, and is deregistered before
+//! the memory is returned.
 //!
 //! Buffers of the connection's pool ([`SetupParams::pool`](provider::SetupParams::pool)) are registered once, for local
 //! access, up to [`VerbsConfig::max_registered`]. Payload in other memory is registered for each request. Receives, and
@@ -37,11 +38,13 @@
 //! With [`VerbsConfig::shared_receives`], the connections that a listener accepts on a device share a protection domain, a
 //! shared receive queue, memory for messages, and completion queues. The memory of the server then depends on the messages
 //! that it processes at a time. Without it, each connection has Receives for all of its credits. If connections are set up in
-//! several tokio runtimes, those of each runtime share objects of their own, so threads do not wait for each other.
+//! several tokio runtimes, the connections of each runtime share objects of their own, so threads do not wait for each
+//! other.
 //!
 //! - The queue has Receives for as many messages as the peers' credits permit at the moment, but at most the configured
 //!   number. If more messages arrive, the device asks the peers to repeat them. No connection is lost.
-//! - A message that exceeds the Receives of its own connection ends that connection. A peer cannot use up what others need.
+//! - A message that exceeds the Receives of its own connection ends that connection. A peer cannot use up the Receives
+//!   of other connections.
 //! - A task distributes the completions, so a connection whose messages are processed slowly does not delay others.
 //! - Memory stays protected: only a window permits access, and a window belongs to one queue pair. Devices without windows of
 //!   type 2B, such as soft iWARP, do not share: in a common protection domain, a peer could access the memory of other
@@ -63,9 +66,10 @@
 //! - Soft RoCE (Linux 6.1) checks the bounds of the region, not those of the window bound to it. The provider therefore
 //!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only after
 //!   50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after each
-//!   use. A peer that guesses a handle can invalidate a window of another connection, also of one in another domain. It reports the peer's invalidation with a flag of the Linux kernel.
-//!   When it repeats a request, it also repeats the binds that follow, which ends the queue pair without a report. So a bind waits
-//!   for the completion of all earlier transfers.
+//!   use. A peer that guesses a handle can invalidate a window of another connection, even in another domain. Soft RoCE
+//!   reports the peer's invalidation with a flag of the Linux kernel. When it repeats a request, it also repeats the
+//!   binds that follow, which ends the queue pair without a report. A bind therefore waits for the completion of all
+//!   earlier transfers.
 //! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the provider asks
 //!   peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
 //!   ended a connection.
@@ -129,11 +133,11 @@ pub struct VerbsConfig {
     /// Completion moderation: the maximum number of completions that the device collects, and the maximum time in
     /// microseconds. Ignored by devices that do not support it. Default: `None`.
     pub moderation: Option<(u16, u16)>,
-    /// Maximum size of the pool buffers that a connection keeps registered, and thereby locked in memory, in bytes. Default:
-    /// 64 MiB.
+    /// Maximum total size of the pool buffers that a connection keeps registered, and thereby locked in memory, in
+    /// bytes. Default: 64 MiB.
     pub max_registered: usize,
-    /// Maximum number of Receives that the connections of a listener share on a device, with their memory and completion
-    /// queues. 0: each connection has its own. Default: 0.
+    /// Maximum number of Receives that the connections of a listener share on a device, with their memory and
+    /// completion queues. With 0, each connection has its own. Default: 0.
     ///
     /// If a server has several tokio runtimes, this is the number for each of them.
     ///
@@ -144,15 +148,16 @@ pub struct VerbsConfig {
     /// Ignored by connectors, and by devices that cannot share Receives safely: iWARP devices, and those without memory windows
     /// of type 2B.
     pub shared_receives: u32,
-    /// The local address of connections that a connector makes, which selects the device. Default: chosen by the system.
+    /// The local address of connections that a connector makes, which selects the device. Default `None`: the system
+    /// chooses it.
     pub local: Option<IpAddr>,
-    /// The traffic class of the packets of connections: the DSCP of RFC 2474 in the upper six bits, and the ECN bits. Default
-    /// `None`: that of the system.
+    /// The traffic class of the packets of connections: the DSCP of RFC 2474 in the upper six bits, and the ECN bits.
+    /// Default `None`: the system chooses it.
     ///
-    /// On RoCE, the kernel derives the service level from it, by the priorities of the network interface. On InfiniBand, it is the
-    /// quality of service that the subnet manager is asked for, which chooses the service level. There, the value of the client
-    /// counts for both directions, and a listener ignores it. On iWARP, each side sets that of its own packets. Soft iWARP ignores
-    /// it.
+    /// On RoCE, the kernel derives the service level from it, by the priorities of the network interface. On
+    /// InfiniBand, it is the quality of service that is requested from the subnet manager, which chooses the service
+    /// level. The client's value then applies to both directions, and a listener ignores its own. On iWARP, each side
+    /// sets the traffic class of its own packets. Soft iWARP ignores it.
     pub traffic_class: Option<u8>,
     /// The time that the local device waits for an acknowledgment before it repeats packets: 4.096 microseconds times 2 to the power
     /// of this number, 1 to 31. Default `None`: chosen by the connection manager. Ignored by iWARP devices.
@@ -160,15 +165,15 @@ pub struct VerbsConfig {
     /// Number of times, 0 to 7, that the devices of both sides repeat packets without an acknowledgment, before the connection is
     /// lost. Ignored by listeners, because the client's number counts, and by iWARP devices. Default 7.
     pub retries: u8,
-    /// Number of times, 0 to 7, that the peer's device repeats a Send that finds no Receive, before the connection is lost. 7: without
-    /// limit. Ignored by iWARP devices. Default `None`: 7 if the connection [shares Receives](Self::shared_receives), and
-    /// otherwise 0.
+    /// Number of times, 0 to 7, that the peer's device repeats a Send that finds no Receive, before the connection is
+    /// lost. 7 means without limit. Ignored by iWARP devices. Default `None`: 7 if the connection [shares
+    /// Receives](Self::shared_receives), and otherwise 0.
     ///
     /// Without shared Receives, every message within the credits finds a Receive. With them, numbers below 7 lose
     /// connections when many messages arrive at once.
     pub rnr_retries: Option<u8>,
-    /// Permits the device to write memory in any order (`IBV_ACCESS_RELAXED_ORDERING`), which is faster on some processors. A
-    /// device or system that does not know the flag works as without it. Default `false`.
+    /// `true` to permit the device to write memory in any order (`IBV_ACCESS_RELAXED_ORDERING`), which is faster on
+    /// some processors. A device or system that does not know the flag ignores it. Default `false`.
     ///
     /// The provider reads memory only after the completion that follows the writes, which the order of PCI Express guarantees.
     pub relaxed_ordering: bool,

@@ -30,7 +30,7 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 impl Pd {
-    /// Allocates a domain of a device. Its regions ask for relaxed ordering, if `relaxed_ordering`.
+    /// Allocates a domain of a device. Its regions request relaxed ordering if `relaxed_ordering` is `true`.
     pub(super) fn new(context: NonNull<ffi::ibv_context>, relaxed_ordering: bool) -> Result<Self, VerbsError> {
         // SAFETY: the context is that of an open device.
         let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
@@ -79,17 +79,17 @@ impl Drop for Pd {
 /// The access rights of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegionAccess {
-    /// Local Sends and RDMA Writes read it.
+    /// Local Sends and RDMA Writes read the region.
     LocalRead,
-    /// Local Receives and RDMA Reads write it.
+    /// Local Receives and RDMA Reads write the region.
     LocalWrite,
-    /// A window permits the peer to read it.
+    /// A window permits the peer to read the region.
     WindowRead,
-    /// A window permits the peer to write it.
+    /// A window permits the peer to write the region.
     WindowWrite,
-    /// The peer may read it.
+    /// The peer may read the region.
     RemoteRead,
-    /// The peer may write it.
+    /// The peer may write the region.
     RemoteWrite,
 }
 
@@ -212,7 +212,7 @@ pub(super) struct Cq {
     cq: NonNull<ffi::ibv_cq>,
     /// Number of events fetched but not acknowledged.
     events: u32,
-    /// The next completion causes an event.
+    /// `true` if the next completion causes an event, or an event is waiting to be fetched.
     armed: bool,
     // Dropped after `drop` has destroyed the queue.
     channel: AsyncFd<CompletionChannel>,
@@ -253,8 +253,8 @@ impl Cq {
         self.cq.as_ptr()
     }
 
-    /// Configures completion moderation: at most `count` completions, for at most `microseconds`. Devices without support
-    /// ignore it.
+    /// Configures completion moderation. The device collects at most `count` completions, for at most `microseconds`.
+    /// Devices without support ignore it.
     pub(super) fn moderate(&mut self, count: u16, microseconds: u16) {
         let mut attributes = ffi::ibv_modify_cq_attr {
             attr_mask: ffi::ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0,
@@ -281,8 +281,8 @@ impl Cq {
         self.armed
     }
 
-    /// Arms the queue, so that the next completion causes an event. Returns `true` if it was not armed: a completion may then
-    /// have arrived just before.
+    /// Arms the queue, so that the next completion causes an event. Returns `true` if the queue was not armed before
+    /// the call. A completion may then have arrived just before.
     pub(super) fn arm(&mut self) -> io::Result<bool> {
         if self.armed {
             return Ok(false);
@@ -415,8 +415,8 @@ pub(super) struct Qp {
 unsafe impl Send for Qp {}
 
 impl Qp {
-    /// The sizes of inline data to request, in bytes, until the device accepts one. `siw` supports 80, enough for a call
-    /// without arguments and its reply in both versions.
+    /// The sizes of inline data to request, in bytes, until the device accepts one. `siw` supports 80, enough for a
+    /// call without arguments and its reply in both versions of RPC-over-RDMA.
     const INLINE_SIZES: [u32; 5] = [256, 128, 80, 64, 0];
 
     /// Creates a queue pair with room for `sends` requests in the send queue. `id` and the objects that `cq` and `receives`
@@ -469,7 +469,7 @@ impl Qp {
         self.qp.as_ptr()
     }
 
-    /// Returns the number that completions carry.
+    /// Returns the queue pair number, which completions carry.
     pub(super) fn number(&self) -> u32 {
         // SAFETY: the queue pair is live.
         unsafe { (*self.as_ptr()).qp_num }

@@ -1,4 +1,4 @@
-//! Access flags that a registration asks for, and works without.
+//! Optional access flags of registrations.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 
 use super::ffi::ibv_access_flags as access;
 
-/// Relaxed ordering, until a device refuses it.
+/// The flag for relaxed ordering, which is requested until a device refuses it.
 ///
 /// Current libraries leave the flag out if the kernel does not know optional flags, and drivers ignore it. Older libraries, and
 /// some drivers, refuse the registration.
@@ -21,7 +21,8 @@ impl OptionalAccess {
         Self { relaxed_ordering: AtomicBool::new(relaxed_ordering) }
     }
 
-    /// Calls `register` with the flags, and without them if only that works. They are left out from then on.
+    /// Calls `register` with the flags, and again without them if they may have been refused. If the second call
+    /// succeeds, the flags are left out from then on.
     pub(super) fn register<T>(&self, register: impl Fn(access) -> io::Result<T>) -> io::Result<T> {
         if !self.relaxed_ordering.load(Ordering::Relaxed) {
             return register(access(0));

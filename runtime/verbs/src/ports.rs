@@ -7,8 +7,8 @@ const MAX_PORTS: usize = 8;
 
 /// The remaining attempts of a connector or a listener whose local port is chosen by the system.
 ///
-/// RDMA connections and TCP connections have separate ports, and the connection manager chooses among those of RDMA that are free.
-/// `siw` then takes the TCP port of the same number, which may be in use.
+/// RDMA connections and TCP connections have separate ports, and the connection manager chooses a free RDMA port. `siw`
+/// then takes the TCP port of the same number, which may be in use.
 #[derive(Debug)]
 pub(super) struct PortAttempts {
     left: usize,
@@ -25,7 +25,7 @@ impl PortAttempts {
         Self { left: 0 }
     }
 
-    /// Returns `true` if the caller is to try again, because the port was in use.
+    /// Returns `true` if the caller should try again, because the port was in use.
     pub(super) fn permit_another(&mut self, error: io::ErrorKind) -> bool {
         let permitted = error == io::ErrorKind::AddrInUse && self.left > 0;
         if permitted {

@@ -146,7 +146,7 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Posts the chain.
+    /// Posts the chain to the device. `binds` has the windows that the chain binds, with their new handles.
     fn submit(&mut self, binds: &[(*mut ffi::ibv_mw, u32)]) {
         let Some(qp) = &self.qp else { return };
         if self.chain.is_empty() {

@@ -105,7 +105,7 @@ struct VerbsWork {
 /// The completion that shows that a request is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompletionMode {
-    /// The request's own completion, or that of a later request.
+    /// The request's own completion, or the completion of a later request.
     Cumulative,
     /// Only the request's own completion.
     Individual,
@@ -133,7 +133,7 @@ pub(super) struct SendQueue {
     first_posted: u64,
     /// Number of requests posted since the last signaled one.
     unsignaled: u32,
-    /// At least one of these is awaited.
+    /// `true` if the completion of at least one of these requests is awaited.
     is_awaited: bool,
 }
 
@@ -156,8 +156,8 @@ impl SendQueue {
         self.get(next).map(|work| (work.kind, &mut work.op))
     }
 
-    /// Records that the next request was put into a chain, and returns its device number. `done`: the request is complete for
-    /// the caller without the device.
+    /// Records that the next request was put into a chain, and returns its device number. `done` is `true` if the
+    /// request is complete for the caller without the device.
     pub(super) fn post(&mut self, held: HeldResource, done: bool, completion: CompletionMode) -> u64 {
         let work = self.next;
         self.next += 1;
@@ -179,7 +179,8 @@ impl SendQueue {
         self.next += 1;
     }
 
-    /// Inserts a marker before the next request, unless a completion of the last posted request is awaited. Returns `true` if it did.
+    /// Inserts a marker before the next request, unless a completion of the last posted request is awaited. Returns
+    /// `true` if a marker was needed.
     pub(super) fn insert_marker(&mut self) -> bool {
         let needs_marker = self.has_unsignaled() && !self.is_awaited;
         if needs_marker && let Some(index) = self.next.checked_sub(self.first).and_then(|n| usize::try_from(n).ok()) {
@@ -188,7 +189,8 @@ impl SendQueue {
         needs_marker
     }
 
-    /// Returns `true` if the last request of the chain must be signaled. `last`: no request follows in the chain.
+    /// Returns `true` if the last request of the chain must be signaled. `last` is `true` if no request follows in the
+    /// chain.
     pub(super) fn signal(&mut self, last: bool) -> bool {
         let alone = !last && self.posted.back().is_some_and(|posted| posted.completion == CompletionMode::Individual);
         let signal = alone || self.unsignaled >= SIGNAL_EVERY || (last && self.is_awaited);

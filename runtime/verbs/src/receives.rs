@@ -55,7 +55,7 @@ impl VerbsReceives {
         self.posted.is_empty()
     }
 
-    /// Adds `count` Receives to those to post.
+    /// Permits `count` more Receives to be posted.
     pub(super) fn permit(&mut self, count: usize) {
         self.permitted = self.permitted.saturating_add(count);
     }

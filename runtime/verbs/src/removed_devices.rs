@@ -1,9 +1,10 @@
 //! Closing of removed devices.
 //!
-//! librdmacm opens a device for all connections of the process, and keeps it open after the last one. It closes a removed device only when it
-//! compares its list of devices with that of the system, as it does when a connection needs a device that it does not know. Meanwhile, the
-//! removal of a soft RoCE or soft iWARP device waits. Drivers of adapters disconnect the process instead. The comparison also opens all
-//! devices of the system, so it is made only after a removal.
+//! librdmacm opens a device for all connections of the process, and keeps the device open after the last connection has
+//! ended. It closes a removed device only when it compares its list of devices with that of the system. It does so when
+//! a connection needs a device that it does not know. Meanwhile, the removal of a soft RoCE or soft iWARP device waits.
+//! Drivers of adapters disconnect the process instead. The comparison also opens all devices of the system, so it is
+//! made only after a removal.
 
 use std::{
     ptr,
@@ -20,11 +21,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Number of comparisons after the report of a removal. The system lists the device until it has informed all users of it.
 const COMPARISONS: u32 = 10;
 
-/// The comparisons to come.
+/// The remaining comparisons.
 #[derive(Debug)]
 struct Closing {
     remaining: u32,
-    /// `true` while there is a thread that makes them.
+    /// `true` while a thread makes comparisons.
     is_running: bool,
 }
 

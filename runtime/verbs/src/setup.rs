@@ -30,7 +30,8 @@ const NO_LISTENER: i32 = 8;
 /// peer that exceeds its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
 const RNR_RETRIES: u8 = 0;
 
-/// The same for shared Receives, which may all be in use for a moment: without limit.
+/// Number of times that a peer repeats a Send that finds no shared Receive, unless configured. All shared Receives may
+/// be in use for a moment. 7 means without limit.
 const SHARED_RNR_RETRIES: u8 = 7;
 
 /// A connector for RDMA devices.
@@ -87,7 +88,7 @@ fn offer(params: &SetupParams, config: &VerbsConfig, device: (u8, u8), asked: Op
     }
 }
 
-/// Logs what the connection manager has set up, as far as the device reports it.
+/// Logs the path that the connection manager has set up, if the device reports it.
 fn log_path(queue_pair: &VerbsQueuePair, peer: SocketAddr) {
     if tracing::enabled!(tracing::Level::DEBUG)
         && let Some(path) = queue_pair.qp.as_ref().and_then(Qp::path)
@@ -164,12 +165,12 @@ impl Connector for VerbsConnector {
     }
 }
 
-/// A connection that a peer has begun. Its request has arrived.
+/// A connection that a peer has begun to set up. Its request has arrived.
 #[derive(Debug)]
 pub struct VerbsIncoming {
     // Dropped before the channel of its events.
     pub(super) id: CmId,
-    /// Registered with the runtime that accepts the request, which may be another one than that of the listener.
+    /// Registered with the runtime that accepts the request, which may differ from the runtime of the listener.
     pub(super) channel: Arc<EventChannel>,
     pub(super) event: CmEvent,
     pub(super) peer_addr: SocketAddr,

@@ -1,7 +1,8 @@
 //! Receives that connections share, through a shared receive queue of the device.
 //!
-//! The queue is filled for the messages that the peers may send at the moment, up to a fixed depth: [`ReceiveCounts`]. Its memory
-//! thus depends on the depth and on the messages that are being processed, and not on the number of connections.
+//! The queue is filled for the messages that the peers may send at the moment, up to a fixed depth (see
+//! [`ReceiveCounts`]). Its memory thus depends on the depth and on the messages that are being processed, and not on
+//! the number of connections.
 //!
 //! If more messages arrive at a time than there are Receives, the device asks the peers to repeat them
 //! (`ConnParam::rnr_retries`). A message without a grant is dropped and ends its connection, so a peer cannot use up the
@@ -33,7 +34,7 @@ const TRIM_EVERY: u32 = 4096;
 /// Number of Receives that can be posted at a time without an allocation.
 const UNALLOCATED_POSTS: usize = 8;
 
-/// The numbers of a shared receive queue.
+/// The numbers of posted Receives and of permitted messages of a shared receive queue.
 #[derive(Debug)]
 struct ReceiveCounts {
     /// Maximum number of posted Receives.
@@ -56,7 +57,7 @@ struct SharedReceiveState {
     counts: ReceiveCounts,
     /// The memory of posted Receives, by the number in their work requests.
     slots: Vec<Option<SlotGuard>>,
-    /// Unused numbers.
+    /// Numbers that no posted Receive has.
     unused: Vec<u32>,
     /// Number of Receives completed since unused memory was returned.
     completed: u32,
@@ -92,7 +93,7 @@ impl SharedReceives {
         Ok(Self { srq, posted: Mutex::new(posted), slots, pd: Arc::new(pd), size })
     }
 
-    /// Returns the domain of the connections.
+    /// Returns the protection domain of the connections that share the queue.
     pub(super) fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
@@ -211,7 +212,7 @@ impl SharedReceives {
         if code == 0 { outcome } else { Err(io::Error::from_raw_os_error(code.abs())) }
     }
 
-    /// Records that a message arrived that was permitted.
+    /// Records the arrival of a permitted message.
     pub(super) fn used_grant(&self) {
         let mut posted = self.posted();
         posted.counts.granted = posted.counts.granted.saturating_sub(1);

@@ -60,7 +60,7 @@ impl Slab {
         Ok(Self { mr, memory: Arc::new(memory) })
     }
 
-    /// Takes a free slot.
+    /// Takes a free slot. Returns `None` if there is none.
     pub(super) fn take(&self) -> Option<SlotGuard> {
         let index = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         Some(SlotGuard { memory: Arc::clone(&self.memory), index, lkey: self.mr.lkey() })

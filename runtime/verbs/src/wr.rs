@@ -30,7 +30,7 @@ pub(super) enum PreparedRequest {
     Invalidate { rkey: u32 },
 }
 
-/// A chain of work requests.
+/// A chain of work requests, which are posted in one call.
 #[derive(Default)]
 pub(super) struct RequestChain {
     requests: Vec<ibv_send_wr>,
@@ -55,7 +55,7 @@ impl RequestChain {
         self.segments.clear();
     }
 
-    /// Appends a request. `inline`: the data is copied into the work request.
+    /// Appends a request. `inline` is `true` if the data is copied into the work request.
     pub(super) fn push(&mut self, id: u64, request: PreparedRequest, inline: bool) {
         let local = match request {
             PreparedRequest::Send { local, .. }

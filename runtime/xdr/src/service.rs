@@ -4,7 +4,8 @@ use smallvec::SmallVec;
 
 use crate::xdr::{XdrDecode, XdrEncode, XdrType};
 
-/// One procedure of a program version. The XDR compiler generates a marker type for each procedure that implements this trait.
+/// One procedure of a program version. For each procedure, the XDR compiler generates a marker type that implements
+/// this trait.
 pub trait Procedure: Send + Sync + 'static {
     /// The RPC program number.
     const PROGRAM: u32;
@@ -50,7 +51,7 @@ pub struct MessageBounds {
 }
 
 impl MessageBounds {
-    /// Returns the bounds of a type.
+    /// Returns the bounds of the type `T`.
     #[must_use]
     pub const fn of<T: XdrType>() -> Self {
         Self { max_inline: T::MAX_INLINE, max_eligible: T::MAX_DDP_ITEMS }
@@ -58,7 +59,7 @@ impl MessageBounds {
 }
 
 impl ProcedureInfo {
-    /// Returns the information of `P`.
+    /// Returns the name and the properties of the procedure `P`.
     #[must_use]
     pub const fn of<P: Procedure>() -> Self {
         Self {
@@ -102,7 +103,7 @@ impl ProcedureId {
         Self { program, version, procedure }
     }
 
-    /// Returns the ID of `P`.
+    /// Returns the ID of the procedure `P`.
     #[must_use]
     pub const fn of<P: Procedure>() -> Self {
         Self::new(P::PROGRAM, P::VERSION, P::NUMBER)
@@ -164,13 +165,13 @@ pub struct ReplyBounds {
     /// Maximum length of each eligible item in bytes, without count and padding, in the order of the encoding. An item that this
     /// call cannot return may have length 0.
     ///
-    /// If an item may be missing, the items after it take its place (RFC 8166 §4.3.2.2), so that its length is that of the longest
-    /// of them.
+    /// An item that may be missing leaves its place to the items after it (RFC 8166 §4.3.2.2). Its length must then be
+    /// the maximum of its own length and theirs.
     pub chunks: SmallVec<[u64; 2]>,
     /// Maximum length of all eligible items together in bytes, with padding. `None` if it is the sum of `chunks`.
     pub total: Option<u64>,
-    /// `true` if the protocol allows longer results. A server checks no result against an estimate, and a caller whose room does not
-    /// suffice can call again with more (RFC 8267 §3.1).
+    /// `true` if the protocol allows longer results. The server then checks no result against these bounds. A caller
+    /// whose memory does not suffice can call again with more (RFC 8267 §3.1).
     pub is_estimate: bool,
 }
 

@@ -49,7 +49,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Checks that `value` has this encoding, and that no part of it is enough.
+/// Checks that `value` is encoded as `wire` and decoded from it, and that no truncated form of `wire` can be decoded.
 #[track_caller]
 fn check<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: T, wire: &[u8]) {
     let encoded = value.to_bytes().unwrap();
@@ -98,7 +98,8 @@ fn integers() {
     check(scalars, &words(&wire));
 }
 
-/// RFC 4506 §4.3: an enumeration is encoded as a signed integer. Other integers are no values of it, alone and in a run.
+/// RFC 4506 §4.3: an enumeration is encoded as a signed integer. Other integers are not values of it, alone and in a
+/// run.
 #[test]
 fn enumerations() {
     check(Color::Black, &[0; 4]);
@@ -242,7 +243,7 @@ fn unions() {
     assert_eq!(mistaken.to_bytes(), Err(EncodeError::CaseInDefault { union: "other" }));
 }
 
-/// RFC 4506 §4.19: a flag, then the item if there is one. A list is a chain of these.
+/// RFC 4506 §4.19: a flag, then the item if there is one. A list is a chain of such optional items.
 #[test]
 fn optional_data() {
     check(Some(7_u32), &words(&[1, 7]));

@@ -91,7 +91,7 @@ fn encoded_length_of_unknown_arms() {
     assert_eq!(encode_to_bytes(&one).unwrap().len(), one.encoded_len());
 }
 
-/// The error for a value that is cut short names the innermost item that is, with its position.
+/// The error for a truncated value names the innermost truncated item, with its position.
 #[test]
 fn a_truncated_struct_names_the_item() {
     let items = [

@@ -4,9 +4,11 @@ use rpcrdma::xdr::XdrType;
 
 use super::*;
 
-/// Returns the maximum size of the `fattr4` for `request`, in bytes: the mask and the values.
+/// Returns the maximum size, in bytes, of the `fattr4` with the attributes in `request`. The size includes the mask and
+/// the values.
 ///
-/// Returns `None` if an attribute has no maximum: ACLs, owner names, locations, and data that is opaque to the protocol.
+/// Returns `None` if one of the attributes has no maximum size. Examples are ACLs, owner names, locations, and data
+/// that is opaque to the protocol.
 pub(super) fn most(request: &Bitmap4) -> Option<u64> {
     let mut bytes = 4 + 4 * request.0.len() as u64 + 4;
     for (word, bits) in (0_u32..).zip(&request.0) {

@@ -1,9 +1,11 @@
-//! Maximum size of the reply to a COMPOUND (RFC 8267 §3, §6.2): the sum over its operations.
+//! Maximum size of the reply to a COMPOUND (RFC 8267 §3, §6.2), which is the sum over its operations.
 //!
-//! Most results are bounded by their types, and some by the arguments. The protocol does not bound a few of them, such as
-//! attributes and layouts; for those, [`UNKNOWN_RESULT_LEN`] bytes are provided. In a session, replies never exceed `ca_maxresponsesize`
-//! (RFC 8267 §6.2.2), so a client with a session can ask for no more than that. Without a session, a client repeats a call whose
-//! reply did not fit, with more room (RFC 8267 §3.1, §6.2.1).
+//! Most results are bounded by their types, and some by the arguments. The protocol does not bound a few of them, such
+//! as attributes and layouts. The client provides [`UNKNOWN_RESULT_LEN`] bytes for each of these.
+//!
+//! In a session, replies never exceed `ca_maxresponsesize` (RFC 8267 §6.2.2), so a client with a session needs no more
+//! room than that. Without a session, a client repeats a call whose reply did not fit, with more room (RFC 8267 §3.1,
+//! §6.2.1).
 
 use rpcrdma::{
     service::{BoundsReply, ReplyBounds},
@@ -12,26 +14,27 @@ use rpcrdma::{
 
 use super::*;
 
-/// Size that is provided for a result without a maximum, in bytes.
+/// Size of the room that a client provides for a result without a maximum, in bytes.
 ///
-/// Attributes with access control lists, for example, are smaller in practice (RFC 8267 §6.2.2).
+/// In practice, such results are smaller. An example is attributes with access control lists (RFC 8267 §6.2.2).
 pub const UNKNOWN_RESULT_LEN: u64 = 16 * 1024;
 
 /// Size of the chunk for the text of a symbolic link, in bytes.
 ///
-/// The arguments of READLINK do not say how long the link is, and `linktext4` has no maximum. The value is the `PATH_MAX` of
-/// current systems.
+/// Neither the arguments of READLINK nor the type `linktext4` limit the length of the link. The value is the `PATH_MAX`
+/// of current systems.
 pub const MAX_LINK_LEN: u64 = 4096;
 
-/// Size that is provided for the segment headers of a READ_PLUS reply, in bytes. The protocol does not limit their number.
+/// Size of the room for the segment headers of a READ_PLUS reply, in bytes. The protocol does not limit the number of
+/// segments.
 const SEGMENTS: u64 = 4096;
 
 /// Size of a discriminant or a count, in bytes.
 const WORD: u64 = 4;
 
 impl BoundsReply for Compound4args {
-    /// Asks for a chunk for each READ and READLINK, in call order. The server pairs them in that order (RFC 8267
-    /// §6.4.1, §6.4.3).
+    /// Returns bounds with a chunk for each READ and READLINK, in call order. The server uses the chunks in this order
+    /// (RFC 8267 §6.4.1, §6.4.3).
     fn reply_bounds(&self) -> ReplyBounds {
         let mut bounds = head(self.tag.len());
         for operation in &self.argarray {
@@ -47,7 +50,7 @@ impl BoundsReply for Compound4args {
 }
 
 impl BoundsReply for CbCompound4args {
-    /// Asks for no chunks: callbacks have no eligible items (RFC 8267 §6.5.1, §6.5.2).
+    /// Returns bounds without chunks, because callbacks have no eligible items (RFC 8267 §6.5.1, §6.5.2).
     fn reply_bounds(&self) -> ReplyBounds {
         let mut bounds = head(self.tag.len());
         for operation in &self.argarray {
@@ -57,23 +60,25 @@ impl BoundsReply for CbCompound4args {
     }
 }
 
-/// Returns the size of the status, the tag (which the server returns) and the number of results. It is the begin of an estimate, because
-/// the protocol does not bound all results.
+/// Returns the size, in bytes, of the status, the tag (which the server returns) and the number of results. The bounds
+/// are marked as an estimate, because the protocol does not bound all results.
 fn head(tag: usize) -> ReplyBounds {
     ReplyBounds::new((tag as u64).next_multiple_of(4).saturating_add(3 * WORD), &[]).estimated()
 }
 
-/// Returns the maximum inline size of a result type, or [`UNKNOWN_RESULT_LEN`] if it has none or a larger one.
+/// Returns the maximum inline size of a result type, in bytes. Returns [`UNKNOWN_RESULT_LEN`] if the type has no
+/// maximum or a larger one.
 fn typed<T: XdrType>() -> u64 {
     T::MAX_INLINE.filter(|most| *most <= UNKNOWN_RESULT_LEN).unwrap_or(UNKNOWN_RESULT_LEN)
 }
 
-/// Returns the size of a result that the arguments limit to `count` bytes, plus `rest`.
+/// Returns the maximum size, in bytes, of a result whose variable part the arguments limit to `count` bytes. `rest` is
+/// the size of the other parts.
 fn asked(count: u32, rest: u64) -> u64 {
     u64::from(count).saturating_add(rest)
 }
 
-/// Returns the size of a result with the requested attributes.
+/// Returns the maximum size of a result with the requested attributes, in bytes.
 fn attributes(request: &Bitmap4) -> u64 {
     super::attributes::most(request).map_or(UNKNOWN_RESULT_LEN, |most| most.saturating_add(WORD))
 }

@@ -2,22 +2,23 @@
 //!
 //! Generated from [`source::NFS4`](crate::source::NFS4) and [`binding::NFS4`](crate::binding::NFS4).
 //!
-//! A COMPOUND has a Write chunk for each READ and READLINK in it. A client that does not know the limits of the server sends at
-//! most one of them per call, and at most one WRITE or CREATE of a symbolic link (RFC 8267 §6.4.2).
+//! A COMPOUND has a Write chunk for each READ and READLINK in it. A client that does not know the limits of the server
+//! sends at most one READ or READLINK in a call. It also sends at most one WRITE or CREATE of a symbolic link (RFC 8267
+//! §6.4.2).
 //!
 //! # Reply sizes
 //!
 //! Within a session, pass `ca_maxresponsesize` to
-//! [`CallOptions::reply_limit`](rpcrdma::client::CallOptions::reply_limit) (RFC 8267 §6.2.2). If the reply to a COMPOUND
-//! did not fit, for example because of an ACL, the caller can repeat the call with more room through
-//! [`CallOptions::reply_bounds`](rpcrdma::client::CallOptions::reply_bounds) (RFC 8267 §3.1, §6.2.1). This is not automatic,
-//! because the client cannot tell whether the server executed the first call. A GETATTR of such attributes is best sent in a COMPOUND
-//! of its own, without operations that change something.
+//! [`CallOptions::reply_limit`](rpcrdma::client::CallOptions::reply_limit) (RFC 8267 §6.2.2). If the reply to a
+//! COMPOUND did not fit, for example because of an ACL, the caller can repeat the call with more room through
+//! [`CallOptions::reply_bounds`](rpcrdma::client::CallOptions::reply_bounds) (RFC 8267 §3.1, §6.2.1). This is not
+//! automatic, because the client cannot tell whether the server executed the first call. A GETATTR of such attributes
+//! is best sent in a separate COMPOUND, without operations that change something.
 //!
 //! # Unknown operations
 //!
-//! Decoding of a COMPOUND's arguments stops at an unknown operation number, which becomes `NfsArgop4::Unknown`. The server
-//! executes the operations before it and returns OP_ILLEGAL for it (RFC 8881 section 15.1.3.4).
+//! Decoding of a COMPOUND's arguments stops at an unknown operation number, which becomes `NfsArgop4::Unknown`. The
+//! server executes the operations before it, and returns OP_ILLEGAL for the unknown one (RFC 8881 §15.1.3.4).
 
 mod attributes;
 mod bounds;

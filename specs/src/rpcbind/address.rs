@@ -24,7 +24,8 @@ pub enum Netid {
 }
 
 impl Netid {
-    /// Returns the netid of a listener with this transport and address (RFC 1833 §2.2.1). iWARP in user space is RPC-over-RDMA.
+    /// Returns the netid of a listener with this transport and address (RFC 1833 §2.2.1). Userspace iWARP has the
+    /// netids of RDMA.
     #[must_use]
     pub fn of(transport: Transport, ip: IpAddr) -> Self {
         match (transport, ip.is_ipv4()) {
@@ -35,7 +36,7 @@ impl Netid {
         }
     }
 
-    /// Returns the netid as it is sent.
+    /// Returns the netid as text, in the form that rpcbind uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,8 +54,10 @@ impl fmt::Display for Netid {
     }
 }
 
-/// The universal address of a socket (RFC 1833 §2): its IP address, and the high and the low byte of its port as decimal numbers, separated by
-/// dots (RFC 5665 §5.2.3.3, §5.2.3.4). For example, `192.0.2.1.78.81` is port 20049 of `192.0.2.1`.
+/// The universal address of a socket (RFC 1833 §2, RFC 5665 §5.2.3.3, §5.2.3.4).
+///
+/// It consists of the IP address and of the high and the low byte of the port as decimal numbers, separated by dots.
+/// For example, `192.0.2.1.78.81` is port 20049 of `192.0.2.1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UniversalAddr(pub SocketAddr);
 
@@ -65,7 +68,7 @@ impl fmt::Display for UniversalAddr {
     }
 }
 
-/// The text is not a universal address of IP.
+/// The error for text that is not a universal address of IP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadUniversalAddr(String);
 

@@ -1,8 +1,9 @@
-//! rpcbind versions 3 and 4, and version 2, the port mapper (RFC 1833), generated from [`source::RPCBIND`](crate::source::RPCBIND)
-//! and [`binding::RPCBIND`](crate::binding::RPCBIND).
+//! rpcbind versions 3 and 4, and version 2, which is the port mapper (RFC 1833).
 //!
-//! [`Rpcbind`] registers programs and looks them up by these protocols. [`Registration`] keeps the listeners of a server registered.
-//! With the feature `discover`, `RpcbindService` finds the servers of a load balancer.
+//! Generated from [`source::RPCBIND`](crate::source::RPCBIND) and [`binding::RPCBIND`](crate::binding::RPCBIND).
+//!
+//! [`Rpcbind`] registers programs and looks them up by these protocols. [`Registration`] keeps the listeners of a
+//! server registered. With the feature `discover`, `RpcbindService` finds the servers for a load balancer.
 
 specification!("xdr/rpcbind.x", ulb = "xdr/rpcbind.ulb");
 

@@ -1,4 +1,4 @@
-//! The registration of a server (RFC 1833 §2.2.1).
+//! Registration of a server with rpcbind (RFC 1833 §2.2.1).
 
 #[cfg(unix)]
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{Netid, Rpcbind};
 
-/// The registration of a server's listeners with rpcbind, until [`unregister`](Self::unregister).
+/// The registration of a server's listeners with rpcbind. [`unregister`](Self::unregister) ends it.
 ///
 /// ```no_run
 /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
@@ -44,7 +44,7 @@ enum RegistrationKind {
     },
 }
 
-/// A listener of a version of a program.
+/// An entry of rpcbind: the listener of a version of a program.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     program: u32,
@@ -60,7 +60,7 @@ struct Registered {
     entries: Vec<Entry>,
 }
 
-/// The error of a registration.
+/// The error type of a registration.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -113,7 +113,7 @@ fn addresses(url: &str) -> Vec<(Netid, SocketAddr)> {
     addresses.into_iter().map(|addr| (Netid::of(url.scheme().transport(), addr.ip()), addr)).collect()
 }
 
-/// Returns what to register for each of `programs` at each of `urls`. For each transport, this is the first URL.
+/// Returns the entries to register for `programs` at `urls`. Only the first URL of each transport is registered.
 fn entries(programs: &[(u32, u32)], urls: &[String]) -> Vec<Entry> {
     let mut listeners: Vec<_> = urls.iter().flat_map(|url| addresses(url)).collect();
     // The sort is stable, so the first URL of each transport stays.
@@ -157,21 +157,23 @@ impl Registered {
 }
 
 impl Registration {
-    /// Registers each of `programs`, which are pairs of a number and a version, at each of `urls`
-    /// ([`Server::urls`](rpcrdma::server::Server::urls)). For each transport, only the first URL is registered. Registrations that a
-    /// predecessor has left are replaced.
+    /// Registers each of `programs` at `urls` ([`Server::urls`](rpcrdma::server::Server::urls)). Each program is a pair
+    /// of a program number and a version. Only the first URL of each transport is registered. Replaces registrations
+    /// that a predecessor has left.
     ///
-    /// The registration is lost if rpcbind restarts. [`keep`](Self::keep) repeats it.
+    /// The registration is lost if rpcbind restarts. Use [`keep`](Self::keep) to repeat it then.
     ///
     /// # Errors
-    /// See [`RegisterError`]. Nothing stays registered then.
+    /// Returns [`RegisterError`] if a call to rpcbind fails, or if rpcbind refuses a registration. Nothing stays
+    /// registered then.
     pub async fn new(rpcbind: Rpcbind, programs: &[(u32, u32)], urls: &[String]) -> Result<Self, RegisterError> {
         let registered = Registered::new(rpcbind, &entries(programs, urls)).await?;
         Ok(Self(RegistrationKind::Once(registered)))
     }
 
-    /// Registers as [`new`](Self::new) does, with rpcbind on this host ([`Rpcbind::local`]), and repeats that when rpcbind has
-    /// restarted. If rpcbind cannot be reached now, this logs a warning, and registers when it can.
+    /// Registers with rpcbind on this host ([`Rpcbind::local`]) like [`new`](Self::new), and repeats the registration
+    /// when rpcbind has restarted. If rpcbind cannot be reached, this function logs a warning, and a task registers the
+    /// server later.
     ///
     /// # Errors
     /// Returns [`RegisterError`] if rpcbind can be reached, but does not register the server.
@@ -207,14 +209,15 @@ impl Registration {
     }
 }
 
-/// The pauses before rpcbind is asked again. They double.
+/// The first and the longest pause before another attempt to reach rpcbind. Each pause is twice as long as the one
+/// before.
 #[cfg(unix)]
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// The reason why the registration could not be made now.
+/// The reason why an attempt to register failed.
 #[cfg(unix)]
 enum KeepError {
-    /// rpcbind is not there. It may come back.
+    /// rpcbind cannot be reached. A later attempt may succeed.
     Unreachable(Box<dyn Error + Send + Sync>),
     Register(RegisterError),
 }
@@ -251,8 +254,8 @@ fn warn_of(error: &(dyn Error + 'static)) {
     );
 }
 
-/// Connects to rpcbind again, and registers what it does not list. A connection that rpcbind closed while it was idle changes
-/// nothing else.
+/// Connects to rpcbind again. Registers `entries` if rpcbind does not list all of them. It lists them if it only closed
+/// an idle connection.
 #[cfg(unix)]
 async fn restore(entries: &[Entry]) -> Result<Registered, KeepError> {
     let rpcbind = Rpcbind::local().await?;
@@ -267,7 +270,7 @@ async fn restore(entries: &[Entry]) -> Result<Registered, KeepError> {
     Ok(Registered { rpcbind, entries: entries.to_vec() })
 }
 
-/// Keeps `entries` registered until `ended` is told.
+/// Keeps `entries` registered until `ended` receives a message or its sender is dropped.
 #[cfg(unix)]
 async fn keep(entries: Vec<Entry>, mut registered: Option<Registered>, mut ended: oneshot::Receiver<()>) {
     let (mut pause, mut has_warned) = (PAUSES.0, registered.is_none());

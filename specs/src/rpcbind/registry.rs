@@ -12,7 +12,7 @@ use super::{
 #[cfg(unix)]
 const SOCKET: &str = "/run/rpcbind.sock";
 
-/// The timeout of connecting and of each call.
+/// The time limit for connecting and for each call.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of rpcbind on one host, which registers the addresses of programs and looks them up (RFC 1833).
@@ -36,7 +36,8 @@ impl Rpcbind {
     /// Connects to rpcbind on `host`, a name or an IP address, at TCP port 111 (RFC 1833 §2).
     ///
     /// # Errors
-    /// See [`ConnectError`]. Connecting to each address of the host times out after 10 s.
+    /// Returns [`ConnectError`] if no connection can be established. Connecting to each address of the host times out
+    /// after 10 s.
     pub async fn connect(host: &str) -> Result<Self, ConnectError> {
         Self::connect_to_port(host, RPCB_PORT as u16).await
     }
@@ -51,8 +52,8 @@ impl Rpcbind {
         builder.connect(&format!("tcp://{host}:{port}")).await.map(Self::new)
     }
 
-    /// Connects to rpcbind on this host, through `/run/rpcbind.sock`. Servers register themselves by this socket: rpcbind records
-    /// their user as the owner of a registration, and lets only the owner and the superuser remove it.
+    /// Connects to rpcbind on this host, through `/run/rpcbind.sock`. Servers register themselves through this socket.
+    /// rpcbind records their user as the owner of a registration, and lets only the owner and the superuser remove it.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -74,11 +75,12 @@ impl Rpcbind {
         Self { channel }
     }
 
-    /// Returns the address at which a version of a program is registered for a transport, or `None` if it is not.
+    /// Returns the address at which a version of a program is registered for a transport. Returns `None` if it is not
+    /// registered.
     ///
-    /// rpcbind answers for the transport of the question only, so this lists all registrations for the others
-    /// (RFC 1833 §2.2.1). A wildcard address is replaced by the address of rpcbind. A port mapper (version 2) knows TCP over IPv4
-    /// only.
+    /// rpcbind can be asked directly only about the transport of the call. For other transports, this function lists
+    /// all registrations (RFC 1833 §2.2.1). It replaces a wildcard address by the address of rpcbind. A port mapper
+    /// (version 2) has only registrations for TCP over IPv4.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -113,8 +115,8 @@ impl Rpcbind {
             .map(|addr| if addr.ip().is_unspecified() { SocketAddr::new(peer.ip(), addr.port()) } else { addr }))
     }
 
-    /// Registers the address of a version of a program for a transport. Returns `false` if rpcbind refused, for example because
-    /// another address is registered.
+    /// Registers the address of a version of a program for a transport. Returns `false` if rpcbind refuses, for example
+    /// because another address is registered.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -129,8 +131,8 @@ impl Rpcbind {
         Rpcbvers4Client::new(self.channel.clone()).rpcbproc_set(&entry).await
     }
 
-    /// Removes the registration of a version of a program for a transport. Returns `false` if there is none, or if rpcbind
-    /// refused.
+    /// Removes the registration of a version of a program for a transport. Returns `false` if there is none, or if
+    /// rpcbind refuses.
     ///
     /// # Errors
     /// See [`CallError`].

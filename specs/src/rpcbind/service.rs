@@ -1,4 +1,4 @@
-//! Discovery of servers by rpcbind (RFC 1833 §2).
+//! Discovery of servers through rpcbind (RFC 1833 §2).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -12,8 +12,8 @@ use super::{Netid, Rpcbind};
 
 /// A service whose servers are registered with rpcbind on known hosts.
 ///
-/// A host that does not answer keeps its server in the list, because a load balancer notices by itself that the server is down. A
-/// host whose rpcbind does not list the program any more has no server.
+/// The server of a host whose rpcbind does not answer stays in the list, because a load balancer detects by itself that
+/// a server is down. The server is removed if rpcbind on the host no longer lists the program.
 ///
 /// ```no_run
 /// use rpcrdma::transport::Scheme;
@@ -33,7 +33,7 @@ pub struct RpcbindService {
 }
 
 impl RpcbindService {
-    /// Creates the service of one version of a program on `hosts`, over the transport of `scheme`.
+    /// Creates the service for one version of a program on `hosts`, over the transport of `scheme`.
     pub fn new<H: Into<String>>(
         hosts: impl IntoIterator<Item = H>,
         program: u32,
@@ -44,20 +44,20 @@ impl RpcbindService {
         Self { hosts, program, version, scheme, interval: Duration::from_secs(10) }
     }
 
-    /// Sets the TCP port of rpcbind on all hosts. Default 111.
+    /// Sets the TCP port of rpcbind on all hosts. The default is 111.
     pub fn port(mut self, port: u16) -> Self {
         self.hosts.iter_mut().for_each(|host| host.1 = port);
         self
     }
 
-    /// Sets the time between two queries of a host. Default 10 s.
+    /// Sets the time between two queries of a host. The default is 10 s.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Queries the hosts at the same time, and again as long as the list is used. The list is unknown until a server is found, or
-    /// until each host has answered or failed once.
+    /// Starts a task that queries the hosts concurrently, and repeats the queries as long as the list is used. The list
+    /// is unknown until a server is found, or until each host has answered or failed once.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
@@ -102,7 +102,7 @@ impl RpcbindService {
         }
     }
 
-    /// Waits, and queries a host. Returns the index of the host and the answer.
+    /// Waits for `delay`, and then queries the host at `index`. Returns the index and the answer.
     async fn query_again(self: Arc<Self>, index: usize, delay: Duration) -> (usize, Option<BTreeSet<String>>) {
         tokio::time::sleep(delay).await;
         let (host, port) = &self.hosts[index];
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Less than the time-outs of a query.
+    /// A time limit that is shorter than the time limits of a query.
     const SOON: Duration = Duration::from_secs(5);
 
     async fn listeners<const N: usize>() -> ([TcpListener; N], RpcbindService) {
@@ -174,7 +174,7 @@ mod tests {
         timeout(SOON, servers.next()).await.unwrap().unwrap()
     }
 
-    /// The reply to RPCBPROC_DUMP with one registration.
+    /// Returns the reply to an RPCBPROC_DUMP call, with one registration.
     fn reply(call: &[u8], netid: &str, addr: &str) -> Vec<u8> {
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
         let mut reply = call[..4].to_vec();

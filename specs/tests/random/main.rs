@@ -1,5 +1,6 @@
-//! Random values of every specification: the generated codecs and rpcgen's C codecs both decode an encoding and re-encode it
-//! to the same bytes. The module `wire` produces the encodings; it implements only RFC 4506.
+//! Tests with random values of every specification: the generated codecs and the C codecs of rpcgen both decode an
+//! encoding and re-encode it to the same bytes. The module `wire` produces the encodings independently, from the rules
+//! of RFC 4506.
 
 mod c;
 mod views;
@@ -21,10 +22,10 @@ use crate::{
     wire::{Choices, encoding},
 };
 
-/// Number of values per type.
+/// Number of random values per type.
 const CASES: u32 = 64;
 
-/// Extensions of the language that rpcgen accepts.
+/// A specification with the extensions of the language that rpcgen accepts.
 mod dialect {
     rpcrdma::include_xdr!("tests/random/dialect.x");
 }

@@ -1,5 +1,5 @@
-//! The borrowed types of NFS versions 3 and 4 behave like the owned ones on random values: both encode to the same bytes, and
-//! report the same errors for truncated or damaged input.
+//! Tests that the borrowed types of NFS versions 3 and 4 behave like the owned types with random values. Both encode to
+//! the same bytes, and both report the same errors for truncated or damaged input.
 
 use proptest::{
     collection::vec,
@@ -35,7 +35,7 @@ mod nfs4 {
     }
 }
 
-/// Decodes and re-encodes `bytes`. An error has its message and offset.
+/// Decodes and re-encodes `bytes`. Returns an error as its message and offset.
 fn transcoded<'a, T: XdrEncode>(
     bytes: &'a [u8],
     read: impl Fn(&mut Decoder<'a>) -> Result<T, rpcrdma::xdr::DecodeError>,

@@ -1,13 +1,15 @@
-//! Random encodings, made from a specification according to RFC 4506 section 4, without the generated codecs or C's.
+//! Random encodings, made from a specification according to RFC 4506 section 4, without the generated codecs and the C
+//! codecs.
 
 use rpcrdma_xdrgen::ir::{Base, Field, ItemId, ItemKind, Spec, Type};
 
-/// Maximum elements of an array or list, and bytes of opaque data. It covers zero, one, padding, and several.
+/// Maximum number of elements of an array or list, and of bytes of opaque data. The lengths include zero, one, several,
+/// and lengths that need padding.
 const MAX_ITEMS: u32 = 9;
-/// Nesting depth from which optional data is absent.
+/// Nesting depth from which optional data is always absent.
 const DEEP: u32 = 12;
 
-/// Random decisions from proptest's input. When the input is used up, each decision is the simplest one.
+/// Random decisions from bytes that proptest generates. When the bytes are used up, each decision is the simplest one.
 pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
 
 impl Choices<'_> {
@@ -89,7 +91,7 @@ impl Writer<'_> {
         self.depth -= 1;
     }
 
-    /// Returns a value of the discriminant that no case has, or `None` if there is none.
+    /// Returns a value of the discriminant that no case has, or `None` if every value has a case.
     fn other(&mut self, discriminant: &Field, cases: &[(i64, Option<&Field>)]) -> Option<i64> {
         let free = |value: &i64| cases.iter().all(|(case, _)| case != value);
         let mut base = match discriminant.ty {

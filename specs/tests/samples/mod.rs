@@ -1,15 +1,15 @@
-//! Sample values of each protocol with the encodings that their documents define, and functions to compare them.
+//! Sample values of each protocol, with the encodings that the documents define, and functions that compare them.
 #![allow(dead_code)] // Each test binary uses some of it.
 
 use rpcrdma::xdr::{Bytes, Decoder, XdrDecode, XdrEncode, encode_to_bytes};
 use rpcrdma_specs::{mount3, nfs3, nfs4, rpcbind};
 
-/// Checks that `value` encodes to these words and decodes from them.
+/// Checks that `value` encodes to `words` and decodes from them.
 pub(crate) fn both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {
     bytes_both_ways(value, &words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>());
 }
 
-/// Checks that `value` encodes to these bytes, decodes from them, and does not decode from a prefix of them.
+/// Checks that `value` encodes to `bytes`, decodes from them, and does not decode from any prefix of them.
 pub(crate) fn bytes_both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, bytes: &[u8]) {
     assert_eq!(encode_to_bytes(value).as_deref(), Ok(bytes), "{value:?}");
     assert_eq!(value.encoded_len(), bytes.len());
@@ -60,7 +60,7 @@ pub(crate) fn attributes() -> nfs3::Fattr3 {
     }
 }
 
-/// The encoding of [`attributes`]: the thirteen fields of RFC 1813 §2.5.
+/// The encoding of [`attributes`], which have the thirteen fields of RFC 1813 §2.5.
 pub(crate) const ATTRIBUTES: [u32; 21] =
     [1, 0o644, 1, 1000, 100, 0, 5, 0, 4096, 8, 9, 0x0102_0304, 0x0506_0708, 0, 42, 1, 2, 3, 4, 5, 6];
 
@@ -139,7 +139,7 @@ pub(crate) fn mnt_call() -> mount3::Dirpath {
     mount3::Dirpath("/export".into())
 }
 
-/// Returns a reply with the flavors AUTH_SYS and krb5, which is a pseudo-flavor (RFC 2623 §2.3).
+/// Returns a reply to MNT with the flavors AUTH_SYS and krb5, a pseudo-flavor (RFC 2623 §2.3).
 pub(crate) fn mnt_reply() -> mount3::Mountres3 {
     mount3::Mountres3::Ok(mount3::Mountres3Ok {
         fhandle: mount3::Fhandle3(Bytes::from_static(HANDLE)),
@@ -158,7 +158,7 @@ pub(crate) fn exports() -> mount3::Exports {
     ])
 }
 
-/// Asks for the TCP port of NFS 3.
+/// Returns the arguments of a GETPORT for NFS version 3 over TCP.
 pub(crate) fn getport_call() -> rpcbind::Mapping {
     rpcbind::Mapping { prog: 100_003, vers: 3, prot: rpcbind::IPPROTO_TCP, port: 0 }
 }

@@ -1,4 +1,4 @@
-//! Attacks with connections: idle ones, half-open ones, and set-ups that take long.
+//! Attacks with connections: idle connections, half-open connections, and slow set-ups.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ fn limits(form: Form) -> (usize, usize) {
     form.either((128, 192), (1024, 1200))
 }
 
-/// Measures the victim alone, lets the attackers connect, and measures it on a connection that is made during the attack.
+/// Measures the victim alone, lets the attackers connect, and measures the victim on a connection that it makes during
+/// the attack.
 async fn crowd(
     plan: &Plan,
     transport: &str,
@@ -43,7 +44,7 @@ async fn crowd(
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// More idle connections than the server allows, all of one host. Those over iWARP have been set up.
+/// Opens more idle connections than the server allows, all from one host. Connections over iWARP are set up.
 pub(crate) async fn idle(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     crowd(plan, transport, async |server, count| {
         let mut attackers = Vec::new();
@@ -62,7 +63,7 @@ pub(crate) async fn idle(plan: &Plan, transport: &'static str) -> anyhow::Result
     .await
 }
 
-/// Connections that send nothing, or the first half of an MPA request.
+/// Opens connections that send nothing, or over iWARP the first half of an MPA request.
 pub(crate) async fn half_open(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     crowd(plan, transport, async |server, count| {
         let mut attackers = connect_many(count, server.address(transport)).await?;
@@ -81,7 +82,7 @@ pub(crate) async fn half_open(plan: &Plan, transport: &'static str) -> anyhow::R
 /// Number of connections whose set-up takes long.
 const SLOW: usize = 64;
 
-/// Connections that send one byte of their MPA request each second.
+/// Opens connections that send one byte of their MPA request each second.
 pub(crate) async fn slow_handshakes(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;
     let victim = Victim::of_nfs(&server, "iwarp").await?;

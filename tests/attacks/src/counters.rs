@@ -61,7 +61,7 @@ async fn client(to: SocketAddr) -> anyhow::Result<CountersV1Client> {
 /// Counters and their acknowledged values.
 type Acknowledged = BTreeMap<String, u64>;
 
-/// Adds to new counters, and returns those that were acknowledged.
+/// Adds to new counters, and returns the counters that were acknowledged.
 async fn acknowledge(client: &CountersV1Client, counters: Range<usize>) -> anyhow::Result<Acknowledged> {
     let mut acknowledged = Acknowledged::new();
     for nth in counters {
@@ -72,7 +72,7 @@ async fn acknowledge(client: &CountersV1Client, counters: Range<usize>) -> anyho
     Ok(acknowledged)
 }
 
-/// Returns the number of acknowledged counters with another value.
+/// Returns the number of acknowledged counters that have another value now.
 async fn count_lost(to: SocketAddr, acknowledged: &Acknowledged) -> anyhow::Result<usize> {
     let client = client(to).await?;
     let mut lost = 0;
@@ -88,7 +88,8 @@ async fn add(stream: &mut TcpStream, call: &[u8]) -> anyhow::Result<u64> {
     results::<Add>(&read_record(stream).await?, XID)
 }
 
-/// Many connections send the same ADD at once, and once more after the server was killed. It must be executed once.
+/// Sends the same ADD on many connections at once, and once more after the server was killed. The ADD must be executed
+/// once.
 pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     const CONNECTIONS: usize = 16;
     let (server, to) = start(tempfile::tempdir()?, true).await?;
@@ -125,10 +126,10 @@ pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// The bit that is flipped. In the first bytes of the file, redb has flags without a checksum, of which this is none.
+/// The bit that is flipped. It is none of the flags without a checksum that redb has in the first bytes of the file.
 const FLIP: u8 = 0x10;
 
-/// A damage of the database.
+/// A damaged copy of the database.
 struct Damage {
     name: String,
     bytes: Vec<u8>,
@@ -168,8 +169,8 @@ fn damages(before: &[u8], whole: &[u8], flips: usize) -> Vec<Damage> {
     damages
 }
 
-/// The server is killed after it has acknowledged effects, and its database is damaged. It must say so and not start, unless nothing is
-/// lost.
+/// Kills the server after it has acknowledged effects, and damages its database. The server must report that and not
+/// start, unless nothing is lost.
 pub(crate) async fn damaged_store(plan: &Plan) -> anyhow::Result<Findings> {
     let (server, to) = start(tempfile::tempdir()?, true).await?;
     let (client, calls) = (client(to).await?, plan.form.calls());

@@ -23,7 +23,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// `nfs3d` as an unprivileged user with capabilities that override permissions. It must not start.
+/// Starts `nfs3d` as an unprivileged user with capabilities that override permissions. It must refuse to start.
 pub(crate) async fn capabilities(plan: &Plan) -> anyhow::Result<Findings> {
     if !is_root() {
         return Ok(Findings::not_run("needs root, to give capabilities to another user"));
@@ -89,7 +89,8 @@ async fn start_with(set: &str, program: &Path, root: &Path, state: &Path) -> any
     said
 }
 
-/// A caller without the right to search a directory asks for its parent. `..` of another directory is the counter-check.
+/// Asks for the parent of a directory as a caller without the right to search it. `..` of another directory is the
+/// counter-check.
 pub(crate) async fn closed_directory(plan: &Plan) -> anyhow::Result<Findings> {
     if !is_root() {
         return Ok(Findings::not_run("needs root, so that the server acts as its callers"));

@@ -33,12 +33,12 @@ use crate::{
 const MIB: u64 = 1 << 20;
 /// Time for the server to receive what attackers have sent, before the victim's calls are measured.
 pub(crate) const ARRIVAL: Duration = Duration::from_millis(300);
-/// Length of a call without credentials, in bytes.
+/// Length in bytes of the header of a call without credentials.
 const HEAD_LEN: u32 = 40;
 /// Receive buffer of connections that do not read, in bytes.
 const SMALL_BUFFER: u32 = 4096;
 
-/// Connections announce records of 65 MiB, and send `sent` bytes of them.
+/// Opens connections that announce records of 65 MiB, and send `sent` bytes of them.
 pub(crate) async fn announced_records(plan: &Plan, sent: usize) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, 256 * MIB, &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;
@@ -55,7 +55,7 @@ pub(crate) async fn announced_records(plan: &Plan, sent: usize) -> anyhow::Resul
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// Connections send calls without credentials whose Read chunks of 64 MiB they do not serve, or only `served` bytes.
+/// Sends calls without credentials and with Read chunks of 64 MiB, of which only `served` bytes are served.
 pub(crate) async fn unserved_chunks(plan: &Plan, served: usize) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, 256 * MIB, &[]).await?;
     let victim = Victim::of_nfs(&server, "iwarp").await?;
@@ -95,7 +95,8 @@ async fn connect_silent(count: usize, to: SocketAddr, calls: &[Vec<u8>]) -> anyh
     Ok(attackers)
 }
 
-/// 8 connections ask for 64 results of 1 or 4 MiB each, and read nothing. The server has hardly more memory than it needs to offer that size.
+/// Asks for 64 results of `count` bytes on each of 8 connections, and reads nothing. The server has hardly more memory
+/// than it needs to offer that size.
 pub(crate) async fn unread_results(plan: &Plan, count: u32) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, 3 * u64::from(count), &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;
@@ -113,7 +114,7 @@ pub(crate) async fn unread_results(plan: &Plan, count: u32) -> anyhow::Result<Fi
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// 24 connections ask for blobs of 4 MiB, and read nothing.
+/// Asks for blobs of 4 MiB on 24 connections, and reads nothing.
 pub(crate) async fn unread_blobs(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = BlobServer::start(&plan.programs, 14 * MIB).await?;
     let victim = Victim::of_blobs(&server).await?;
@@ -133,15 +134,16 @@ pub(crate) async fn unread_blobs(plan: &Plan) -> anyhow::Result<Findings> {
 
 /// Number of entries in the large directory, in the short and in the full form.
 const ENTRIES: (usize, usize) = (20_000, 60_000);
-/// Number of READDIRs at once, and the connections that they use.
+/// Number of READDIRs at once.
 const LISTINGS: usize = 64;
+/// Number of connections that the READDIRs use.
 const LISTING_CONNECTIONS: usize = 4;
-/// Number of rounds that are played at least.
+/// Minimum number of rounds.
 const MIN_ROUNDS: usize = 3;
 /// Number of bytes that each READDIR asks for.
 const LISTING_LEN: u32 = 64 << 10;
 
-/// Clients list a large directory that changes between the rounds, with 64 calls at once.
+/// Lists a large directory that changes between the rounds, with 64 calls at once.
 pub(crate) async fn large_directories(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, 3 * MIB, &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;

@@ -26,21 +26,22 @@ use crate::{
 const MAX_MEMORY: u64 = 256 << 20;
 /// Number of attackers, which work until the victim has made its calls.
 const ATTACKERS: usize = 4;
-/// Time for a connection to end after a violation of the protocol.
+/// Maximum time for a connection to end after a violation of the protocol.
 const MAX_END: Duration = Duration::from_secs(20);
 
-/// Number of messages that the server refuses before the flood may end.
+/// Minimum number of messages that the server refuses before the flood ends.
 const MIN_REFUSED: u64 = 200;
 
 /// Counters of a flood.
 #[derive(Debug, Default)]
 struct Flood {
     sent: AtomicU64,
-    /// Connections that the server has closed, or calls that it has rejected.
+    /// Number of connections that the server has closed, or of calls that it has rejected.
     refused: AtomicU64,
 }
 
-/// Floods the server by `attack` while the victim makes its calls. An attack that fails ends the trial with a fault.
+/// Floods the server with the messages of `attack` while the victim makes its calls. An attack that fails ends the
+/// trial with a fault.
 async fn flood<F>(
     plan: &Plan,
     transport: &'static str,
@@ -70,7 +71,7 @@ where
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// Waits for the server to close a connection after a violation.
+/// Waits for the server to close a connection after a violation. Fails if it does not within [`MAX_END`].
 async fn expect_end(stream: &mut tokio::net::TcpStream, what: &str) -> anyhow::Result<()> {
     let ended = tokio::time::timeout(MAX_END, async {
         while !is_closed(stream) {
@@ -82,7 +83,7 @@ async fn expect_end(stream: &mut tokio::net::TcpStream, what: &str) -> anyhow::R
     Ok(())
 }
 
-/// Returns the malformed messages of TCP, with their descriptions. All end the connection.
+/// Returns the malformed messages of TCP, with their descriptions. Each of them ends the connection.
 fn malformed_records() -> Vec<(&'static str, Vec<u8>)> {
     // Replies to no call are ignored, as those to calls that the server has given up.
     let reply = record(&words(&[1, 1, 0, 0, 0, 0]));
@@ -94,7 +95,7 @@ fn malformed_records() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns the malformed messages of iWARP: whole frames. All end the connection.
+/// Returns the malformed frames of iWARP, with their descriptions. Each of them ends the connection.
 fn malformed_frames() -> Vec<(&'static str, Vec<u8>)> {
     let send = |payload: &[u8]| [&[0x41, 0x43][..], &words(&[0, 0, 1, 0]), payload].concat();
     let mut damaged = frame(&send(&inline_message(&words(&[1, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0]))));
@@ -113,7 +114,7 @@ fn malformed_frames() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Malformed messages, each on a new connection, which the server must close.
+/// Sends malformed messages, each on a new connection, which the server must close.
 pub(crate) async fn malformed(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     flood(plan, transport, "connections closed", |to, counters, nth| async move {
         let messages = if transport == "tcp" { malformed_records() } else { malformed_frames() };
@@ -149,7 +150,7 @@ fn rejected_calls() -> anyhow::Result<Vec<Vec<u8>>> {
     ])
 }
 
-/// Returns `true` for a reply that was accepted or denied with a status other than SUCCESS.
+/// Returns `true` if the message is a reply that denies the call, or that accepts it with a status other than SUCCESS.
 fn is_rejection(reply: &[u8]) -> bool {
     // XID, REPLY, MSG_ACCEPTED, the verifier's flavor and length, the status (RFC 5531 section 9).
     let word = |index: usize| {
@@ -160,7 +161,7 @@ fn is_rejection(reply: &[u8]) -> bool {
     word(1) == 1 && (word(2) == 1 || word(5) != 0)
 }
 
-/// Calls that the server must reject, without a pause.
+/// Sends calls that the server must reject, without a pause.
 pub(crate) async fn garbage(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     let calls = rejected_calls()?;
     flood(plan, transport, "calls rejected", |to, counters, nth| {

@@ -19,14 +19,15 @@ use tokio::{
 
 /// The attackers' address.
 pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-/// Time for a raw peer to connect, write or read.
+/// Maximum time for a raw peer to connect, write or read.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Marks the last fragment of a record (RFC 5531 section 11).
 const LAST_FRAGMENT: u32 = 1 << 31;
-/// Maximum length of a reply that a raw peer reads.
+/// Maximum length in bytes of a reply that a raw peer reads.
 const MAX_REPLY: u32 = 4 << 20;
 
-/// Connects from a local address. With `buffer`, the kernel stores no more received bytes than about that.
+/// Connects from a local address. `buffer` is the approximate number of received bytes that the kernel stores. `None`
+/// for its default.
 pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr, buffer: Option<u32>) -> anyhow::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     if let Some(buffer) = buffer {
@@ -38,7 +39,7 @@ pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr, buffer: Option<u32>)
     Ok(stream)
 }
 
-/// Connects this many attackers.
+/// Connects `count` attackers.
 pub(crate) async fn connect_many(count: usize, to: SocketAddr) -> anyhow::Result<Vec<TcpStream>> {
     let mut streams = Vec::new();
     for _ in 0..count {
@@ -47,13 +48,13 @@ pub(crate) async fn connect_many(count: usize, to: SocketAddr) -> anyhow::Result
     Ok(streams)
 }
 
-/// Writes bytes within the time.
+/// Writes bytes. Fails if that takes longer than [`PATIENCE`].
 pub(crate) async fn write(stream: &mut TcpStream, bytes: &[u8]) -> anyhow::Result<()> {
     timeout(PATIENCE, stream.write_all(bytes)).await.context("the server stopped reading")??;
     Ok(())
 }
 
-/// Encodes the mark of a record of this many bytes in one fragment.
+/// Encodes the mark of a record of `len` bytes in one fragment.
 pub(crate) fn mark(len: u32) -> [u8; 4] {
     (LAST_FRAGMENT | len).to_be_bytes()
 }
@@ -130,14 +131,14 @@ pub(crate) fn is_closed(stream: &TcpStream) -> bool {
     false
 }
 
-/// Returns the number of closed connections, and describes all: `3 of 16 connections closed, 13 wait`.
+/// Returns the number of closed connections, and a description of all, such as `3 of 16 connections closed, 13 wait`.
 pub(crate) fn fates<'a>(streams: impl IntoIterator<Item = &'a TcpStream>) -> (usize, String) {
     let closed: Vec<bool> = streams.into_iter().map(is_closed).collect();
     let (all, closed) = (closed.len(), closed.iter().filter(|closed| **closed).count());
     (closed, format!("{closed} of {all} connections closed, {} wait", all - closed))
 }
 
-/// Waits for the server to close a connection.
+/// Waits for the server to close a connection. Returns `false` if it stays open for [`PATIENCE`].
 pub(crate) async fn closes(stream: &mut TcpStream) -> bool {
     let mut discarded = [0; 4096];
     let end = async { while matches!(stream.read(&mut discarded).await, Ok(1..)) {} };

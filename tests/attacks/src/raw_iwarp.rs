@@ -12,17 +12,17 @@ use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 
 use crate::raw::{self, PATIENCE};
 
-/// Length of the header of an untagged segment (RFC 5041 section 4.3), with the word that RDMAP adds.
+/// Length in bytes of the header of an untagged segment (RFC 5041 section 4.3), with the word that RDMAP adds.
 const UNTAGGED_LEN: usize = 18;
-/// The control bytes of a Send (RFC 5040 section 4.1), last segment.
+/// The control bytes of a Send (RFC 5040 section 4.1) in its last segment.
 const SEND: [u8; 2] = [0x41, 0x43];
 /// The control bytes of an RDMA Write.
 const WRITE: [u8; 2] = [0xc1, 0x40];
 /// The control bytes of an RDMA Read Request.
 const READ_REQUEST: [u8; 2] = [0x41, 0x41];
-/// The control bytes of an RDMA Read Response, not the last segment and the last one.
+/// The control bytes of an RDMA Read Response: in a segment that is not the last one, and in the last one.
 const READ_RESPONSE: [[u8; 2]; 2] = [[0x81, 0x42], [0xc1, 0x42]];
-/// Maximum length of data in a segment that a raw peer sends.
+/// Maximum length in bytes of data in a segment that a raw peer sends.
 const MAX_SEGMENT: usize = 1024;
 
 /// A place in a peer's memory: STag and offset.
@@ -63,18 +63,18 @@ fn tagged(control: [u8; 2], (stag, offset): Place, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The request of an MPA set-up with CRCs, and up to 16 RDMA Reads in each direction. Without private data, the peer supports version 1
-/// only.
+/// Returns an MPA request with CRCs, and up to 16 RDMA Reads in each direction. It has no private data, so that the
+/// peer supports version 1 only.
 pub(crate) fn mpa_request() -> Vec<u8> {
     [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 16, 0, 16]].concat()
 }
 
-/// Encodes words.
+/// Encodes words in big-endian order.
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Encodes a message of RPC-over-RDMA version 1 without chunks (RFC 8166 section 4). Its XID is that of the call.
+/// Encodes a message of RPC-over-RDMA version 1 without chunks (RFC 8166 section 4). Its XID is the one of the call.
 pub(crate) fn inline_message(call: &[u8]) -> Vec<u8> {
     let xid: Vec<u8> = call.iter().copied().take(4).collect();
     [xid, words(&[1, 8, 0, 0, 0, 0]), call.to_vec()].concat()
@@ -94,7 +94,7 @@ pub(crate) struct IwarpPeer {
 }
 
 impl IwarpPeer {
-    /// Connects from a local address, and sets the connection up.
+    /// Connects from a local address, and sets up the connection.
     pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr) -> anyhow::Result<Self> {
         let mut stream = raw::connect(from, to, None).await?;
         raw::write(&mut stream, &mpa_request()).await?;
@@ -133,7 +133,7 @@ impl IwarpPeer {
         self.segment(&untagged(READ_REQUEST, 1, self.read_requests, &payload)).await
     }
 
-    /// Sends data as the response to an RDMA Read Request. With `is_last`, the response is complete.
+    /// Sends data as the response to an RDMA Read Request. The response is complete if `is_last` is `true`.
     pub(crate) async fn respond(&mut self, to: Place, data: &[u8], is_last: bool) -> anyhow::Result<()> {
         let parts = data.len().div_ceil(MAX_SEGMENT);
         for (nth, part) in data.chunks(MAX_SEGMENT).enumerate() {
@@ -144,7 +144,7 @@ impl IwarpPeer {
         Ok(())
     }
 
-    /// Reads a segment within a time, and returns `None` if there is none. The CRC is not checked.
+    /// Reads a segment, whose CRC is not checked. Returns `None` if none begins within `time`.
     async fn next_segment(&mut self, time: Duration) -> anyhow::Result<Option<Vec<u8>>> {
         // A timeout between the bytes of a frame would lose its place, so only the first byte is waited for.
         match timeout(time, self.stream.peek(&mut [0])).await {
@@ -161,7 +161,7 @@ impl IwarpPeer {
         timeout(PATIENCE, read).await.context("the server stopped in the middle of a frame")?
     }
 
-    /// Waits for the server's next RDMA Read Request. `None` if there is none in this time.
+    /// Waits for the server's next RDMA Read Request. Returns `None` if there is none within `time`.
     pub(crate) async fn next_read_request(&mut self, time: Duration) -> anyhow::Result<Option<ReadRequest>> {
         loop {
             let Some(segment) = self.next_segment(time).await? else { return Ok(None) };

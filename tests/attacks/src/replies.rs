@@ -21,7 +21,7 @@ use crate::{
 };
 
 const MAX_MEMORY: u64 = 1 << 30;
-/// Number of failing calls of each of two kinds: more than the cache has entries.
+/// Number of failing calls of each of two kinds. It exceeds the number of entries in the cache.
 const FLOOD: u32 = 8200;
 /// Number of calls that an attacker sends before it reads their replies.
 const BATCH: u32 = 32;
@@ -38,13 +38,14 @@ async fn remove(stream: &mut TcpStream, call: &[u8]) -> anyhow::Result<Nfsstat3>
     })
 }
 
-/// Encodes the REMOVE of a file, which is created before.
+/// Creates a file, and encodes its REMOVE.
 fn removal(server: &NfsServer, root: &NfsFh3) -> anyhow::Result<Vec<u8>> {
     fs::write(server.root.join("once"), "x")?;
     call::<Nfsproc3Remove>(XID, &own_credential(), &Remove3args { object: entry(root, "once") })
 }
 
-/// More calls fail than the cache has entries. The victim repeats a REMOVE that it made before, and must get the same reply.
+/// Makes more calls fail than the cache has entries. The victim repeats a REMOVE that it made before, and must get the
+/// same reply.
 pub(crate) async fn failing_calls(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;
@@ -81,7 +82,8 @@ pub(crate) async fn failing_calls(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(trial.finish(&mut server.process, &victim, format!("{} calls failed", 2 * FLOOD)).await)
 }
 
-/// Many connections of one client send the same REMOVE at once. It must be executed once: no reply says that there is no file.
+/// Sends the same REMOVE on many connections of one client at once. It must be executed once: no reply says that there
+/// is no file.
 pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     const CONNECTIONS: usize = 16;
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;

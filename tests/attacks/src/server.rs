@@ -12,7 +12,8 @@ use rpcrdma_trials::process::{ChildProcess, program};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Growth of a server's memory beyond its limit that is allowed: buffers, tables and threads, which the limit does not count.
+/// Allowed growth of a server's memory beyond its limit, in bytes. Buffers, tables and threads are not counted by the
+/// limit.
 const ALLOWED_GROWTH: u64 = 64 << 20;
 
 /// A running server. It is killed when this is dropped, and its files are removed.
@@ -37,7 +38,7 @@ impl ServerProcess {
         Ok(Self { child, folder, memory_at_start, max_memory })
     }
 
-    /// Returns the address of the URL that the program printed after `index` others.
+    /// Returns the address of the printed URL with this index.
     pub(crate) fn address(&self, index: usize) -> anyhow::Result<SocketAddr> {
         self.child.address(index)
     }
@@ -47,7 +48,7 @@ impl ServerProcess {
         self.folder.path()
     }
 
-    /// Returns the growth of the server's memory since its start, at its peak, and the limit for this.
+    /// Returns the peak growth of the server's memory since its start, and the limit of this growth, in bytes.
     pub(crate) fn growth(&self) -> anyhow::Result<(u64, u64)> {
         let memory = self.child.memory()?;
         let peak = memory.peak.max(memory.resident);
@@ -103,7 +104,7 @@ impl NfsServer {
     }
 }
 
-/// Creates a directory to export, in another one, which is removed on drop.
+/// Creates a directory to export inside a temporary directory, which is removed on drop.
 pub(crate) fn prepare_export() -> anyhow::Result<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().context("cannot create a directory for a server")?;
     let root = folder.path().canonicalize()?.join("root");

@@ -16,14 +16,14 @@ use crate::{
 };
 
 const MAX_MEMORY: u64 = 256 << 20;
-/// Amount of data of the call whose memory is attacked.
+/// Number of bytes of data in the call whose memory is attacked.
 const LEN: u32 = 4096;
-/// STag of the chunk of that call, at its client.
+/// STag of the chunk of the attacked call, at its client.
 const CHUNK: u32 = 99;
 /// Number of invented STags that are tried, each on a new connection.
 const INVENTED: u32 = 16;
 
-/// A use that an attacker makes of an STag.
+/// An operation in which an attacker uses an STag.
 #[derive(Debug, Clone, Copy)]
 enum Access {
     Write,
@@ -44,7 +44,8 @@ async fn access(server: &NfsServer, how: Access, place: Place) -> anyhow::Result
     Ok(())
 }
 
-/// While a call of another client waits for its data, attackers access the memory for this data, and invented STags.
+/// Accesses the memory for the data of another client's call while the call waits for this data. Uses invented STags,
+/// too.
 pub(crate) async fn foreign(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;
     let victim = Victim::of_nfs(&server, "iwarp").await?;

@@ -15,11 +15,11 @@ use crate::{
 
 /// Number of calls that the victim makes before they are measured.
 const WARM_UP: usize = 8;
-/// Time for an attack to achieve enough.
+/// Maximum duration of a measurement in which an attack has not achieved enough.
 const MAX_MEASUREMENT: Duration = Duration::from_secs(30);
-/// The full form allows this multiple of the latency without an attack.
+/// Multiple of the latency without an attack that the full form allows.
 const ALLOWED_SLOWDOWN: u32 = 3;
-/// The full form allows this latency in any case.
+/// Latency that the full form allows in any case.
 const ALLOWED_LATENCY: Duration = Duration::from_millis(50);
 
 /// The form of a run.
@@ -36,7 +36,7 @@ impl Form {
         self.either(50, 400)
     }
 
-    /// Returns one of two values.
+    /// Returns `short` or `full`, depending on the form.
     pub(crate) fn either<T>(self, short: T, full: T) -> T {
         if self == Self::Short { short } else { full }
     }
@@ -72,7 +72,7 @@ impl Trial {
         self.measure_until(victim, || true).await;
     }
 
-    /// Measures the victim's calls during the attack, and goes on until the attack has achieved enough.
+    /// Measures the victim's calls during the attack, until the attack has achieved enough.
     pub(crate) async fn measure_until(&mut self, victim: &Victim, is_enough: impl Fn() -> bool) {
         let started = Instant::now();
         loop {
@@ -89,7 +89,7 @@ impl Trial {
         }
     }
 
-    /// Records what must not happen.
+    /// Records a fault.
     pub(crate) fn fault(&mut self, fault: impl Into<String>) {
         self.faults.push(fault.into());
     }
@@ -101,7 +101,7 @@ impl Trial {
         }
     }
 
-    /// Checks the latencies, the server and its memory. The attackers have left: the victim makes some more calls.
+    /// Checks the latencies, the server and its memory. The attackers have left, and the victim makes some more calls.
     pub(crate) async fn finish(mut self, server: &mut ServerProcess, victim: &Victim, outcome: String) -> Findings {
         if let Err(error) = victim.measure(WARM_UP).await {
             self.fault(format!("after the attack: {error:#}"));

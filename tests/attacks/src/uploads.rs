@@ -22,13 +22,16 @@ use crate::{
 };
 
 const MAX_MEMORY: u64 = 1 << 30;
-/// Announced size of the attackers' uploads: the largest that the server allows. They are sparse.
+/// Announced size of the attackers' uploads, in bytes. It is the largest size that the server allows. The uploads are
+/// sparse.
 const SPARSE: u64 = 1 << 40;
-/// Number of uploads that the attackers ask for, and of their connections.
+/// Number of uploads that the attackers ask for.
 const UPLOADS: usize = 64;
+/// Number of connections on which the attackers ask for uploads.
 const UPLOAD_CONNECTIONS: usize = 8;
-/// Number of watches that the attackers ask for, and of their connections.
+/// Number of watches that the attackers ask for.
 const WATCHES: usize = 1024;
+/// Number of connections on which the attackers ask for watches.
 const WATCH_CONNECTIONS: usize = 16;
 
 /// Asks for uploads and writes the last byte of each. Returns their identifiers.
@@ -81,7 +84,7 @@ async fn upload(client: &BlobstoreV1Client, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A watch of the victim reports its next upload.
+/// Checks that a watch of the victim reports its next upload.
 async fn watch(server: &BlobServer, client: &BlobstoreV1Client, name: &str) -> anyhow::Result<()> {
     let (watcher, mut changes) = Watcher::new(64);
     let url = format!("tcp://{}?local={VICTIM}", server.tcp);
@@ -95,7 +98,8 @@ async fn watch(server: &BlobServer, client: &BlobstoreV1Client, name: &str) -> a
     Ok(())
 }
 
-/// One host asks for all uploads, of 1 TiB each, commits half of them, and asks for all watches. Then it leaves.
+/// Asks, from one host, for all uploads of 1 TiB each, commits half of them, and asks for all watches. Then the host
+/// leaves.
 pub(crate) async fn all_slots(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = BlobServer::start(&plan.programs, MAX_MEMORY).await?;
     let victim = Victim::of_blobs(&server).await?;

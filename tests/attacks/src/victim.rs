@@ -1,4 +1,4 @@
-//! The victim: a client that makes usual calls, one after the other, and measures them.
+//! The victim: a client that makes usual calls, one after the other, and measures their latencies.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -26,7 +26,7 @@ use crate::server::{BlobServer, FILE_LEN, NfsServer, VICTIM_FILE};
 pub(crate) const VICTIM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 /// Deadline of each call of the victim, and of its connection.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
-/// Amount of data of a call.
+/// Number of bytes of data in a call.
 const LEN: usize = 8 << 10;
 
 /// Latencies of successful calls.
@@ -34,7 +34,7 @@ const LEN: usize = 8 << 10;
 pub(crate) struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// Adds those of further calls.
+    /// Adds the latencies of further calls.
     pub(crate) fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
@@ -48,7 +48,7 @@ impl Latencies {
     }
 }
 
-/// A connected client.
+/// A connected client that makes usual calls.
 #[derive(Debug)]
 pub(crate) enum Victim {
     Nfs { client: NfsV3Client, file: NfsFh3 },
@@ -79,7 +79,7 @@ pub(crate) async fn mount(server: &NfsServer) -> anyhow::Result<NfsFh3> {
     Ok(NfsFh3 { data: ok.fhandle.0 })
 }
 
-/// Returns a name in a directory.
+/// Returns the arguments that name an entry of a directory.
 pub(crate) fn entry(dir: &NfsFh3, name: &str) -> Diropargs3 {
     Diropargs3 { dir: dir.clone(), name: Filename3(name.into()) }
 }
@@ -101,7 +101,8 @@ impl Victim {
         Ok(Self::Nfs { client, file })
     }
 
-    /// Connects to `nfs3d`, again and again until the deadline: the server may refuse a connection while it makes room.
+    /// Connects to `nfs3d`. Tries again until the deadline, because the server may refuse a connection while it makes
+    /// room.
     pub(crate) async fn of_crowded_nfs(server: &NfsServer, transport: &str) -> anyhow::Result<Self> {
         let started = Instant::now();
         loop {
@@ -121,7 +122,8 @@ impl Victim {
         Ok(Self::Blobs(BlobstoreV1Client::new(channel)))
     }
 
-    /// Makes this many calls, half of them with data to the server, half with data from it.
+    /// Makes `calls` calls, and returns their latencies. Half of the calls send data to the server, and half receive
+    /// data.
     pub(crate) async fn measure(&self, calls: usize) -> anyhow::Result<Latencies> {
         let mut latencies = Latencies::default();
         for nth in 0..calls {

@@ -36,7 +36,7 @@ pub(crate) struct Lookup<'a> {
     directory_attributes: Option<Attributes>,
 }
 
-/// A reply. Failures have only a status here.
+/// A reply of NFS 3. A failure has only a status here.
 #[derive(Debug)]
 #[allow(dead_code, reason = "decoded, not read")]
 pub(crate) enum Reply<T> {

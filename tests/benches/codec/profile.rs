@@ -53,7 +53,7 @@ fn repeat<T: XdrEncode + XdrDecode>(value: &T, way: &str, n: usize) {
     }
 }
 
-/// Decodes `message` with `decode`.
+/// Decodes `message` with `decode` `n` times.
 fn decode<'a, T, E: std::fmt::Debug>(message: &'a [u8], n: usize, decode: impl Fn(&'a [u8]) -> Result<T, E>) {
     for _ in 0..n {
         black_box(decode(black_box(message)).expect("encoded message does not decode"));

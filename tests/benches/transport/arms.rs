@@ -95,7 +95,7 @@ fn quantile(samples: &mut [u64], q: f64) -> f64 {
     samples[((samples.len() - 1) as f64 * q) as usize] as f64
 }
 
-/// Runs this many rounds. The programs alternate.
+/// Runs `rounds` rounds, in which the two programs alternate. Returns the figures.
 pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
     let mut echo = bare::Client::connect(addresses.echo).await.expect("cannot connect");
     let mut bulk = bare::Client::connect(addresses.bulk).await.expect("cannot connect");

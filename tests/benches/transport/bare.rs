@@ -10,7 +10,7 @@ use tokio::{
 /// Size of a small message, in bytes. A null call and its reply take about as much on the wire.
 pub(crate) const SMALL: usize = 96;
 
-/// Sends received data back at once.
+/// Serves connections, and sends received data back at once.
 pub(crate) async fn echo_server(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -31,7 +31,8 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Handles 8-byte requests `(direction, len)`: sends `len` bytes (0), or receives them and replies with one byte (1).
+/// Serves connections with requests of 8 bytes: a direction and a length. Sends `len` bytes for the direction 0.
+/// Receives them, and replies with one byte, for the direction 1.
 pub(crate) async fn bulk_server(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -55,14 +56,14 @@ async fn bulk(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A client of both servers.
+/// A client of either server.
 pub(crate) struct Client {
     stream: TcpStream,
     buf: Vec<u8>,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a server.
     pub(crate) async fn connect(addr: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(addr).await?;
         stream.set_nodelay(true)?;
@@ -97,7 +98,8 @@ impl Client {
         Ok(())
     }
 
-    /// Moves `n` blocks of `len` bytes from the server, or to it with `put`. Requests `depth` blocks ahead.
+    /// Moves `n` blocks of `len` bytes: to the server if `put` is `true`, and otherwise from it. Requests `depth`
+    /// blocks ahead.
     pub(crate) async fn bulk(&mut self, put: bool, n: usize, len: usize, depth: usize) -> io::Result<()> {
         let mut request = [0; 8];
         request[..4].copy_from_slice(&u32::from(put).to_be_bytes());

@@ -14,7 +14,8 @@ impl Drop for Burners {
     }
 }
 
-/// Starts a process per core, in the idle scheduling class if `chrt` is installed, else at the lowest priority.
+/// Starts a process for each of at most two cores, in the idle scheduling class if `chrt` is installed, and otherwise
+/// at the lowest priority.
 pub(crate) fn start() -> Burners {
     let Ok(exe) = std::env::current_exe() else { return Burners(Vec::new()) };
     let count = std::thread::available_parallelism().map_or(2, usize::from).min(2);

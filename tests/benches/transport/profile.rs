@@ -40,7 +40,7 @@ const OPTIONS: [(&str, &str); 13] = [
     ("prometheus", "the recorder of metrics for Prometheus"),
 ];
 
-/// The number of the NULL procedure of the service.
+/// The ID of the NULL procedure of the service.
 const NULL: ProcedureId = ProcedureId::new(BENCH, 1, 0);
 
 /// A kind of call: a procedure and the number of calls in flight, followed by options.
@@ -258,7 +258,7 @@ impl Clients {
     }
 }
 
-/// Runs what `tests/counts/run` counts. It finds the function by its name.
+/// Runs the code whose instructions `tests/counts/run` counts. That program finds this function by its name.
 #[inline(never)]
 pub(crate) fn counted(run: impl FnOnce()) {
     run();

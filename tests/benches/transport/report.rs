@@ -32,7 +32,7 @@ impl Figure {
     }
 }
 
-/// Prints a table.
+/// Prints the figures as a table.
 pub(crate) fn table(figures: &[Figure]) {
     println!("{:<38} {:>26} {:>26} {:>7}  aim", "", "bare TCP", "rpcrdma", "ratio");
     for figure in figures {
@@ -51,7 +51,7 @@ pub(crate) fn table(figures: &[Figure]) {
     }
 }
 
-/// Formats a JSON array.
+/// Formats the figures as a JSON array.
 pub(crate) fn json(figures: &[Figure]) -> String {
     let rows: Vec<String> = figures
         .iter()

@@ -16,22 +16,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{programs::TestProgram, switch, table::Fault};
 
-/// The table, relative to the root.
+/// Path of the table of bugs, relative to the root of the repository.
 pub const TABLE: &str = "tests/simulation/bugs.toml";
 
-/// The record of the last search for all bugs, relative to the root.
+/// Path of the record of the last search for all bugs, relative to the root of the repository.
 pub const RECORD: &str = "tests/simulation/bugs_found.toml";
 
 /// Distance between the first seeds of two searches for the same bug.
 const SEARCH_DISTANCE: u64 = 1_000_000;
 
-/// Interval at which a run is asked whether it has ended.
+/// Interval at which the end of a run is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Maximum number of seeds that one process plays.
 const MAX_BATCH: u64 = 64;
 
-/// Maximum length of a violation in the record.
+/// Maximum length of a violation in the record, in characters.
 const MAX_TEXT: usize = 160;
 
 /// The contents of [`TABLE`].
@@ -42,17 +42,17 @@ struct BugTable {
     bugs: Vec<Bug>,
 }
 
-/// A bug of the kind that people write.
+/// A mistake such as people make, above the engine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bug {
-    /// Name of the bug, which no other bug has.
+    /// The unique name.
     pub name: String,
-    /// The mistake in one sentence.
+    /// The mistake, in one sentence.
     pub what: String,
     /// The change of the code.
     pub fault: Fault,
-    /// The reason why the simulation does not find it.
+    /// The reason why the simulation does not find the bug. Empty if it does.
     #[serde(default)]
     pub missed_because: String,
 }
@@ -61,7 +61,7 @@ pub struct Bug {
 ///
 /// # Errors
 ///
-/// If the file is not a table, or if two bugs have the same name.
+/// Fails if the file is not a table, or if two bugs have the same name.
 pub fn read(root: &Path) -> anyhow::Result<Vec<Bug>> {
     let text = fs::read_to_string(root.join(TABLE)).with_context(|| format!("failed to read {TABLE}"))?;
     let BugTable { bugs } = toml::from_str(&text).with_context(|| format!("{TABLE} is not a table"))?;
@@ -75,7 +75,7 @@ pub fn read(root: &Path) -> anyhow::Result<Vec<Bug>> {
 /// Bounds of the searches.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchLimits {
-    /// Number of searches for a bug, each of which begins with another seed.
+    /// Number of searches for a bug, each of which begins with a different seed.
     pub searches: u64,
     /// Maximum number of seeds of a search.
     pub seeds: u64,
@@ -90,7 +90,7 @@ pub struct FoundBug {
     pub name: String,
     /// Number of seeds that were played until the bug showed, for each search that found it. Sorted.
     pub seeds: Vec<u64>,
-    /// Number of searches that did not find it.
+    /// Number of searches that did not find the bug.
     pub missed: u64,
     /// Maximum number of seeds of a search.
     pub max_seeds: u64,
@@ -114,9 +114,9 @@ pub struct BugRun {
     pub date: String,
     /// Commit that was checked out at the last search.
     pub commit: String,
-    /// Number of bugs.
+    /// Number of bugs with results.
     pub bugs: usize,
-    /// Number of bugs with a median.
+    /// Number of bugs that at least half of the searches found.
     pub found: usize,
     /// The bugs, in the order of the table.
     #[serde(rename = "bug")]
@@ -124,7 +124,7 @@ pub struct BugRun {
 }
 
 impl BugRun {
-    /// Creates the record of results, with those of `earlier` for the other bugs of the table.
+    /// Creates the record of results. For other bugs of the table, it keeps the results of `earlier`.
     #[must_use]
     pub fn new((date, commit): (String, String), table: &[Bug], results: &[FoundBug], earlier: Option<&Self>) -> Self {
         let earlier = earlier.map(|run| run.results.as_slice()).unwrap_or_default();
@@ -138,7 +138,7 @@ impl BugRun {
     ///
     /// # Errors
     ///
-    /// If the file is not a record.
+    /// Fails if the file cannot be read, or is not a record.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("{} is not a record", path.display()))
@@ -148,7 +148,7 @@ impl BugRun {
     ///
     /// # Errors
     ///
-    /// If the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let text = format!("# Written by `rpcrdma-bugs --record`.\n{}", toml::to_string(self)?);
         fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
@@ -159,7 +159,7 @@ impl BugRun {
 ///
 /// # Errors
 ///
-/// If the program cannot be started.
+/// Fails if the program cannot be run.
 pub fn search(program: &TestProgram, number: u32, name: &str, limits: SearchLimits) -> anyhow::Result<FoundBug> {
     let (seeds, noticed) = Default::default();
     let mut found = FoundBug { name: name.to_owned(), seeds, missed: 0, max_seeds: limits.seeds, noticed };
@@ -178,7 +178,8 @@ pub fn search(program: &TestProgram, number: u32, name: &str, limits: SearchLimi
     Ok(found)
 }
 
-/// Returns the number of seeds up to the first one that shows the bug, and what was noticed.
+/// Returns the number of seeds up to the first one that shows the bug, and what was noticed. Returns `None` if no seed
+/// shows it.
 fn first_seed(
     program: &TestProgram,
     number: u32,
@@ -204,12 +205,12 @@ fn first_seed(
     Ok(None)
 }
 
-/// Plays seeds in a process of their own, because each process has one bug, and a bug may never let it end. Returns what was noticed
-/// first.
+/// Plays seeds in a separate process, because each process has one bug, and a bug may never let it end. Returns what
+/// was noticed first, or `None`.
 ///
 /// # Errors
 ///
-/// If the program cannot be started.
+/// Fails if the program cannot be run.
 pub fn play(program: &TestProgram, number: u32, seeds: Range<u64>, limit: Duration) -> anyhow::Result<Option<String>> {
     let mut command = program.limited_command();
     let count = seeds.end.saturating_sub(seeds.start);
@@ -239,7 +240,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
 
-/// Reads in a thread, so that the pipe does not fill.
+/// Reads a pipe in a thread, so that it does not fill.
 fn text(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -273,7 +274,8 @@ mod tests {
 
     use super::*;
 
-    /// A program that does what the simulation would do with a bug: it prints a violation, panics, hangs, or ends well.
+    /// Creates a program that does what the simulation does with a bug: it prints a violation, panics, hangs, or ends
+    /// well.
     fn program(script: &str) -> (tempfile::TempDir, TestProgram) {
         let folder = tempfile::tempdir().unwrap();
         let executable = folder.path().join("program");

@@ -14,12 +14,12 @@ use crate::plant::{SWITCH_CRATE, SWITCH_MANIFEST, SWITCH_SOURCE};
 /// The folder of the switch's crate in the copy.
 const SWITCH_FOLDER: &str = "tests/planted";
 
-/// Copies the project's files to `copy`, with other contents of the files in `changed`. The packages of these files get the switch.
-/// Files that are the same stay as they are, so cargo compiles only what differs.
+/// Copies the project's files to `copy`. The files in `changed` get other contents, and their packages depend on the
+/// switch. Files whose contents do not change are not written, so cargo compiles only what differs.
 ///
 /// # Errors
 ///
-/// If files cannot be read or written.
+/// Fails if files cannot be read or written.
 pub fn write(root: &Path, copy: &Path, changed: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
     let manifests: BTreeSet<PathBuf> = changed.keys().map(|file| manifest_of(root, file)).collect::<Result<_, _>>()?;
     let mut kept = BTreeSet::new();
@@ -51,7 +51,7 @@ pub fn write(root: &Path, copy: &Path, changed: &BTreeMap<PathBuf, String>) -> a
     remove_others(copy, Path::new(""), &kept)
 }
 
-/// Returns the files that git tracks or would add.
+/// Returns the files that git tracks, and the new ones that it does not ignore.
 fn files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

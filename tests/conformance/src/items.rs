@@ -12,7 +12,7 @@ use syn::{
 /// One item of a source file.
 #[derive(Debug)]
 pub struct SourceItem {
-    /// The item's name, after those of the modules, and the type or trait that contain it.
+    /// The item's name, after the names of the modules and the type or trait that contain it.
     pub path: Vec<String>,
     /// Byte range of the item with its attributes.
     pub range: Range<usize>,
@@ -27,7 +27,7 @@ pub struct FunctionParts {
     pub body: Range<usize>,
     /// The key word `const`.
     pub constness: Option<Range<usize>>,
-    /// `true` for a test.
+    /// `true` if the function is a test.
     pub is_test: bool,
 }
 
@@ -43,7 +43,7 @@ impl SourceItem {
 ///
 /// # Errors
 ///
-/// If `text` is not Rust.
+/// Fails if `text` is not Rust.
 pub fn items(text: &str) -> syn::Result<Vec<SourceItem>> {
     let mut finder = Finder::default();
     finder.visit_file(&syn::parse_file(text)?);
@@ -83,7 +83,7 @@ impl Finder {
         self.add(&signature.ident, range, Some(parts));
     }
 
-    /// Adds the functions in a call of `proptest!`, whose parameters are not those of Rust.
+    /// Adds the functions in a call of `proptest!`, whose parameters are not valid Rust.
     fn add_properties(&mut self, tokens: TokenStream) {
         let mut tokens = tokens.into_iter();
         while let Some(token) = tokens.next() {

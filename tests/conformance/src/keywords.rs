@@ -33,8 +33,8 @@ fn raised(body: &str) -> String {
         .fold(body, |body, word| body.replace(word, &word.to_uppercase()))
 }
 
-/// Returns the bodies of the sections without page headers and footers. The table of contents, which comes first, is
-/// overwritten.
+/// Returns the bodies of the sections, without page headers and footers. The entries of the table of contents come
+/// first, and the sections replace them.
 fn split(text: &str) -> BTreeMap<String, String> {
     let mut sections = BTreeMap::new();
     let mut current = None;
@@ -68,7 +68,7 @@ fn heading(line: &str) -> Option<String> {
     (numeric && !title.trim().is_empty() && !title.contains("...") && !title.contains(". .")).then(|| number.to_owned())
 }
 
-/// Returns the key words in order. Of two that start at the same place, the longer one counts.
+/// Returns the key words in order. If two start at the same place, the longer one counts.
 fn words(body: &str) -> Vec<&'static str> {
     let body = body.split_whitespace().collect::<Vec<_>>().join(" ").replace("REQUIRED", "MUST");
     let mut found = Vec::new();

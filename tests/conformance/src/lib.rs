@@ -44,7 +44,8 @@ pub struct CopyFolders {
 }
 
 impl CopyFolders {
-    /// Returns the folder for the copy, and the target folder. By default, they are in `target/KIND` of the repository `root`.
+    /// Returns the folder for the copy, and the target folder. By default, they are in the folder `target/KIND` of the
+    /// repository `root`.
     pub fn of(&self, root: &Path, kind: &str) -> (PathBuf, PathBuf) {
         let folder = self.folder.clone().unwrap_or_else(|| root.join("target").join(kind));
         let target = self.target.clone().unwrap_or_else(|| folder.join("build"));
@@ -52,7 +53,8 @@ impl CopyFolders {
     }
 }
 
-/// Returns the exit code of a program whose tests noticed everything, or not, and prints its error.
+/// Returns the exit code of a program: 0 if the tests noticed everything, 1 if not, and 2 after an error, which it
+/// prints.
 pub fn exit_code(program: &str, outcome: anyhow::Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -26,10 +26,11 @@ use rpcrdma_conformance::{
 struct Cli {
     /// Only rules whose name contains one of these, such as "rfc8166 3.3.1"
     filters: Vec<String>,
-    /// Only so many faults, drawn at random
+    /// At most this many faults, drawn at random
     #[arg(long, value_name = "COUNT")]
     random: Option<usize>,
-    /// With --random, draw faults of so many test programs, or of more if these have too few. Fewer programs compile faster
+    /// With --random, draw faults of this many test programs, or of more if these have too few. Fewer programs compile
+    /// faster
     #[arg(long, value_name = "COUNT", requires = "random")]
     programs: Option<usize>,
     /// Seed of the random choice
@@ -122,7 +123,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     Ok(missed.is_empty())
 }
 
-/// Runs the cited tests once without a fault. A test that fails then would notice everything.
+/// Runs the cited tests once without a fault, because a test that fails anyway would seem to notice every fault.
 fn pass_without_faults(
     trials: &[Trial],
     programs: &BTreeMap<TestTarget, programs::TestProgram>,
@@ -153,7 +154,7 @@ impl Planted<'_> {
     }
 }
 
-/// Numbers the faults of all tables.
+/// Returns the faults of all tables, with their numbers.
 fn planted<'a>(root: &Path, tables: &'a [Table]) -> anyhow::Result<Vec<Planted<'a>>> {
     let mut all = Vec::new();
     for (table, rule) in tables.iter().flat_map(|table| table.rules.iter().map(move |rule| (table, rule))) {
@@ -194,7 +195,8 @@ fn choose<'a, 'b>(all: &'b [Planted<'a>], cli: &Cli) -> Vec<&'b Planted<'a>> {
     chosen
 }
 
-/// Returns the faults whose tests are all in the first `programs`, or in as many more of them as it takes to have `count` faults.
+/// Returns the faults whose tests are all in the first `programs` of `targets`. Adds programs until there are `count`
+/// faults.
 fn of_programs<'a, 'b>(
     chosen: Vec<&'b Planted<'a>>,
     targets: &[&TestTarget],
@@ -214,7 +216,7 @@ fn of_programs<'a, 'b>(
 mod tests {
     use super::*;
 
-    /// Few programs are compiled for a random choice, and none in vain.
+    /// A random choice compiles few programs, and each of them has a fault.
     #[test]
     fn random_faults_need_few_programs() {
         let tables = read_tables(&repository().join("tests/conformance/tables")).unwrap();

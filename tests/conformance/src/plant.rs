@@ -1,6 +1,7 @@
 //! Planted faults: source text in which a switch selects one of several faults, or none.
 //!
-//! A function with faults gets one body for each of them, beside its own. So all faults of the project are compiled at once.
+//! A function with faults gets one body for each of them, beside its own. Therefore, all faults of the project are
+//! compiled at once.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ pub const SWITCH_MANIFEST: &str =
 /// Source of the crate with the switch.
 pub const SWITCH_SOURCE: &str = include_str!("switch.rs");
 
-/// The function of a fault, in one file.
+/// The place of a fault in one file.
 struct Place<'a> {
     function: &'a FunctionParts,
     start: usize,
@@ -34,11 +35,11 @@ struct Place<'a> {
     replaced: Range<usize>,
 }
 
-/// Returns the contents of all files with faults, with these in them.
+/// Returns the contents of all files that have faults, with these faults planted.
 ///
 /// # Errors
 ///
-/// If a fault cannot be planted; all such faults are named. If files cannot be read.
+/// Fails if a fault cannot be planted, or if a file cannot be read. The error names all such faults.
 pub fn planted_files(root: &Path, faults: &[(u32, &Fault)]) -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let mut by_file: BTreeMap<&str, Vec<(u32, &Fault)>> = BTreeMap::new();
     for (number, fault) in faults {
@@ -66,7 +67,7 @@ pub fn planted_files(root: &Path, faults: &[(u32, &Fault)]) -> anyhow::Result<BT
 ///
 /// # Errors
 ///
-/// If a fault's function does not exist, or its text is not in exactly one place of it.
+/// Fails if a fault's function does not exist, or if it does not contain the text to replace exactly once.
 pub fn planted(text: &str, faults: &[(u32, &Fault)]) -> anyhow::Result<String> {
     let items = items(text).context("the file is not Rust")?;
     let mut functions: BTreeMap<usize, (Place<'_>, Vec<(u32, String)>)> = BTreeMap::new();
@@ -148,7 +149,8 @@ mod tests {
         );
     }
 
-    /// Runs this test again in a process in which the switch is set, and which aborts.
+    /// Runs this test again in a process in which the switch is set, and which aborts. The process must have recorded
+    /// what it reached.
     #[test]
     fn the_switch_selects_and_records() {
         const NAME: &str = "plant::tests::the_switch_selects_and_records";

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::copy::manifest_of;
 
-/// Features of the packages with which the tests are compiled.
+/// Features with which the tests of packages are compiled. Other packages get their default features.
 const FEATURES: [(&str, &str); 3] = [
     ("runtime/Cargo.toml", "discover,gss,introspection,metrics,tls"),
     ("specs/Cargo.toml", "discover"),
@@ -37,7 +37,7 @@ pub struct TestTarget {
 pub struct CitedTest {
     /// The file, relative to the root.
     pub file: PathBuf,
-    /// Name of the function.
+    /// Name of the function. `None` for all tests of the file.
     pub function: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl CitedTest {
     ///
     /// # Errors
     ///
-    /// If no program does.
+    /// Fails if no program contains it.
     pub fn target(&self, root: &Path) -> anyhow::Result<TestTarget> {
         let manifest = manifest_of(root, &self.file)?;
         let package = manifest.parent().unwrap_or(Path::new(""));
@@ -68,7 +68,7 @@ impl CitedTest {
         Ok(TestTarget { manifest, integration })
     }
 
-    /// Returns the names of the cited tests among all those of their program.
+    /// Returns the names of the cited tests, from the names of all tests of their program.
     fn select<'a>(&self, all: &'a [String]) -> Vec<&'a String> {
         let is_named = |name: &&String| match &self.function {
             Some(function) => name.rsplit("::").next() == Some(function),
@@ -114,7 +114,7 @@ pub struct TestProgram {
     pub executable: PathBuf,
     /// Folder of the package, in which the tests run.
     pub folder: PathBuf,
-    /// Names of all its tests.
+    /// Names of all tests in the program.
     pub tests: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ impl TestProgram {
     ///
     /// # Errors
     ///
-    /// If the program has no such test.
+    /// Fails if the program has no such test.
     pub fn names(&self, cited: &CitedTest) -> anyhow::Result<Vec<String>> {
         let names: Vec<_> = cited.select(&self.tests).into_iter().cloned().collect();
         ensure!(!names.is_empty(), "{} has no test {}", cited.file.display(), cited.function.as_deref().unwrap_or(""));
@@ -135,8 +135,8 @@ impl TestProgram {
         self.in_folder(Command::new(&self.executable))
     }
 
-    /// Returns a command that runs the program's tests with limited memory, because a mutant may allocate without end, and always
-    /// with the same random numbers.
+    /// Returns a command that runs the program's tests with limited memory, because a mutant may allocate without end.
+    /// The random numbers are always the same.
     pub fn limited_command(&self) -> Command {
         let mut command = Command::new("sh");
         let limits = format!("ulimit -c 0; ulimit -v {MAX_MEMORY_KIB}; exec \"$@\"");
@@ -215,9 +215,9 @@ pub struct CompilerError {
 /// Outcome of compiling.
 #[derive(Debug)]
 pub enum Built {
-    /// All programs.
+    /// The compiled programs.
     Programs(BTreeMap<TestTarget, TestProgram>),
-    /// At least one error.
+    /// The errors, of which there is at least one.
     Failed(Vec<CompilerError>),
 }
 
@@ -230,7 +230,7 @@ pub fn features_of(manifest: &Path) -> Option<&'static str> {
 ///
 /// # Errors
 ///
-/// If cargo cannot be run, or has not built a program.
+/// Fails if cargo cannot be run, or has not built a program.
 pub fn build(copy: &Path, output: &Path, targets: &BTreeSet<TestTarget>) -> anyhow::Result<Built> {
     // Cargo applies `rpcrdma/tls` to every selected package that has a dependency `rpcrdma`, whichever package that is. So packages
     // with features are compiled on their own.
@@ -300,12 +300,12 @@ fn build_group(
     Ok(Built::Programs(programs))
 }
 
-/// Compiles the program of a package of the copy, into the folder `output`. It is optimized a little, because it runs often. Returns it
-/// without tests, or the errors of the compiler.
+/// Compiles the program of a package of the copy, into the folder `output`. The program is optimized a little, because
+/// it runs often. Returns it without tests, or the errors of the compiler.
 ///
 /// # Errors
 ///
-/// If cargo cannot be run, or has not built the program.
+/// Fails if cargo cannot be run, or has not built the program.
 pub fn build_binary(
     copy: &Path,
     output: &Path,
@@ -324,11 +324,11 @@ pub fn build_binary(
     Ok(Ok(TestProgram { executable, folder: copy.to_owned(), tests: Vec::new() }))
 }
 
-/// Checks the library of a package of the copy, and returns its errors. This takes less time than to compile it.
+/// Checks the library of a package of the copy, and returns its errors. This takes less time than compiling it.
 ///
 /// # Errors
 ///
-/// If cargo cannot be run.
+/// Fails if cargo cannot be run.
 pub fn check(copy: &Path, output: &Path, manifest: &Path) -> anyhow::Result<Vec<CompilerError>> {
     let mut command = cargo(copy, output, &["check", "--lib", "-p", &package_name(&copy.join(manifest))?]);
     if let Some(features) = features_of(manifest) {

@@ -22,11 +22,11 @@ pub struct FullRun {
     pub missed: Vec<String>,
 }
 
-/// Reads a record. A missing file is none.
+/// Reads a record. Returns `None` if there is no file.
 ///
 /// # Errors
 ///
-/// If the file is not a record.
+/// Fails if the file is not a record.
 pub fn read(path: &Path) -> anyhow::Result<Option<FullRun>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(toml::from_str(&text).with_context(|| format!("{} is not a record", path.display()))?)),
@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> anyhow::Result<Option<FullRun>> {
 ///
 /// # Errors
 ///
-/// If the file cannot be written.
+/// Fails if the file cannot be written.
 pub fn write(path: &Path, run: &FullRun) -> anyhow::Result<()> {
     let text = format!("# Written by `rpcrdma-faults --record`.\n{}", toml::to_string(run)?);
     fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
@@ -48,7 +48,7 @@ pub fn write(path: &Path, run: &FullRun) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// If git or date cannot be run.
+/// Fails if git or date cannot be run.
 pub fn date_and_commit(root: &Path) -> anyhow::Result<(String, String)> {
     Ok((output(root, "date", &["+%F"])?, output(root, "git", &["rev-parse", "--short=12", "HEAD"])?))
 }
@@ -57,7 +57,7 @@ pub fn date_and_commit(root: &Path) -> anyhow::Result<(String, String)> {
 ///
 /// # Errors
 ///
-/// If the program fails.
+/// Fails if the program cannot be run, or fails.
 pub fn output(folder: &Path, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program).args(arguments).current_dir(folder).output()?;
     ensure!(output.status.success(), "{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());

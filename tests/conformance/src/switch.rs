@@ -10,11 +10,11 @@ use std::{
     },
 };
 
-/// The environment variable that selects a fault or a mutant by its number. Nothing has the number 0.
+/// The environment variable that selects a fault or a mutant by its number. 0 selects none.
 pub const SELECTED: &str = "RPCRDMA_FAULT";
 
-/// The environment variable with the name of a file. The number of each mutant that is reached is appended to it, as four bytes, the
-/// lowest first.
+/// The environment variable with the name of a file. The number of each mutant that is reached is appended to this
+/// file, as four bytes in little-endian order.
 pub const REACHED: &str = "RPCRDMA_REACHED";
 
 /// The highest number of a mutant.

@@ -26,7 +26,7 @@ pub struct Table {
     pub home: Option<String>,
     /// File name of the specification's text.
     pub text: String,
-    /// `true` for a text that states requirements in lower case.
+    /// `true` if the text states requirements in lower case.
     #[serde(default)]
     pub lowercase: bool,
     /// Covered sections. They include their subsections.
@@ -48,21 +48,21 @@ pub struct Rule {
     /// A letter in place of the numbers, for a requirement that has no key word.
     #[serde(default)]
     pub part: String,
-    /// The strongest of these key words.
+    /// The strongest of the key words.
     #[serde(default)]
     pub level: String,
     /// The requirement in the words of this project.
     pub what: String,
-    /// The same requirement in another specification, which the code cites: `RFC 8166 §4.5`.
+    /// The section of another specification that states the same requirement, as the code cites it: `RFC 8166 §4.5`.
     #[serde(default)]
     pub same_as: Option<String>,
-    /// Items that implement it: `file::item`, or a file that contains nothing else.
+    /// Items that implement the requirement: `file::item`, or a file that contains nothing else.
     #[serde(default)]
     pub code: Vec<String>,
-    /// Tests of it: `file::function`, or a file that contains nothing else.
+    /// Tests of the requirement: `file::function`, or a file that contains nothing else.
     #[serde(default)]
     pub tests: Vec<String>,
-    /// Faults that break it. The tests have to notice each of them.
+    /// Faults that break the requirement. The tests have to notice each of them.
     #[serde(default, rename = "fault")]
     pub faults: Vec<Fault>,
     /// The reason for the lack of a fault.
@@ -82,7 +82,7 @@ pub struct Fault {
     pub within: String,
     /// The text to replace. The function contains it once.
     pub replace: String,
-    /// The text in its place.
+    /// The text that replaces it.
     pub with: String,
 }
 
@@ -91,7 +91,7 @@ impl Fault {
     ///
     /// # Errors
     ///
-    /// If no function is named.
+    /// Fails if no function is named.
     pub fn place(&self) -> anyhow::Result<(&str, &str)> {
         self.within.split_once("::").with_context(|| format!("names no function: {}", self.within))
     }
@@ -103,7 +103,7 @@ impl Rule {
         format!("{}#{}", self.section, self.numbers(","))
     }
 
-    /// Returns the numbers of the key words, or the letter.
+    /// Returns the numbers of the key words, joined by `separator`, or the letter.
     pub fn numbers(&self, separator: &str) -> String {
         let numbers: Vec<_> = self.n.iter().map(ToString::to_string).collect();
         if numbers.is_empty() { self.part.clone() } else { numbers.join(separator) }
@@ -114,7 +114,7 @@ impl Rule {
 ///
 /// # Errors
 ///
-/// If a file cannot be read, or is not a table.
+/// Fails if a file cannot be read, or is not a table.
 pub fn read_tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
     let entries = fs::read_dir(folder).with_context(|| format!("failed to list {}", folder.display()))?;
     let mut paths: Vec<_> = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
@@ -131,7 +131,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Returns `true` if `text`, the contents of `file`, cites a rule.
+    /// Returns `true` if `text`, the contents of `file`, cites the section of a rule.
     pub fn is_cited(&self, rule: &Rule, file: &str, text: &str) -> bool {
         let is_own = self.home.as_ref().is_some_and(|home| file.starts_with(home.as_str()));
         match rule.same_as.as_ref().and_then(|same| same.split_once(" §")) {
@@ -143,7 +143,7 @@ impl Table {
         }
     }
 
-    /// Returns missing and superfluous rows, compared with the key words of the text.
+    /// Compares the rows with the key words of the text. Returns the missing and the superfluous rows.
     pub fn compare(&self, found: &Keywords) -> Vec<String> {
         let mut rows: BTreeMap<(&str, usize), usize> = BTreeMap::new();
         let mut complaints = Vec::new();

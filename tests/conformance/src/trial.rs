@@ -23,13 +23,13 @@ use crate::{
 /// Time after which tests of a fault count as hanging. It is above the time limits of the tests themselves.
 const MAX_DURATION: Duration = Duration::from_secs(300);
 
-/// Interval at which a test program whose output has ended is asked whether it has ended, too.
+/// Interval at which the end of a test program is checked after its output has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The outcome of the tests of one fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// These tests failed, or their program ended by a signal.
+    /// The tests that failed, or whose program ended by a signal.
     Noticed(Vec<String>),
     /// All tests passed.
     Missed,
@@ -42,7 +42,7 @@ pub enum Verdict {
 pub struct Trial {
     /// The number of the fault. 0 for none.
     pub number: u32,
-    /// The tests, in their order.
+    /// The tests, in the order in which they run.
     pub steps: Vec<Step>,
     /// `true` to end at the first failure, to run one test at a time, and to limit the memory.
     pub is_brief: bool,
@@ -53,11 +53,11 @@ pub struct Trial {
 /// Tests that run in one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The program.
+    /// The program that contains the tests.
     pub target: TestTarget,
     /// The names of the tests.
     pub names: Vec<String>,
-    /// Time after which they count as hanging.
+    /// Time after which the tests count as hanging.
     pub limit: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Trial {
     ///
     /// # Errors
     ///
-    /// If a test does not exist.
+    /// Fails if a test does not exist.
     pub fn new(
         number: u32,
         cited: &[(TestTarget, CitedTest)],
@@ -86,11 +86,11 @@ impl Trial {
         Self { number, steps, is_brief: false, reached: None }
     }
 
-    /// Runs the tests.
+    /// Runs the tests with the fault, and returns the verdict.
     ///
     /// # Errors
     ///
-    /// If a program cannot be started.
+    /// Fails if a program cannot be started.
     pub fn run(&self, programs: &BTreeMap<TestTarget, TestProgram>) -> anyhow::Result<Verdict> {
         let mut hung = false;
         let mut failed = Vec::new();
@@ -111,7 +111,7 @@ impl Trial {
         })
     }
 
-    /// Runs the tests of one step and returns those that failed, or `None` if the program did not end in time.
+    /// Runs the tests of one step. Returns the tests that failed, or `None` if the program did not end in time.
     fn run_step(&self, step: &Step, program: &TestProgram) -> anyhow::Result<Option<Vec<String>>> {
         let mut command = if self.is_brief { program.limited_command() } else { program.command() };
         command.arg("--exact").args(&step.names).env(switch::SELECTED, self.number.to_string());
@@ -186,11 +186,12 @@ fn failures(child: &mut Child) -> mpsc::Receiver<String> {
     receive
 }
 
-/// Runs trials, several at a time, and hands each outcome with its duration to `report` as it arrives.
+/// Runs trials, `jobs` at a time. Calls `report` with each outcome and its duration as it arrives. Returns the outcomes
+/// in the order of the trials.
 ///
 /// # Errors
 ///
-/// If a test program cannot be started.
+/// Fails if a test program cannot be started.
 pub fn run_all(
     trials: &[Trial],
     programs: &BTreeMap<TestTarget, TestProgram>,

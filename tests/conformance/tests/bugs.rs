@@ -1,4 +1,5 @@
-//! Checks of the bugs that the simulation has to find, without compiling them, and of the record of what it found.
+//! Checks of the bugs that the simulation has to find, and of the record of the bugs that it found. The bugs are not
+//! compiled.
 #![deny(warnings, missing_docs)]
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -33,7 +34,7 @@ fn every_bug_has_its_place() {
     }
 }
 
-/// The record names the bugs of the table. Those without a median have an explanation, and the others have none.
+/// The record names the bugs of the table. Bugs without a median have an explanation, and the others have none.
 #[test]
 fn the_record_fits_the_table() {
     let bugs = table();

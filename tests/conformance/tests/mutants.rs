@@ -1,4 +1,4 @@
-//! Checks of the mutants of the project's own code, without compiling them, and of the record of survivors.
+//! Checks of the mutants of the project's own code, and of the record of survivors. The mutants are not compiled.
 #![deny(warnings, missing_docs)]
 
 use std::fs;
@@ -36,7 +36,7 @@ fn every_area_has_mutants_that_are_rust() {
     }
 }
 
-/// The record names areas that exist, and its figures are those of its entries.
+/// The record names areas that exist, and its figures fit its entries.
 #[test]
 fn the_record_is_consistent() {
     let record = Record::read(&repository().join("tests/conformance/mutants.toml")).unwrap();

@@ -30,13 +30,13 @@ fn tables() -> Vec<Table> {
     read_tables(&repository().join("tests/conformance/tables")).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// Fails with all problems at once.
+/// Panics with all problems at once, if there are any.
 #[track_caller]
 fn fail_if_any(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} problem(s):\n{}", complaints.len(), complaints.join("\n"));
 }
 
-/// The files that rules name, each read and parsed once.
+/// The files that rules name. Each is read and parsed once.
 #[derive(Default)]
 struct Files(BTreeMap<String, Option<SourceFile>>);
 
@@ -104,7 +104,7 @@ fn the_tests_named_exist() {
     fail_if_any(&complaints);
 }
 
-/// Every rule has code and a test, or a note that says why not.
+/// Every rule has code and a test, or a note with the reason for their absence.
 #[test]
 fn every_rule_is_kept_or_explained() {
     let mut complaints = Vec::new();

@@ -1,4 +1,4 @@
-//! How a hostile peer plays its plan.
+//! The part of a hostile peer that plays its plan.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ const HOSTILE: Host = 66;
 const ROUNDS: u32 = 40;
 /// Maximum number of connections of a hostile client at a time.
 const MAX_CONNECTIONS: usize = 6;
-/// Interval of checks whether something is released.
+/// Interval at which [`idle`] checks its condition.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Durations of pauses in milliseconds.
 const PAUSES: [u64; 8] = [1, 10, 100, 500, 1000, 3000, 7000, 20_000];
@@ -70,7 +70,7 @@ pub(crate) fn network(wire: Wire, setup: Setup) -> Network {
     Network::new(wire, if setup.has(5) { 512 } else { 1 << 16 }, setup.has(6))
 }
 
-/// Waits in virtual time until a condition holds, or a limit has passed.
+/// Waits in virtual time until a condition holds. Returns `false` if it does not hold within `limit`.
 pub(crate) async fn idle(is_idle: impl Fn() -> bool, limit: Duration) -> bool {
     let end = Instant::now() + limit;
     while !is_idle() {
@@ -82,11 +82,11 @@ pub(crate) async fn idle(is_idle: impl Fn() -> bool, limit: Duration) -> bool {
     true
 }
 
-/// How a hostile peer gets its connections.
+/// The source of a hostile peer's connections.
 pub(crate) struct Entrance {
     network: Network,
     setup: Setup,
-    /// The connections of clients. `None` for a hostile client, which connects itself.
+    /// The accepted connections, and the task that accepts them. `None` for a hostile client, which connects itself.
     accepted: Option<(UnboundedReceiver<Link>, JoinHandle<()>)>,
     /// The networks of the connections over the simulated provider.
     fabrics: Vec<SimNetwork>,
@@ -115,7 +115,7 @@ impl Entrance {
         Ok(Self { network: network.clone(), setup, accepted: Some((receiver, task)), fabrics: Vec::new() })
     }
 
-    /// Returns the next connection.
+    /// Returns the next connection, if there is one.
     async fn next(&mut self) -> Option<Link> {
         let link = match &mut self.accepted {
             Some((accepted, _)) => accepted.try_recv().ok()?,
@@ -137,7 +137,7 @@ impl Entrance {
         Some(link)
     }
 
-    /// Returns the number of regions that the product has registered: at the end of connections that connected, or that accepted.
+    /// Returns the number of regions that the product has registered at its ends of all connections.
     pub(crate) fn registered(&self) -> usize {
         let end = if self.accepted.is_some() { SimEnd::A } else { SimEnd::B };
         self.fabrics.iter().map(|network| network.registered(end)).sum()
@@ -182,7 +182,7 @@ async fn accept_rdma(listener: rpcrdma::provider::sim::SimListener, setup: Setup
 pub(crate) struct Attack {
     pub(crate) peer: Peer,
     pub(crate) entrance: Entrance,
-    /// Connections that the peer uses no longer and has not closed.
+    /// Connections that the peer no longer uses and has not closed.
     parked: Vec<Link>,
 }
 

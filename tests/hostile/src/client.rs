@@ -26,11 +26,11 @@ use crate::{
     service::{self, FuzzedBackService},
 };
 
-/// The host of the client under attack, and that of the healthy one.
+/// The hosts of the client under attack and of the healthy client.
 const HOSTS: [Host; 2] = [4, 5];
 /// Time limits of calls.
 const TIMEOUTS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(2), Duration::from_secs(12)];
-/// Time after its deadline in which a call ends.
+/// Maximum time from the deadline of a call to its end.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 /// Time after which a caller abandons a call.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -155,7 +155,7 @@ async fn call_all(
     Ok(())
 }
 
-/// Makes a call.
+/// Makes a call, and records its result. Some calls are abandoned after [`PATIENCE`].
 async fn call(client: FuzzedV1Client, exchange: Exchange, calls: SharedCalls) {
     let limit = TIMEOUTS[usize::from(exchange.amount) % TIMEOUTS.len()];
     let start = Instant::now();

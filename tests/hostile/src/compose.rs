@@ -11,21 +11,21 @@ use crate::{
 /// Maximum length in bytes of data in one message.
 const MAX_LEN: u32 = 10_000;
 
-/// Mistakes in RPC messages.
+/// Mistakes in RPC messages, one for each bit.
 pub(crate) mod fault {
-    /// Another XID.
+    /// The message has another XID.
     pub(crate) const XID: u16 = 1;
-    /// The length of the data.
+    /// The length of the data is wrong.
     pub(crate) const LENGTH: u16 = 1 << 1;
-    /// The position of a Read chunk, or data that is not written to a Write chunk.
+    /// The position of a Read chunk is wrong, or data is not written to a Write chunk.
     pub(crate) const POSITION: u16 = 1 << 2;
-    /// A handle.
+    /// A handle is wrong.
     pub(crate) const HANDLE: u16 = 1 << 3;
-    /// An offset.
+    /// An offset is wrong.
     pub(crate) const OFFSET: u16 = 1 << 4;
-    /// The credits.
+    /// The credits are wrong.
     pub(crate) const CREDITS: u16 = 1 << 5;
-    /// The version of RPC-over-RDMA.
+    /// The version of RPC-over-RDMA is wrong.
     pub(crate) const VERSION: u16 = 1 << 6;
     /// The last bytes are missing.
     pub(crate) const SHORT: u16 = 1 << 7;
@@ -33,15 +33,15 @@ pub(crate) mod fault {
     pub(crate) const FLIP: u16 = 1 << 8;
     /// More bytes follow.
     pub(crate) const LONG: u16 = 1 << 9;
-    /// Another program, version or procedure.
+    /// The program, the version or the procedure is wrong.
     pub(crate) const PROGRAM: u16 = 1 << 10;
-    /// The credential or the verifier.
+    /// The credential or the verifier is wrong.
     pub(crate) const CREDENTIAL: u16 = 1 << 11;
-    /// A chunk twice.
+    /// A chunk occurs twice.
     pub(crate) const TWICE: u16 = 1 << 12;
-    /// A segment without bytes, or more segments.
+    /// A segment is empty, or there are more segments.
     pub(crate) const EMPTY: u16 = 1 << 13;
-    /// The direction of the message.
+    /// The direction of the message is wrong.
     pub(crate) const DIRECTION: u16 = 1 << 14;
     /// The message is composed, but not sent.
     pub(crate) const UNSENT: u16 = 1 << 15;
@@ -51,7 +51,7 @@ pub(crate) mod fault {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RpcMessage {
     pub(crate) bytes: Vec<u8>,
-    /// Begin and length of the data that may be transferred in a chunk.
+    /// Offset and length in bytes of the data that may be transferred in a chunk.
     pub(crate) item: Option<(usize, usize)>,
 }
 
@@ -67,7 +67,7 @@ impl RpcMessage {
         }
     }
 
-    /// Returns the data.
+    /// Returns the data that may be transferred in a chunk. Empty if there is none.
     pub(crate) fn data(&self) -> Vec<u8> {
         self.item.map(|(at, len)| self.bytes[at..at + len].to_vec()).unwrap_or_default()
     }
@@ -106,7 +106,7 @@ fn put_numbers(message: &mut RpcMessage, exchange: &Exchange) {
     (1..=count).for_each(|number| put(&mut message.bytes, &[number]));
 }
 
-/// Composes a call. `back` calls a client's service.
+/// Composes a call. `is_back` is `true` for a call to the service of a client.
 pub(crate) fn call(exchange: &Exchange, xid: u32, is_back: bool, gss: &mut GssPeer) -> RpcMessage {
     let Exchange { number, len, identity, faults, amount, .. } = *exchange;
     let mut message = RpcMessage::default();

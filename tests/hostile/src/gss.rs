@@ -1,4 +1,4 @@
-//! RPCSEC_GSS of a hostile client: a context that an honest client would have, and what it sends in it.
+//! RPCSEC_GSS of a hostile client: a context that an honest client would have, and messages in this context.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 /// The flavor of credentials and verifiers.
 pub(crate) const FLAVOR: u32 = 6;
-/// Control procedures (RFC 2203 section 5).
+/// Control procedures of RPCSEC_GSS (RFC 2203 section 5).
 pub(crate) const DATA: u32 = 0;
 pub(crate) const INIT: u32 = 1;
 
@@ -45,7 +45,7 @@ impl GssPeer {
         self.context.is_some()
     }
 
-    /// Handles a reply, which completes the context if it is that to the request.
+    /// Handles a reply. The reply to the request of [`begin`](Self::begin) completes the context.
     pub(crate) fn received(&mut self, xid: u32, reply: &[u8]) {
         if self.setup.as_ref().is_some_and(|(expected, _)| *expected == xid)
             && let Some((_, setup)) = self.setup.take()
@@ -69,7 +69,8 @@ impl GssPeer {
         Some(())
     }
 
-    /// Appends a credential, and returns its sequence number. The latest one is used again if `is_replay`.
+    /// Appends a credential, and returns its sequence number. If `is_replay` is `true`, the latest sequence number is
+    /// used again.
     pub(crate) fn credential(&mut self, out: &mut Vec<u8>, procedure: u32, service: u32, is_replay: bool) -> u32 {
         self.sequence = self.sequence.wrapping_add(u32::from(!is_replay));
         let handle = if procedure == INIT { &[] } else { &self.handle[..] };
@@ -81,7 +82,7 @@ impl GssPeer {
         self.sequence
     }
 
-    /// Appends the verifier of a header.
+    /// Appends the verifier of the header in `out`.
     pub(crate) fn verifier(&self, out: &mut Vec<u8>) {
         let mic = self.context.as_ref().and_then(|context| context.get_mic(out).ok());
         match mic {
@@ -93,7 +94,8 @@ impl GssPeer {
         }
     }
 
-    /// Protects arguments: 2 for integrity, 3 for privacy.
+    /// Returns the arguments with the protection of `service`: 2 for integrity, 3 for privacy. Other services protect
+    /// nothing.
     pub(crate) fn protect(&self, sequence: u32, service: u32, arguments: Vec<u8>) -> Vec<u8> {
         let Some(context) = &self.context else { return arguments };
         let body = [&sequence.to_be_bytes()[..], &arguments].concat();

@@ -8,7 +8,7 @@ pub(crate) struct Segment {
     pub(crate) offset: u64,
 }
 
-/// Chunk lists.
+/// The chunk lists of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
     pub(crate) reads: Vec<(u32, Segment)>,
@@ -17,7 +17,7 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Returns all segments.
+    /// Returns the segments of all chunks.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         let reads = self.reads.iter().map(|(_, segment)| *segment);
         let chunks = self.writes.iter().chain(&self.reply);
@@ -33,14 +33,15 @@ pub(crate) struct Header {
     pub(crate) version: u32,
     pub(crate) credits: u32,
     pub(crate) kind: u32,
-    /// Only in version 2.
+    /// The flags, which only version 2 has.
     pub(crate) flags: u32,
-    /// Only in version 2: the handle that the reply may invalidate.
+    /// The handle that the reply may invalidate, which only version 2 has.
     pub(crate) invalidate: u32,
     pub(crate) lists: Lists,
 }
 
-/// The type of a header with chunk lists and no message behind it, in both versions. That with a message is 0.
+/// The type of a header with chunk lists and no message behind it, in both versions. The type of a header with a
+/// message is 0.
 pub(crate) const NOMSG: u32 = 1;
 pub(crate) const ERROR: u32 = 4;
 pub(crate) const CONNPROP: u32 = 5;
@@ -51,7 +52,7 @@ pub(crate) fn put(out: &mut Vec<u8>, words: &[u32]) {
     words.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
 }
 
-/// Appends bytes with their length, padded.
+/// Appends bytes with their length and padding.
 pub(crate) fn put_opaque(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, &[bytes.len() as u32]);
     out.extend_from_slice(bytes);
@@ -150,7 +151,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Parses a message with a header. The lists and the body of one that cannot be parsed are empty.
+    /// Parses a message with a header. If it cannot be parsed, its lists and its body are empty.
     pub(crate) fn parse(message: &[u8]) -> Self {
         let mut words = Words(message);
         let mut received = Self { xid: words.word().unwrap_or_default(), ..Self::default() };
@@ -170,7 +171,7 @@ impl Received {
         received
     }
 
-    /// Makes a message of a record.
+    /// Creates a message from a record of TCP.
     pub(crate) fn record(body: Vec<u8>) -> Self {
         let xid = Words(&body).word().unwrap_or_default();
         Self { xid, body, ..Self::default() }

@@ -28,14 +28,14 @@ pub const HEALTHY_LIMIT: Duration = Duration::from_millis(500);
 /// Number of kinds of calls.
 const KINDS: u32 = 7;
 
-/// A healthy client.
+/// A client that follows the protocol, and whose calls must succeed.
 pub(crate) struct Healthy {
     channel: Channel,
     client: FuzzedV1Client,
     turn: u32,
 }
 
-/// Returns the versions of a run.
+/// Returns the version of RPC-over-RDMA that the clients of a run offer.
 pub(crate) fn versions(is_v2: bool) -> Versions {
     if is_v2 { Versions::V2 } else { Versions::V1 }
 }
@@ -72,7 +72,7 @@ impl Healthy {
         Ok(())
     }
 
-    /// Makes the next call.
+    /// Makes the next call. Each call is of the next kind.
     pub(crate) async fn call(&mut self) -> Result<(), String> {
         self.turn += 1;
         let (turn, start) = (self.turn, Instant::now());
@@ -85,7 +85,7 @@ impl Healthy {
         }
     }
 
-    /// Makes a call. Returns `true` if the data is right.
+    /// Makes a call of the kind `turn` modulo [`KINDS`]. Returns `true` if the result is right.
     async fn call_kind(&self, turn: u32) -> Result<bool, CallError> {
         let (client, options) = (&self.client, CallOptions::new());
         let len = 100 + turn * 577 % 2000;

@@ -20,29 +20,30 @@ const READ_RESPONSE: (u8, u8) = (0xc1, 0x42);
 const LAST: u8 = 0x40;
 /// The bit of tagged segments.
 const TAGGED: u8 = 0x80;
-/// Length of the header of an untagged segment.
+/// Length in bytes of the header of an untagged segment.
 const UNTAGGED_LEN: usize = 18;
-/// Length of a request or reply frame without private data.
+/// Length in bytes of a request or reply frame without private data.
 const FRAME_LEN: usize = 20;
-/// Maximum length of the data in a segment.
+/// Maximum length in bytes of the data in a segment.
 const MAX_SEGMENT: usize = 8192;
 
-/// A connection over iWARP.
+/// A connection of a hostile peer over iWARP.
 pub(crate) struct IwarpLink {
     pub(crate) pipe: Pipe,
     is_set_up: bool,
     crc: bool,
-    /// Numbers of the latest message of each untagged queue.
+    /// Number of the latest message of each untagged queue.
     numbers: [u32; 3],
     /// The memory that the product may read or write, by STag.
     memory: BTreeMap<u32, Vec<u8>>,
     message: Vec<u8>,
-    /// Responds to RDMA Reads.
+    /// `true` if the peer responds to RDMA Reads.
     pub(crate) is_responding: bool,
 }
 
 impl IwarpLink {
-    /// Begins the set-up with a request or a reply. Bit 0 of `form`: revision 1. Bit 1: markers. Bit 2: it rejects. Bit 3: no RDMA Reads.
+    /// Begins the set-up with a request or a reply. The bits of `form` select variants: 0 for revision 1, 1 for
+    /// markers, 2 for a rejection, 3 for no RDMA Reads.
     pub(crate) fn new(stream: DuplexStream, is_initiator: bool, crc: bool, form: u8, private_data: &[u8]) -> Self {
         let mut pipe = Pipe::new(stream);
         pipe.put(if is_initiator { b"MPA ID Req Frame" } else { b"MPA ID Rep Frame" });
@@ -69,7 +70,7 @@ impl IwarpLink {
         self.pipe.put(&out);
     }
 
-    /// Sends an untagged segment. `skew` is added to the expected number of its message.
+    /// Encodes an untagged segment. `skew` is added to the expected number of its message.
     pub(crate) fn untagged(
         &mut self,
         control: (u8, u8),
@@ -173,7 +174,7 @@ impl IwarpLink {
         messages
     }
 
-    /// Handles a segment.
+    /// Handles a segment. Adds the message to `messages` if the segment completes one.
     fn received(&mut self, segment: &[u8], messages: &mut Vec<Vec<u8>>) {
         let Some((&[ddp, rdmap], _)) = segment.split_first_chunk::<2>() else { return };
         if ddp & TAGGED != 0 {

@@ -45,7 +45,7 @@ pub(crate) mod protocol {
     rpcrdma::include_xdr!("xdr/fuzzed.x");
 }
 
-/// The part of the product that the hostile peer meets.
+/// The part of the product that the hostile peer attacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The hostile peer is a client.
@@ -72,7 +72,7 @@ pub enum Wire {
 pub struct Target {
     /// The role of the product.
     pub role: Role,
-    /// The transport.
+    /// The transport of all connections.
     pub wire: Wire,
 }
 

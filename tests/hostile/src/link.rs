@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
 
 use crate::{header::Segment, iwarp::IwarpLink};
 
-/// A connection.
+/// A connection of a hostile peer, by transport.
 pub(crate) enum Link {
     Rdma(RdmaLink),
     Iwarp(IwarpLink),
@@ -35,7 +35,7 @@ impl Link {
         }
     }
 
-    /// Sends a message, in some fragments over TCP.
+    /// Sends a message. Over TCP, `fragments` determines the number of its fragments, which is at most 5.
     pub(crate) fn send(&mut self, message: &[u8], invalidate: Option<u32>, fragments: u8) {
         match self {
             Self::Rdma(link) => link.send(message, invalidate),
@@ -44,7 +44,7 @@ impl Link {
         }
     }
 
-    /// Exposes memory to the product, for its RDMA Reads or its RDMA Writes.
+    /// Exposes memory to the product: for its RDMA Reads if `is_read` is `true`, and otherwise for its RDMA Writes.
     pub(crate) fn expose(&mut self, data: Vec<u8>, is_read: bool) -> Segment {
         match self {
             Self::Rdma(link) => link.expose(data, is_read),
@@ -96,7 +96,7 @@ impl Link {
     }
 }
 
-/// A connection over the simulated provider.
+/// A connection of a hostile peer over the simulated provider.
 pub(crate) struct RdmaLink {
     pub(crate) queue_pair: SimQueuePair,
     is_receiving: bool,
@@ -168,7 +168,7 @@ impl RdmaLink {
     }
 }
 
-/// A byte stream, with what has not been written yet.
+/// A byte stream, with the bytes that have not been written yet.
 pub(crate) struct Pipe {
     stream: DuplexStream,
     unsent: VecDeque<u8>,
@@ -188,7 +188,7 @@ impl Pipe {
         self.unsent.extend(bytes);
     }
 
-    /// Writes and reads what is possible.
+    /// Writes and reads what is possible without waiting.
     pub(crate) fn poll(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         while !self.unsent.is_empty() {
@@ -213,7 +213,7 @@ impl Pipe {
     }
 }
 
-/// A connection over TCP.
+/// A connection of a hostile peer over TCP.
 pub(crate) struct TcpLink {
     pub(crate) pipe: Pipe,
     record: Vec<u8>,

@@ -28,7 +28,7 @@ use tokio::{
 
 use crate::Wire;
 
-/// The last byte of a host's address.
+/// The number of a host, which is the third byte of its address.
 pub(crate) type Host = u8;
 
 /// The port of the server under attack, or of the hostile server.
@@ -69,7 +69,7 @@ impl Network {
         }
     }
 
-    /// Makes this network the one of the URL scheme in this thread, until the guard is dropped.
+    /// Makes the URL scheme use this network in this thread, until the guard is dropped.
     pub(crate) fn enter(&self) -> impl Drop + use<> {
         struct Leave;
         impl Drop for Leave {
@@ -83,7 +83,7 @@ impl Network {
         Leave
     }
 
-    /// Lets a server listen.
+    /// Adds a listener at a port to a server.
     pub(crate) fn listen(&self, builder: ServerBuilder, port: u16) -> io::Result<ServerBuilder> {
         Ok(match self {
             Self::Rdma(fabric) => builder.listen_with(fabric.listen(port)?),
@@ -97,7 +97,7 @@ impl Network {
         })
     }
 
-    /// Connects a client.
+    /// Connects a client from a host to a port of the server.
     pub(crate) async fn connect(
         &self,
         builder: ChannelBuilder,

@@ -1,4 +1,4 @@
-//! A hostile peer: what it remembers, and how it performs its steps.
+//! A hostile peer: its memory of messages, and its steps.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::{
     plan::{Body, Exchange, Field, Message, Place, Span},
 };
 
-/// Maximum number of messages and numbers that a peer remembers.
+/// Maximum number of messages, places and numbers of each kind that a peer remembers.
 const MEMORY: usize = 32;
 /// Maximum number of bytes of a message that is sent inline without a mistake.
 const INLINE: usize = 900;
@@ -21,12 +21,12 @@ const FIRST_XID: u32 = 0x4000;
 /// Credits of a message without a mistake.
 const CREDITS: u32 = 8;
 
-/// A hostile peer with its connection, and all that it has seen.
+/// A hostile peer with its connection, and everything that it remembers.
 pub(crate) struct Peer {
     pub(crate) wire: Wire,
     pub(crate) is_v2: bool,
     pub(crate) link: Option<Link>,
-    /// The peer calls the service of a client.
+    /// `true` if the peer is a server, which calls the service of its client.
     is_server: bool,
     xid: u32,
     /// Calls of the product, the latest first.
@@ -129,7 +129,7 @@ impl Peer {
         }
     }
 
-    /// Returns the segments of a chunk of this data, in one or three parts.
+    /// Exposes data, and returns the one or three segments of its chunk.
     fn chunk(&mut self, data: Vec<u8>, is_read: bool, exchange: &Exchange) -> Vec<Segment> {
         let parts = if exchange.shape & 8 != 0 { 3 } else { 1 };
         let len = data.len();
@@ -168,7 +168,7 @@ impl Peer {
         segments
     }
 
-    /// Calls a procedure.
+    /// Calls a procedure, with the mistakes of the exchange.
     pub(crate) fn call(&mut self, exchange: &Exchange) {
         if exchange.faults & fault::XID == 0 || exchange.amount & 1 == 0 {
             self.xid = self.xid.wrapping_add(1);
@@ -251,7 +251,7 @@ impl Peer {
         self.send(message, invalidate, 0);
     }
 
-    /// Answers a call of the product.
+    /// Answers a call of the product, with the mistakes of the exchange.
     pub(crate) fn answer(&mut self, exchange: &Exchange) {
         // Calls that have been answered come after the others.
         let call = self.calls.remove(usize::from(exchange.number & 31) % self.calls.len().max(1));
@@ -296,7 +296,7 @@ impl Peer {
         }
     }
 
-    /// Writes data to a chunk of the product. Returns the chunk with the lengths.
+    /// Writes data to a chunk of the product. Returns the chunk with the lengths that were written.
     fn fill(&mut self, chunk: &[Segment], data: &[u8], exchange: &Exchange) -> Vec<Segment> {
         let Exchange { faults, amount, .. } = *exchange;
         let has = |fault: u16| faults & fault != 0;
@@ -337,7 +337,7 @@ impl Peer {
         }
     }
 
-    /// Sends any message.
+    /// Sends a message with any header.
     pub(crate) fn message(&mut self, message: &Message) {
         let xid = self.field(message.xid);
         let body = self.body(&message.body, xid);
@@ -392,7 +392,7 @@ impl Peer {
         }
     }
 
-    /// Sends a segment of iWARP, or a fragment of TCP.
+    /// Sends a segment of iWARP or a fragment of TCP. Over the simulated provider, sends a message.
     pub(crate) fn segment(&mut self, segment: &crate::plan::Segment) {
         let (word, offset) = (self.field(segment.word), self.field(segment.offset));
         let payload = self.body(&segment.body, word);
@@ -434,7 +434,7 @@ impl Peer {
         self.send(out, None, 0);
     }
 
-    /// Sends a message that does nothing in version 2 but end the exchange of properties.
+    /// Sends properties that end the exchange of properties in version 2, and have no other effect.
     pub(crate) fn greet(&mut self) {
         let reverse = Field::Small(3);
         self.properties(&[(2, Field::Any(4096)), (5, reverse)]);

@@ -8,9 +8,9 @@ pub(crate) const MAX_STEPS: usize = 48;
 /// The plan of a hostile peer.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// How connections are set up.
+    /// The options of connections.
     pub setup: Setup,
-    /// At most 48 steps.
+    /// The steps, of which at most 48 are played.
     pub steps: Vec<Step>,
 }
 
@@ -25,14 +25,14 @@ impl<'a> Arbitrary<'a> for Plan {
     }
 }
 
-/// How connections are set up.
+/// The options of connections.
 #[derive(Debug, Clone, Copy, Default, Arbitrary)]
 pub struct Setup {
     /// Bit 0: version 2 over iWARP. Bit 1: the peer has no private data. Bit 2: it has arbitrary private data. Bit 3: it sends no properties
     /// in version 2. Bit 4: it receives nothing until a step says so. Bit 5: small buffers. Bit 6: CRCs. Bit 7: it refuses the first
     /// connection.
     pub flags: u8,
-    /// A number for what the flags leave open.
+    /// A number that determines what the flags leave open.
     pub number: u8,
 }
 
@@ -45,7 +45,7 @@ pub enum Step {
     Answer(Exchange),
     /// Begins a call of the client under attack, or of the server back to the peer.
     Begin(Exchange),
-    /// Sends any message.
+    /// Sends a message with any header.
     Message(Message),
     /// Sends an earlier message again, with one byte changed.
     Again {
@@ -62,19 +62,19 @@ pub enum Step {
     Read(Span),
     /// Sends a segment of iWARP, or a fragment of TCP.
     Segment(Segment),
-    /// Sends bytes that follow no protocol.
+    /// Sends any bytes, without a frame.
     Bytes(Vec<u8>),
     /// Sends properties of version 2.
     Properties(Vec<(u8, Field)>),
-    /// Lets time pass: a number that selects the duration.
+    /// Lets time pass. The number selects the duration.
     Wait(u8),
-    /// Stops to receive, or receives again.
+    /// Receives again if `true`. Otherwise, stops receiving.
     Receive(bool),
-    /// Stops to respond to RDMA Reads of iWARP, or responds again.
+    /// Responds to RDMA Reads of iWARP again if `true`. Otherwise, stops responding.
     Respond(bool),
-    /// Closes the connection: in an orderly way, or not.
+    /// Closes the connection, in an orderly way if `true`.
     Close(bool),
-    /// Opens a connection. The one before stays open, or not.
+    /// Opens a connection. The connection before it stays open if `true`.
     Connect(bool),
 }
 
@@ -83,15 +83,15 @@ pub enum Step {
 pub struct Exchange {
     /// The procedure, or the number of the call to answer.
     pub number: u8,
-    /// Length of its data in bytes, or in words.
+    /// Length of the data, in bytes or in words.
     pub len: u16,
-    /// How the data is transferred.
+    /// The way in which the data is transferred.
     pub shape: u8,
-    /// The credential, or the status.
+    /// The credential of a call, or the status of a reply.
     pub identity: u8,
     /// Mistakes, one for each bit.
     pub faults: u16,
-    /// A number for what the faults leave open.
+    /// A number that determines what the faults leave open.
     pub amount: u8,
 }
 
@@ -114,7 +114,8 @@ impl<'a> Arbitrary<'a> for Exchange {
 pub enum Field {
     /// A small number.
     Small(u8),
-    /// A number that the product has sent: an XID, a handle or a length, the latest first, and what is added to it.
+    /// A number that the product has sent, such as an XID, a handle or a length, plus an amount. The index counts from
+    /// the latest number.
     Seen(u8, i8),
     /// Any number.
     Any(u32),
@@ -125,20 +126,20 @@ pub enum Field {
 pub enum Place {
     /// Memory of the hostile peer, of this length.
     Own(u16),
-    /// Memory that the product has named, with another offset and length.
+    /// Memory that the product has named, with another offset and length. The index counts from the latest memory.
     Seen(u8, i8, i8),
     /// Any handle, length and offset.
     Any(Field, Field, Field),
 }
 
-/// Any message.
+/// A message with any header.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Message {
-    /// The XID.
+    /// The XID of the header.
     pub xid: Field,
     /// Bit 0: another version. Bit 1: Send with Invalidate. Bit 2: the last byte is missing. Bits 4 to 7: the header's type.
     pub form: u8,
-    /// The credits.
+    /// The credits in the header.
     pub credits: Field,
     /// The flags of version 2, and the number of fragments over TCP.
     pub flags: u8,
@@ -163,16 +164,16 @@ pub enum Body {
     Call(Exchange),
     /// A reply, correctly or with mistakes.
     Reply(Exchange),
-    /// Words.
+    /// Any words.
     Words(Vec<Field>),
-    /// Bytes.
+    /// Any bytes.
     Bytes(Vec<u8>),
 }
 
-/// A part of memory of the product.
+/// A part of the product's memory.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Span {
-    /// The memory.
+    /// The handle and the offset of the memory.
     pub place: Place,
     /// Length in bytes.
     pub len: u16,
@@ -185,7 +186,8 @@ pub struct Segment {
     pub control: (u8, u8),
     /// The STag, or the word that RDMAP adds.
     pub word: Field,
-    /// The offset, or the queue and the message number: what is added to the expected one.
+    /// The offset of a tagged segment. For an untagged one, the queue, and an amount to add to the expected message
+    /// number.
     pub number: (u8, i8),
     /// The offset in the message.
     pub offset: Field,

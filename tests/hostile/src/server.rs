@@ -25,9 +25,9 @@ use crate::{
 
 /// The hosts of healthy clients.
 const HEALTHY: [Host; 2] = [2, 3];
-/// The time that a shutdown gives calls in progress.
+/// The time that a shutdown gives to calls in progress.
 const DRAIN: Duration = Duration::from_secs(3);
-/// Time after it in which a shutdown ends.
+/// Maximum time from the end of [`DRAIN`] to the end of a shutdown.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
 
 /// Returns a server with small limits, which hostile peers reach.
@@ -95,7 +95,7 @@ async fn check_release(handle: &ServerHandle) -> Result<(), String> {
     Ok(())
 }
 
-/// Shuts a server down.
+/// Shuts a server down, and waits until it has ended.
 pub(crate) async fn end(handle: &ServerHandle, serving: tokio::task::JoinHandle<()>) -> Result<(), String> {
     handle.shutdown();
     match timeout(DRAIN + MAX_SHUTDOWN, serving).await {

@@ -1,4 +1,4 @@
-//! The services of servers and clients.
+//! The services of the servers and of the clients in a run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::protocol::{
     fuzzed_v1::FuzzedV1,
 };
 
-/// Maximum time that a handler waits.
+/// Maximum time that a handler waits, in milliseconds.
 const MAX_WAIT: u32 = 2000;
 /// Maximum number of bytes in a reply.
 const MAX_LEN: u32 = 16384;
@@ -23,12 +23,12 @@ pub(crate) fn data(seed: u32, len: u32) -> Bytes {
     (0..len).map(|index| (seed as u8).wrapping_mul(37).wrapping_add((index ^ (index >> 8)) as u8)).collect()
 }
 
-/// Returns a checksum.
+/// Returns a checksum of a key and of data.
 pub(crate) fn checksum(key: u32, data: &[u8]) -> u32 {
     data.iter().fold(key, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)))
 }
 
-/// The service of a server.
+/// The service of a server, which hostile and healthy clients call.
 #[derive(Debug, Clone)]
 pub(crate) struct FuzzedService;
 

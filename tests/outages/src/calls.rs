@@ -1,4 +1,4 @@
-//! The calls of a scenario: callers that go on until they are stopped, and what became of their calls.
+//! The calls of a scenario: callers that make calls until they are stopped, and the results of these calls.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,7 +24,7 @@ use crate::service::protocol::{
 
 /// The pause of a caller between two calls.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time for the last calls to end after the deadline of those that have one.
+/// Maximum time from the deadlines of the last calls to the end of all calls.
 const MAX_DRAIN: Duration = Duration::from_secs(30);
 /// Number of different errors that are printed.
 const MAX_ERRORS: usize = 4;
@@ -32,7 +32,7 @@ const MAX_ERRORS: usize = 4;
 /// The identifiers of calls that are not idempotent. They are unique in this process, and so in each record of executed calls.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A kind of calls.
+/// A kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Idempotent calls with a deadline.
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     NotIdempotent,
 }
 
-/// The number of concurrent callers of each kind, and the time that a call has.
+/// The number of concurrent callers of each kind, and the time limit of their calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callers {
     pub(crate) deadline: usize,
@@ -64,7 +64,7 @@ struct Call {
     error: Option<String>,
 }
 
-/// When each server last answered an idempotent call.
+/// The time at which each server last answered an idempotent call.
 type LastAnswers = Arc<Mutex<HashMap<AnsweredBy, Instant>>>;
 
 /// Callers at work. They are aborted when this is dropped.
@@ -101,12 +101,14 @@ impl Load {
         load
     }
 
-    /// Waits for a successful idempotent call after `since`, and returns the time in between. `None` if there is none within `limit`.
+    /// Waits for a successful idempotent call after `since`, and returns the time in between. Returns `None` if there
+    /// is none within `limit`.
     pub(crate) async fn answered(&self, since: Instant, limit: Duration) -> Option<Duration> {
         self.answered_by(since, limit, |_| true).await
     }
 
-    /// Waits for a call after `since` that was answered by a certain server.
+    /// Waits until a server for which `is_wanted` returns `true` answers an idempotent call after `since`. Returns the
+    /// time in between, or `None` if there is none within `limit`.
     pub(crate) async fn answered_by(
         &self,
         since: Instant,
@@ -146,7 +148,7 @@ impl Load {
     }
 }
 
-/// Makes a call.
+/// Makes a call of a kind, and returns its result.
 async fn call<I: Invoke>(client: &I, kind: Kind, timeout: Duration, last_answers: &LastAnswers) -> Call {
     let options = CallOptions::new();
     let options = if kind == Kind::NoDeadline { options } else { options.timeout(timeout) };
@@ -168,12 +170,12 @@ async fn call<I: Invoke>(client: &I, kind: Kind, timeout: Duration, last_answers
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// The longest time in which no call succeeded.
+    /// The longest time in which callers made calls and none succeeded.
     gap: Option<Duration>,
 }
 
 impl Calls {
-    /// Evaluates calls of callers that were stopped at a time.
+    /// Evaluates the calls of callers that were stopped at the time `stopped`.
     fn new(calls: Vec<Call>, stopped: Instant) -> Self {
         let succeeded = calls.iter().filter(|call| call.error.is_none() && call.ended < stopped);
         let mut ends: Vec<Instant> = succeeded.map(|call| call.ended).collect();
@@ -191,7 +193,7 @@ impl Calls {
         self.gap = self.gap.max(others.gap);
     }
 
-    /// Returns the number of calls of a kind, and of those that failed.
+    /// Returns the number of calls of a kind, and the number of these calls that failed.
     pub(crate) fn count(&self, kind: Kind) -> (usize, usize) {
         let of_kind = || self.calls.iter().filter(|call| call.kind == kind);
         (of_kind().count(), of_kind().filter(|call| call.error.is_some()).count())
@@ -226,7 +228,8 @@ impl Calls {
         counts.into_iter().take(MAX_ERRORS).map(|(error, count)| format!("{count} x {error}")).collect()
     }
 
-    /// Compares the calls that are not idempotent with those that servers have recorded. Returns what must not have happened.
+    /// Compares the calls that are not idempotent with the calls that servers have recorded. Returns a fault if they do
+    /// not agree.
     pub(crate) fn compare(&self, recorded: &[u64]) -> Option<String> {
         let mut counts: HashMap<u64, usize> = HashMap::new();
         for id in recorded {

@@ -19,7 +19,7 @@ pub(crate) enum Dropped {
     Both,
 }
 
-/// A network that drops all packets for a time.
+/// Plays a network that drops packets for a time.
 pub(crate) async fn hole(plan: &Plan, scheme: &'static str, dropped: Dropped) -> anyhow::Result<Findings> {
     let filter = match plan.network.filter() {
         Ok(filter) => filter,
@@ -51,7 +51,7 @@ const DELAY: Duration = Duration::from_millis(200);
 /// The time in which calls are made with a delay.
 const DELAYED: Duration = Duration::from_secs(2);
 
-/// Few callers: a proxy and a slow machine add to the delay.
+/// Returns few callers, because a proxy and a slow machine add to the delay.
 fn callers(plan: &Plan) -> Callers {
     Callers { deadline: 20, no_deadline: 4, ..plan.callers() }
 }
@@ -78,7 +78,7 @@ async fn delayed(
     trial.finish(connects).await
 }
 
-/// A proxy that delays all data.
+/// Plays a proxy that delays all data.
 pub(crate) async fn delayed_by_proxy(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let trial = Trial::start(plan, "no call fails, no connection is lost")?;
     let server = trial.server(1, &[scheme], &[]).await?;
@@ -86,7 +86,7 @@ pub(crate) async fn delayed_by_proxy(plan: &Plan, scheme: &'static str) -> anyho
     delayed(trial, &server, Some(&proxy), scheme).await
 }
 
-/// A network that delays all packets.
+/// Plays a network that delays all packets.
 pub(crate) async fn delayed_by_network(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let _delay = match plan.network.delay("200ms") {
         Ok(delay) => delay,

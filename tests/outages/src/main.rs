@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays the scenarios, and prints a line for each. `reason` says why there is no network namespace.
+/// Plays the scenarios, and prints a line for each. `reason` is the reason for the lack of a network namespace.
 async fn play(arguments: PlayArgs, reason: String) -> anyhow::Result<ExitCode> {
     let Some(chosen) = arguments.choice.of(SCENARIOS)? else { return Ok(ExitCode::SUCCESS) };
     let network = Network::new(arguments.isolated, reason)?;

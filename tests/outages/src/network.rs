@@ -11,12 +11,13 @@ use rpcrdma_trials::namespace::run_tool;
 pub(crate) enum Network {
     /// A namespace that only this program and its children use.
     Own,
-    /// The namespace of the caller. The text says why.
+    /// The namespace of the caller, with the reason why there is no other.
     Shared(String),
 }
 
 impl Network {
-    /// Returns the network of this process, which [`isolate`](rpcrdma_trials::namespace::isolate) has started, or has not been able to.
+    /// Returns the network of this process. `is_isolated` is `true` if [`isolate`](rpcrdma_trials::namespace::isolate)
+    /// has started the process. Otherwise, `reason` is the reason why it could not.
     pub(crate) fn new(is_isolated: bool, reason: String) -> anyhow::Result<Self> {
         if !is_isolated {
             return Ok(Self::Shared(reason));
@@ -25,7 +26,8 @@ impl Network {
         Ok(Self::Own)
     }
 
-    /// Returns the number of TCP connections that processes of the network have tried to make.
+    /// Returns the number of TCP connections that processes of the network have tried to make. Returns `None` in a
+    /// shared namespace.
     pub(crate) fn connects(&self) -> Option<u64> {
         match self {
             Self::Own => active_opens(&fs::read_to_string("/proc/self/net/snmp").ok()?),
@@ -46,7 +48,7 @@ impl Network {
         Ok(Filter(()))
     }
 
-    /// Delays all packets.
+    /// Delays all packets by a duration in the notation of `tc`, until the result is dropped.
     pub(crate) fn delay(&self, delay: &str) -> anyhow::Result<Delay> {
         if let Self::Shared(reason) = self {
             bail!("no network namespace: {reason}");

@@ -11,10 +11,10 @@ use crate::{
     trial::{HEALTHY, Plan, Trial},
 };
 
-/// Time for the channel to move, on a busy machine.
+/// Maximum time for the channel to change its transport, on a busy machine.
 const MAX_MOVE: Duration = Duration::from_secs(60);
 
-/// Waits until a channel uses a transport. Returns the time until then.
+/// Waits until a channel uses a transport, and returns the time until then. Returns `None` after [`MAX_MOVE`].
 async fn uses(channel: &Channel, transport: Transport) -> Option<Duration> {
     let begun = Instant::now();
     let used = async {
@@ -26,7 +26,7 @@ async fn uses(channel: &Channel, transport: Transport) -> Option<Duration> {
     timeout(MAX_MOVE, used).await.ok()
 }
 
-/// A channel with an iWARP and a TCP URL. The packets of the iWARP port get a verdict of the packet filter.
+/// Plays a channel with an iWARP and a TCP URL. The packets of the iWARP port get a verdict of the packet filter.
 pub(crate) async fn fall_back(plan: &Plan, verdict: &'static str) -> anyhow::Result<Findings> {
     let filter = match plan.network.filter() {
         Ok(filter) => filter,

@@ -36,7 +36,7 @@ impl Process {
         self.child.printed()
     }
 
-    /// Sends SIGSTOP. The kernel goes on to accept connections and data for the process.
+    /// Sends SIGSTOP. The kernel continues to accept connections and data for the process.
     pub(crate) fn stop(&self) -> anyhow::Result<()> {
         self.child.stop()
     }
@@ -51,7 +51,7 @@ impl Process {
         self.child.kill().await
     }
 
-    /// Starts a killed server again, on the same addresses.
+    /// Starts a killed server again, on its previous addresses.
     pub(crate) async fn restart(&mut self) -> anyhow::Result<()> {
         let urls: Vec<String> = self.child.urls().iter().map(ToString::to_string).collect();
         let listen: Vec<&str> = urls.iter().map(String::as_str).collect();

@@ -26,13 +26,13 @@ use crate::{
 
 /// The time in which connects are counted.
 const COUNTED: Duration = Duration::from_secs(3);
-/// Maximum number of connects of one client to one server in this time.
+/// Maximum number of connects of one client to one server in [`COUNTED`].
 const MAX_CONNECTS: u64 = 50;
-/// Callers whose calls all fail. Some begin again at once, so that only the channel limits the connects.
+/// Callers whose calls all fail. Some callers make the next call at once, so that only the channel limits the connects.
 const CALLERS: Callers =
     Callers { deadline: 16, no_deadline: 8, not_idempotent: 4, timeout: Duration::from_millis(500) };
 
-/// Accepts connections and closes them, until it is dropped.
+/// A listener that accepts connections and closes them, until it is dropped.
 struct ClosingListener {
     address: std::net::SocketAddr,
     accepted: Arc<AtomicU64>,
@@ -68,7 +68,7 @@ fn expected() -> String {
     format!("at most {MAX_CONNECTS} connects in {} s", COUNTED.as_secs())
 }
 
-/// Makes calls over a channel that cannot be connected, and counts connects.
+/// Makes calls over a channel that cannot connect, and returns the number of connects.
 async fn count(trial: &mut Trial<'_>, channel: &Channel, connects: impl Fn() -> Option<u64>) -> anyhow::Result<u64> {
     let before = connects().unwrap_or_default();
     let load = Load::start(channel, CALLERS);
@@ -85,7 +85,7 @@ async fn count(trial: &mut Trial<'_>, channel: &Channel, connects: impl Fn() -> 
     Ok(made)
 }
 
-/// A server that accepts connections and closes them.
+/// Plays a server that accepts connections and closes them.
 pub(crate) async fn closing(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let mut trial = Trial::start(plan, expected())?;
     let listener = ClosingListener::start().await?;
@@ -94,7 +94,7 @@ pub(crate) async fn closing(plan: &Plan, scheme: &'static str) -> anyhow::Result
     trial.finish(Some(connects)).await
 }
 
-/// A proxy whose server is down.
+/// Plays a proxy whose server is down.
 pub(crate) async fn proxy_without_server(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let mut trial = Trial::start(plan, expected())?;
     let mut server = trial.server(1, &[scheme], &[]).await?;
@@ -105,7 +105,7 @@ pub(crate) async fn proxy_without_server(plan: &Plan, scheme: &'static str) -> a
     trial.finish(Some(connects)).await
 }
 
-/// A server that has as many connections as it may have.
+/// Plays a server that has the maximum number of connections.
 pub(crate) async fn at_limit(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     if plan.network.connects().is_none() {
         return Ok(Findings::not_run("connects are counted in a network namespace, and there is none"));
@@ -121,7 +121,7 @@ pub(crate) async fn at_limit(plan: &Plan, scheme: &'static str) -> anyhow::Resul
     trial.finish(Some(connects)).await
 }
 
-/// A balancer over a server that closes connections, and a healthy one.
+/// Plays a balancer over a server that closes connections, and a healthy one.
 pub(crate) async fn balancer(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let mut trial = Trial::start(plan, format!("{}, and no idempotent call fails", expected()))?;
     let server = trial.server(1, &[scheme], &[]).await?;

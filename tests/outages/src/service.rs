@@ -1,4 +1,5 @@
-//! The processes of a scenario: a server that records what it executes, and a proxy. This program starts itself as either.
+//! The processes of a scenario: a server that records the calls that it executes, and a proxy. This program starts
+//! itself as either.
 
 use std::{
     fs::{File, OpenOptions},
@@ -49,7 +50,7 @@ pub(crate) mod protocol {
     }
 }
 
-/// The duration of a call at the server. Long enough for calls of many callers to be in flight at once.
+/// The duration of a call at the server. It is long enough for calls of many callers to be in flight at once.
 const WORK: Duration = Duration::from_millis(5);
 
 /// Options of the server.

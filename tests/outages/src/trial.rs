@@ -20,7 +20,7 @@ use crate::{
     service::recorded,
 };
 
-/// Time for something to happen that does not depend on the settings of the client, on a busy machine.
+/// Maximum time for an event that does not depend on the settings of the client, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Time in which calls flow before an outage, and after it.
 pub(crate) const HEALTHY: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns one of two values.
+    /// Returns `short` or `long`, depending on the form.
     pub(crate) fn either<T>(&self, short: T, long: T) -> T {
         if self.form == Form::Short { short } else { long }
     }
@@ -77,14 +77,15 @@ impl Plan {
         Callers { deadline: 40, no_deadline: 16, not_idempotent: 8, timeout }
     }
 
-    /// Returns the largest number of calls that may not be repeated and fail in a silence: those that are in flight when it begins, and
-    /// those of each connection that is made during it.
+    /// Returns the maximum number of calls that fail in a silence because they may not be repeated. These are the calls
+    /// in flight when it begins, and the calls of each connection that is made during it.
     pub(crate) fn max_lost(&self, silence: Duration) -> usize {
         let connections = silence.as_millis() / self.keepalive_timeout().as_millis();
         self.callers().not_idempotent * (connections as usize + 2)
     }
 
-    /// Returns the time in which a call leaves a silent server, on a busy machine. It is expected in the keep-alive timeout and 0.3 s.
+    /// Returns the maximum time in which a call leaves a silent server, on a busy machine. The expected time is 0.3 s
+    /// more than the keep-alive timeout.
     pub(crate) fn max_move(&self) -> Duration {
         self.keepalive_timeout() * 2 + Duration::from_secs(4)
     }
@@ -100,7 +101,7 @@ pub(crate) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Begins a scenario. The result is expected to be as the text says.
+    /// Begins a scenario. `expected` describes the expected result.
     pub(crate) fn start(plan: &'a Plan, expected: impl Into<String>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot create a directory for servers")?;
         let findings =
@@ -123,7 +124,7 @@ impl<'a> Trial<'a> {
         Process::start(arguments, &urls, urls.len()).await
     }
 
-    /// Starts a proxy of a server, which sees the connections come from 127.0.0.`local`.
+    /// Starts a proxy of a server. The server sees the connections come from the address 127.0.0.`local`.
     pub(crate) async fn proxy(&self, to: SocketAddr, local: u8, delay: Duration) -> anyhow::Result<Process> {
         let local = format!("127.0.0.{local}");
         let delay = delay.as_millis().to_string();
@@ -131,7 +132,7 @@ impl<'a> Trial<'a> {
         Process::start(arguments.into(), &[], 1).await
     }
 
-    /// Records what must not happen.
+    /// Records a fault.
     pub(crate) fn fault(&mut self, fault: impl Into<String>) {
         self.findings.faults.push(fault.into());
     }
@@ -143,12 +144,12 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Returns the number of connects so far, as far as it is counted.
+    /// Returns the number of connects in this scenario so far. Returns `None` if connects are not counted.
     pub(crate) fn connects(&self) -> Option<u64> {
         Some(self.plan.network.connects()? - self.connects_before?)
     }
 
-    /// Lets the outage that has just begun last, until the client makes another connection, and not shorter than
+    /// Lets an outage that has just begun last until the client makes another connection, and at least for
     /// [`Plan::silence`].
     pub(crate) async fn last_until_noticed(&mut self) {
         let (begun, before) = (Instant::now(), self.connects());
@@ -165,14 +166,15 @@ impl<'a> Trial<'a> {
         sleep(self.plan.silence().saturating_sub(begun.elapsed())).await;
     }
 
-    /// Waits for a successful call after the end of the outage.
+    /// Waits for a successful call after the end of the outage. It is a fault if there is none.
     pub(crate) async fn healed(&mut self, load: &Load, at: Instant) {
         self.findings.measured.healed = load.answered(at, PATIENCE).await;
         let is_healed = self.findings.measured.healed.is_some();
         self.expect(is_healed, || format!("no call succeeds {} s after the outage", PATIENCE.as_secs()));
     }
 
-    /// Ends calls. Checks that at most `max_lost` of those that may not be repeated have failed, and none of the kinds in `unfailing`.
+    /// Stops the callers. Checks that at most `max_lost` calls that may not be repeated have failed, and no call of the
+    /// kinds in `unfailing`.
     pub(crate) async fn finish_calls(
         &mut self,
         load: Load,
@@ -189,7 +191,7 @@ impl<'a> Trial<'a> {
         Ok(calls)
     }
 
-    /// Adds calls to the table.
+    /// Adds calls to the findings.
     pub(crate) fn add(&mut self, calls: Calls) {
         self.findings.measured.calls.extend(calls);
     }

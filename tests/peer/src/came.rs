@@ -11,7 +11,7 @@ pub(crate) enum Came {
     Reply(&'static str),
     /// A transport error of this name, such as `ERR_CHUNK`.
     Error(&'static str),
-    /// A message that is none of these, or a faulty one.
+    /// Any other message, such as a malformed one.
     Other(String),
     /// No message, although the connection still served a later call.
     Nothing,
@@ -75,7 +75,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The verdict on each kind of answer. Any other answer is wrong.
+/// The kinds of answers that a case accepts, as conforming or as unusual. Any other answer is wrong.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Accepted {
     pub(crate) conforming: &'static [Kind],

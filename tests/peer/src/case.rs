@@ -1,10 +1,10 @@
-//! Cases, and what they find.
+//! Cases, with their rules, verdicts and findings.
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use serde::Serialize;
 
-/// The judgement of a case.
+/// The verdict of a case on the implementation under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -16,7 +16,7 @@ pub enum Verdict {
     Wrong,
     /// The implementation does not have the optional feature, or the connection does not permit the case.
     NotSupported,
-    /// The case could not run: for example because nothing listens at the address.
+    /// The case could not run, for example because nothing listens at the address.
     NotRun,
 }
 
@@ -53,7 +53,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts.
+    /// All parts, in the order of reports.
     pub const ALL: [Self; 7] = [
         Self::V1Server,
         Self::V1Nfs,
@@ -64,7 +64,7 @@ impl Part {
         Self::IwarpClient,
     ];
 
-    /// Creates a case of this part with steps of its own.
+    /// Creates a case of this part that runs `steps`.
     pub(crate) fn steps<S: Clone + 'static, F: Future<Output = Steps> + Send + 'static>(
         self,
         id: &'static str,
@@ -108,14 +108,14 @@ impl Part {
 /// The result of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The judgement.
+    /// The verdict on what the implementation did.
     pub verdict: Verdict,
     /// A description of what the implementation did.
     pub came: String,
 }
 
 impl Finding {
-    /// Creates a finding.
+    /// Creates a finding. `came` describes what the implementation did.
     #[must_use]
     pub fn new(verdict: Verdict, came: impl Into<String>) -> Self {
         Self { verdict, came: came.into() }
@@ -138,7 +138,7 @@ impl Finding {
     }
 }
 
-/// The reason for which a case ended early. The finding becomes that of the case.
+/// The finding of a case that ended early.
 #[derive(Debug)]
 pub(crate) struct Early(pub(crate) Finding);
 
@@ -154,10 +154,10 @@ impl From<Finding> for Early {
     }
 }
 
-/// The result of the steps of a case.
+/// The result of the steps of a case. The error is the finding of a case that ended early.
 pub(crate) type Steps<T = Finding> = Result<T, Early>;
 
-/// A running case.
+/// The future of a running case.
 pub(crate) type Running = Pin<Box<dyn Future<Output = Steps> + Send>>;
 
 /// Time limits of a case.
@@ -177,7 +177,7 @@ impl Default for Limits {
 
 /// A test of one requirement, on a connection of its own.
 pub struct Case<S> {
-    /// The name, which no other case has, such as `v1/server/version-0`.
+    /// The unique name, such as `v1/server/version-0`.
     pub id: &'static str,
     /// The protocol and the role of the implementation under test.
     pub part: Part,
@@ -188,7 +188,7 @@ pub struct Case<S> {
     pub sent: &'static str,
     /// A description of the accepted answers.
     pub expected: String,
-    /// The reason for which the case only runs on request: it has crashed an implementation.
+    /// The reason why the case runs only on request: it has crashed an implementation. `None` for most cases.
     pub dangerous: Option<&'static str>,
     pub(crate) steps: Box<dyn Fn(&S) -> Running + Send + Sync>,
 }
@@ -200,7 +200,7 @@ impl<S> fmt::Debug for Case<S> {
 }
 
 impl<S> Case<S> {
-    /// Creates a case with steps of its own.
+    /// Creates a case that runs `steps`.
     pub(crate) fn new<F: Future<Output = Steps> + Send + 'static>(
         (part, id): (Part, &'static str),
         rules: &'static [&'static str],

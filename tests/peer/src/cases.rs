@@ -1,4 +1,4 @@
-//! All cases.
+//! All cases, by the role of the implementation under test.
 
 use crate::{
     case::Case,

@@ -1,4 +1,5 @@
-//! A connection, as the cases use it: messages, memory and RDMA, each with a time limit.
+//! A connection to the implementation under test, with messages, memory and RDMA operations. Each wait has a time
+//! limit.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,7 +19,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// Number of Receives of a connection. Cases send fewer messages that need an answer.
 pub(crate) const RECEIVES: usize = 128;
-/// Size of each Receive in bytes. Larger than what the peer announces, so that longer messages of the implementation are seen.
+/// Size of each Receive in bytes. It is larger than the size that the peer announces, so that longer messages of the
+/// implementation are seen.
 pub(crate) const RECEIVE_SIZE: usize = 16 << 10;
 
 /// Registered memory: handle, length and offset, as in a segment of a chunk.
@@ -46,7 +48,7 @@ impl Segment {
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
-    /// The handle that its Send with Invalidate named.
+    /// The handle that the message invalidated. `None` if it did not arrive by Send with Invalidate.
     pub(crate) invalidated: Option<u32>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) enum Next {
     Message(Arrived),
-    /// The connection ended, for this reason.
+    /// The end of the connection, with its reason.
     Ended(String),
     TimedOut,
 }
@@ -95,7 +97,7 @@ impl Link {
         self.send_invalidating(message, None);
     }
 
-    /// Sends a message by Send with Invalidate, if a handle is given.
+    /// Sends a message. Uses Send with Invalidate if `handle` is given.
     pub(crate) fn send_invalidating(&mut self, message: &[u8], handle: Option<u32>) {
         let message = MessageBuf::received(PayloadBuf::from(message.to_vec()), message.len());
         let (id, invalidate) = (self.id(), handle.map(MemoryHandle));
@@ -121,7 +123,8 @@ impl Link {
         }
     }
 
-    /// Invalidates memory, and returns its contents. `None` if the memory is not registered.
+    /// Invalidates memory, and returns its contents. Returns `None` after the deadline, or if the memory is not
+    /// registered.
     pub(crate) async fn take(&mut self, segment: Segment, deadline: Instant) -> Option<Bytes> {
         let id = self.id();
         self.queue_pair.post(WorkRequest::Invalidate { id, handle: MemoryHandle(segment.handle) });
@@ -153,7 +156,7 @@ impl Link {
         self.queue_pair.post(WorkRequest::Write { id, source: data.into(), remote });
     }
 
-    /// Writes as much of the data as there is room for to the segments of a chunk, in order.
+    /// Writes data to the segments of a chunk, in order and as far as there is room.
     pub(crate) fn write_to(&mut self, chunk: &[Segment], data: &[u8]) {
         let mut left = data;
         for segment in chunk {
@@ -189,7 +192,7 @@ impl Link {
         }
     }
 
-    /// Waits for the next message, which may have a call. Describes its absence.
+    /// Waits for the next message, which may contain a call. The error describes why none came.
     pub(crate) async fn next_call(&mut self, deadline: Instant) -> Result<Bytes, String> {
         match self.next(deadline).await {
             Next::Message(arrived) => Ok(arrived.bytes),
@@ -198,7 +201,7 @@ impl Link {
         }
     }
 
-    /// Waits for completions. `None` after the deadline.
+    /// Waits for completions. Returns `None` after the deadline.
     async fn poll(&mut self, deadline: Instant) -> Option<()> {
         let mut completions = Vec::new();
         let poll = poll_fn(|cx| self.queue_pair.poll(cx, &mut completions));
@@ -231,7 +234,8 @@ impl Link {
     }
 }
 
-/// Describes the end of a connection from the point of view of the report: the implementation is "the peer".
+/// Formats the reason for the end of a connection, with its causes. The text calls the implementation under test "the
+/// peer".
 fn describe(reason: &DisconnectReason) -> String {
     let mut text = reason.to_string();
     let mut cause = std::error::Error::source(reason);

@@ -10,20 +10,20 @@ use crate::{
 /// The number of findings with each verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Findings that conform.
+    /// Number of conforming findings.
     pub conforming: usize,
-    /// Unusual findings.
+    /// Number of unusual findings.
     pub unusual: usize,
-    /// Violations.
+    /// Number of violations.
     pub wrong: usize,
-    /// Cases whose feature the implementation does not have.
+    /// Number of cases whose feature the implementation does not have.
     pub not_supported: usize,
-    /// Cases that could not run.
+    /// Number of cases that could not run.
     pub not_run: usize,
 }
 
 impl Totals {
-    /// Counts findings.
+    /// Counts the findings with each verdict.
     #[must_use]
     pub fn of(all: &[Ran]) -> Self {
         let mut totals = Self::default();
@@ -61,7 +61,8 @@ impl std::fmt::Display for Totals {
     }
 }
 
-/// Formats a finding as text: one line if it conforms, all that is known about it otherwise or with `all`.
+/// Formats a finding as text. A conforming finding takes one line, unless `all` is `true`. Any other finding is printed
+/// with its rules, what was sent, what was expected and what came.
 #[must_use]
 pub fn text(ran: &Ran, all: bool) -> String {
     let mut text = format!("{:14} {}\n", ran.finding.verdict.to_string(), ran.id);
@@ -109,7 +110,7 @@ pub fn markdown(all: &[Ran]) -> String {
     text
 }
 
-/// Returns text for a cell of a table.
+/// Escapes text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

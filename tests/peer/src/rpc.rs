@@ -1,4 +1,4 @@
-//! Messages of ONC RPC (RFC 5531), and the numbers of transactions.
+//! Messages of ONC RPC (RFC 5531), and transaction IDs.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
@@ -14,8 +14,8 @@ use rpcrdma_xdr::{
 /// A procedure: the numbers of the program, its version and the procedure.
 pub(crate) type Procedure = (u32, u32, u32);
 
-/// Returns an XID that no other call of this process has. Runs of the program begin at different numbers, because a server may
-/// remember the replies to earlier ones.
+/// Returns an XID that no other call of this process has. The first XID depends on the time, because a server may
+/// remember its replies to an earlier run of the program.
 pub(crate) fn next_xid() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = || {
@@ -26,31 +26,31 @@ pub(crate) fn next_xid() -> u32 {
     NEXT.fetch_add(1, Relaxed)
 }
 
-/// Encodes a value in XDR. Values of this crate have no limits that encoding could exceed.
+/// Encodes a value in XDR. Errors are ignored, because no value of this crate exceeds a limit.
 pub(crate) fn encode(value: &impl XdrEncode) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = value.encode(&mut FlatSink::new(&mut bytes));
     bytes
 }
 
-/// Encodes words.
+/// Encodes words in big-endian order.
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Decodes the words of a message.
+/// Decodes the words of a message. An incomplete last word is dropped.
 pub(crate) fn to_words(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
-/// Replaces a word of a message.
+/// Replaces a word of a message. Does nothing if the message is too short.
 pub(crate) fn set_word(message: &mut [u8], index: usize, word: u32) {
     if let Some(place) = message.get_mut(index * 4..index * 4 + 4) {
         place.copy_from_slice(&word.to_be_bytes());
     }
 }
 
-/// Encodes a call.
+/// Encodes a call with encoded arguments. A credential that cannot be encoded is left out.
 pub(crate) fn call(xid: u32, procedure: Procedure, credential: &Credential, args: &[u8]) -> Vec<u8> {
     let (program, version, procedure) = procedure;
     let mut header = CallHeader::new(xid, program, version, procedure);
@@ -68,7 +68,7 @@ pub(crate) fn system_err(xid: u32) -> Vec<u8> {
     words(&[xid, 1, 0, 0, 0, 5])
 }
 
-/// Encodes a successful reply.
+/// Encodes a successful reply with encoded results.
 pub(crate) fn reply(xid: u32, results: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = ReplyHeader::success(xid).encode(&mut FlatSink::new(&mut bytes));

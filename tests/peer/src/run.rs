@@ -1,4 +1,4 @@
-//! Runs cases.
+//! Runs the cases of a [`Choice`].
 
 use std::{sync::Arc, time::Instant};
 
@@ -20,26 +20,26 @@ pub struct Ran {
     pub sent: &'static str,
     /// A description of the accepted answers.
     pub expected: String,
-    /// The judgement and what came.
+    /// The verdict, and a description of what came.
     #[serde(flatten)]
     pub finding: Finding,
     /// The duration in milliseconds.
     pub milliseconds: u64,
 }
 
-/// The choice of cases.
+/// A filter of the cases to run.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// Parts of names: a case is chosen if its name contains one of them. Empty: all cases.
+    /// Substrings of names. A case is chosen if its name contains one of them, or if the list is empty.
     pub names: Vec<String>,
-    /// The parts. Empty: all.
+    /// The parts whose cases are chosen. An empty list chooses all parts.
     pub parts: Vec<Part>,
-    /// Chooses cases that have crashed an implementation, too.
+    /// `true` to run cases that have crashed an implementation, too.
     pub dangerous: bool,
 }
 
 impl Choice {
-    /// Returns `true` if the case is chosen.
+    /// Returns `true` if the name and the part of the case are chosen. Ignores `dangerous`.
     pub fn has<S>(&self, case: &Case<S>) -> bool {
         let named = self.names.is_empty() || self.names.iter().any(|name| case.id.contains(name.as_str()));
         named && (self.parts.is_empty() || self.parts.contains(&case.part))

@@ -34,7 +34,7 @@ impl fmt::Display for Fabric {
 /// A URL of an address: `iwarp://host:port` or `rdma://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerUrl {
-    /// The transport.
+    /// The transport that the scheme names.
     pub fabric: Fabric,
     /// The host and the port, as in `127.0.0.1:20049`.
     pub authority: String,
@@ -73,9 +73,9 @@ impl PeerUrl {
 /// The address of a server under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// The transport.
+    /// The transport to the server.
     pub fabric: Fabric,
-    /// The address.
+    /// The resolved address of the server.
     pub addr: SocketAddr,
 }
 

@@ -9,11 +9,11 @@ use rpcrdma_xdr::xdr::{Decoder, XdrDecode};
 
 use crate::{link::Segment, rpc};
 
-/// The version number.
+/// The version number in headers.
 pub(crate) const VERSION: u32 = 1;
 /// Number of credits that calls request.
 pub(crate) const CREDITS: u32 = 64;
-/// The numbers of words in the header.
+/// Indexes of words in the header.
 pub(crate) mod word {
     pub(crate) const VERS: usize = 1;
     pub(crate) const CREDIT: usize = 2;
@@ -22,7 +22,8 @@ pub(crate) mod word {
     pub(crate) const READS: usize = 4;
 }
 
-/// Encodes private data (RFC 8797 section 4): the magic number, the version, the flags, and both sizes in bytes.
+/// Encodes private data (RFC 8797 section 4) with the flag of remote invalidation. Both sizes are in bytes, and
+/// multiples of 1024.
 pub(crate) fn private_data(remote_invalidation: bool, send_size: u32, receive_size: u32) -> Vec<u8> {
     let size = |bytes: u32| (bytes / 1024 - 1) as u8;
     let mut data = rpc::words(&[0xf6ab_0e18]);
@@ -30,7 +31,7 @@ pub(crate) fn private_data(remote_invalidation: bool, send_size: u32, receive_si
     data
 }
 
-/// Decodes private data: the flag of remote invalidation, and both sizes in bytes.
+/// Decodes private data. Returns the flag of remote invalidation, and the send and receive sizes in bytes.
 pub(crate) fn parse_private_data(data: &[u8]) -> Option<(bool, u32, u32)> {
     match data {
         [0xf6, 0xab, 0x0e, 0x18, 1, flags, send, receive, ..] => {
@@ -41,7 +42,7 @@ pub(crate) fn parse_private_data(data: &[u8]) -> Option<(bool, u32, u32)> {
     }
 }
 
-/// Chunk lists.
+/// The chunk lists of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
     /// Segments of Read chunks with their positions.
@@ -77,7 +78,7 @@ impl Lists {
         Self { reads: Vec::new(), writes, reply: self.reply.as_ref().map(unused) }
     }
 
-    /// Returns all handles.
+    /// Returns the handles of all segments.
     pub(crate) fn handles(&self) -> Vec<u32> {
         let writes = self.writes.iter().chain(&self.reply).flatten();
         self.reads.iter().map(|(_, segment)| segment).chain(writes).map(|segment| segment.handle).collect()
@@ -118,7 +119,7 @@ impl From<RpcRdmaHeaderNomsg> for Lists {
     }
 }
 
-/// Encodes RDMA_MSG, or RDMA_NOMSG without a payload.
+/// Encodes RDMA_MSG with a payload, or RDMA_NOMSG if there is none.
 pub(crate) fn message(xid: u32, credit: u32, lists: &Lists, payload: Option<&[u8]>) -> Vec<u8> {
     let nomsg = RpcRdmaHeaderNomsg::from(lists);
     let rdma_body = match payload {
@@ -138,7 +139,7 @@ pub(crate) fn err_chunk(xid: u32, credit: u32) -> Vec<u8> {
     rpc::words(&[xid, VERSION, credit, 4, 2])
 }
 
-/// Encodes RDMA_ERROR with ERR_VERS and a range.
+/// Encodes RDMA_ERROR with ERR_VERS and the range of supported versions.
 pub(crate) fn err_vers(xid: u32, vers: u32, credit: u32, (low, high): (u32, u32)) -> Vec<u8> {
     rpc::words(&[xid, vers, credit, 4, 1, low, high])
 }
@@ -159,7 +160,7 @@ pub(crate) enum Body {
     Msg(Lists, Bytes),
     /// RDMA_NOMSG.
     Nomsg(Lists),
-    /// RDMA_ERROR with ERR_VERS.
+    /// RDMA_ERROR with ERR_VERS, and the lowest and the highest supported version.
     ErrVers(u32, u32),
     /// RDMA_ERROR with ERR_CHUNK.
     ErrChunk,

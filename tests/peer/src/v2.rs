@@ -13,11 +13,11 @@ use rpcrdma_xdr::xdr::{Decoder, XdrDecode};
 
 use crate::{link::Segment, rpc, v1::Lists};
 
-/// The version number.
+/// The version number in headers.
 pub(crate) const VERSION: u32 = 2;
 /// Number of words in front of the chunk lists: the prefix and the handle to invalidate.
 pub(crate) const LISTS: usize = 6;
-/// Number of credits of the first message.
+/// Number of credits that the peer's first message grants, and the maximum of outstanding messages in every header.
 pub(crate) const FIRST_GRANT: u32 = 64;
 
 /// The prefix of a message.
@@ -98,7 +98,7 @@ pub(crate) enum Body {
     Msg(u32, Lists, Bytes),
     /// RDMA2_NOMSG.
     Nomsg(Lists),
-    /// RDMA2_ERROR: the name of the error, and its first number.
+    /// RDMA2_ERROR with the name of the error and its numbers.
     Error(&'static str, [u32; 2]),
     /// RDMA2_CONNPROP: properties with their values.
     Properties(Vec<(u32, Bytes)>),
@@ -153,7 +153,7 @@ fn from_lists(lists: &Rpcrdma2ChunkLists) -> Lists {
     }
 }
 
-/// Returns the name of an error, and its numbers.
+/// Returns the name of an error, and its numbers. A missing number is 0.
 fn error(error: &Rpcrdma2Error) -> (&'static str, [u32; 2]) {
     match error {
         Rpcrdma2Error::Rdma2ErrVers(range) => ("ERR_VERS", [range.rdma_vers_low, range.rdma_vers_high]),

@@ -1,4 +1,4 @@
-//! The calls of clients, as the generated clients make them.
+//! The calls that clients make with the generated client types.
 
 use std::fmt::Debug;
 
@@ -121,7 +121,7 @@ pub(crate) fn cause(error: &CallError) -> FailureCause {
     }
 }
 
-/// Returns an error with its causes.
+/// Formats an error with its causes.
 pub(crate) fn chain(error: &CallError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);

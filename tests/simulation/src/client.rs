@@ -48,7 +48,7 @@ const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit of each attempt of a hedged client.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Distance between the number of an operation and that of the LOOKUP before it.
+/// Difference between the number of an operation and the number of the LOOKUP before it.
 const LOOKUPS: u64 = 1 << 32;
 
 /// A client of a run.
@@ -127,13 +127,14 @@ impl SimulatedCaller {
         server::url(self.plan.scheme, server, self.plan.host, self.plan.version)
     }
 
-    /// Makes the calls, waits until the faults are repaired and `repaired` is closed, makes a last call and closes the connections. After a
-    /// message of `kills`, drops everything, and goes on with the next call over new connections.
+    /// Makes the calls, waits until the faults are repaired and `repaired` is closed, makes a last call and closes the
+    /// connections. After a message of `kills`, drops everything, and continues with the next call over new
+    /// connections.
     ///
     /// `lists` is called with the list of servers of a balancer.
     ///
     /// # Errors
-    /// Returns an error of the configuration, which is one of the simulation.
+    /// Returns an error if the configuration is invalid, which is a mistake of the simulation.
     pub async fn run(
         self,
         servers: Vec<Host>,
@@ -235,7 +236,7 @@ impl SimulatedCaller {
             .await;
     }
 
-    /// Makes the call of an operation. One that reads or writes a file looks it up before.
+    /// Makes the call of an operation. If the call reads or writes a file, looks the file up first.
     async fn operate<C: Invoke + Clone>(&self, stubs: &Stubs<C>, mut operation: Operation) {
         if let CallKind::File { directory, block_len, call } = operation.call
             && let Some(name) = call.name_to_look_up()

@@ -15,29 +15,29 @@ use crate::file_tree::FileTree;
 pub struct Applied {
     /// Number of the counter.
     pub counter: u32,
-    /// The sum after it.
+    /// The sum after the addition.
     pub sum: u64,
-    /// Number of times that it was executed.
+    /// Number of times that the addition was executed.
     pub times: u32,
 }
 
 /// A recorded reply on a disk.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredReply {
-    /// The encoded reply. `None` if the server crashed while it was written: its checksum is wrong.
+    /// The encoded reply. `None` if the server crashed while it wrote the reply, so that its checksum is wrong.
     pub(crate) bytes: Option<Bytes>,
 }
 
 /// The data of the service. Several servers may share it.
 #[derive(Debug, Default)]
 pub struct Disk {
-    /// The counters.
+    /// The values of the counters, by number.
     pub counters: BTreeMap<u32, u64>,
     /// The additions, by the number of the operation.
     pub applied: BTreeMap<u64, Applied>,
-    /// The blobs, by key.
+    /// The versions and the data of the blobs, by key.
     pub blobs: BTreeMap<u32, (u64, Bytes)>,
-    /// The files.
+    /// The directories and files of the NFS service.
     pub files: FileTree,
     /// The recorded replies, by request key.
     pub(crate) replies: BTreeMap<Vec<u8>, StoredReply>,
@@ -73,24 +73,25 @@ impl ReplyStore for SharedDisk {
 /// The part of a transaction that a crash in the middle of its write destroys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TornPart {
-    /// All of it: the effect has not happened.
+    /// The effect and the reply.
     All,
-    /// The recorded reply: the effect has happened, and nobody knows its result.
+    /// The recorded reply. The effect has happened, but its result is unknown.
     Reply,
 }
 
 /// The state of a server's host, which outlives its server.
 #[derive(Debug, Default)]
 pub struct HostState {
-    /// Number of the running server. The handlers of earlier ones have no effect and never return.
+    /// Number of the running server. The handlers of earlier servers have no effect.
     pub epoch: u64,
-    /// The disk has no room for this host: nothing can be stored.
+    /// `true` if the disk is full for this host, so that the server can store nothing.
     pub is_full: bool,
-    /// The server crashes after its next effect, before the reply.
+    /// `true` if the server crashes after its next effect, before the reply.
     pub crashes_after_effect: bool,
-    /// The server crashes while it writes its next transaction.
+    /// The part of the next transaction that is lost because the server crashes while it writes it. `None` if it does
+    /// not crash.
     pub torn: Option<TornPart>,
-    /// Additional time that each handler takes, in milliseconds.
+    /// Maximum additional time of each handler, in milliseconds.
     pub handler_pause: u64,
 }
 

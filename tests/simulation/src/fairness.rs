@@ -1,4 +1,4 @@
-//! The calls that a server has accepted, and the order in which one with limits starts their handlers.
+//! The calls that a server has accepted, and the order in which a server with limits starts their handlers.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,7 +27,8 @@ const MAX_SMALL_BODY: usize = 4096;
 #[derive(Debug, Default)]
 struct WaitingClient {
     calls: VecDeque<(SocketAddr, u32)>,
-    /// Number of calls of each other client that have started since the last one of this client, or since the first one here arrived.
+    /// Number of calls of each other client that have started since a call of this client started last, or since its
+    /// first waiting call arrived.
     passed: BTreeMap<Host, u32>,
 }
 
@@ -41,7 +42,8 @@ struct QueueState {
 /// The calls that wait at a server. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Queues {
-    /// `false` if the order is not checked: calls vanish from the queues when their connections are lost, of which nobody learns.
+    /// `true` to check the order. The check is off in runs that lose connections, because their calls leave the
+    /// server's queues without notice.
     checks_order: bool,
     state: Arc<Mutex<QueueState>>,
 }

@@ -14,7 +14,7 @@ pub enum FaultKind {
     Separate,
     /// One direction between a client and a server is stopped.
     OneWay,
-    /// The messages of a host take long.
+    /// The messages of a host are delayed.
     Slow,
     /// The process of a server is killed. Its system resets the connections and refuses new ones.
     Kill,
@@ -24,11 +24,11 @@ pub enum FaultKind {
     HostDown,
     /// A server is killed between an effect and its reply.
     CrashAfterEffect,
-    /// A server is shut down in order, and started again.
+    /// A server is shut down in an orderly way, and started again.
     Restart,
     /// The disk of a server is full.
     DiskFull,
-    /// The handlers of a server take long.
+    /// The handlers of a server are delayed.
     SlowHandlers,
     /// A registration of memory fails.
     NoRegistration,
@@ -38,7 +38,7 @@ pub enum FaultKind {
     Refuse,
     /// All clocks jump.
     ClockJump,
-    /// The list of servers has wrong ones, or lacks some.
+    /// The list of servers has wrong entries, or lacks some servers.
     FalseList,
     /// A server crashes while it writes an effect and its reply: both are lost, or the reply is damaged.
     TornWrite,
@@ -47,7 +47,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds.
+    /// All kinds of faults.
     pub const ALL: [Self; 18] = [
         Self::Cut,
         Self::Separate,
@@ -94,7 +94,7 @@ impl FaultKind {
         }
     }
 
-    /// Returns `true` if calls of other servers can fail because of it.
+    /// Returns `true` if the fault can make calls to other servers fail.
     #[must_use]
     pub const fn concerns_all(self) -> bool {
         matches!(self, Self::ClockJump)
@@ -110,19 +110,19 @@ impl fmt::Display for FaultKind {
 /// A fault of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind.
+    /// The kind of the fault.
     pub kind: FaultKind,
     /// Time since the beginning of the run, in milliseconds.
     pub at: u64,
-    /// Time until it is repaired, in milliseconds.
+    /// Duration of the fault, in milliseconds.
     pub len: u64,
-    /// The client concerned, where it concerns one.
+    /// The affected client, for kinds that affect one.
     pub client: Host,
-    /// The server concerned, where it concerns one.
+    /// The affected server, for kinds that affect one.
     pub server: Host,
-    /// The direction concerned, or the end: that of the sender.
+    /// The affected direction. A fault of memory affects the end that sends in this direction.
     pub direction: Direction,
-    /// A number that depends on the kind: steps, a factor, milliseconds.
+    /// A number whose meaning depends on the kind: steps, a factor or milliseconds.
     pub number: u64,
 }
 

@@ -44,7 +44,7 @@ pub fn handle(id: u64) -> NfsFh3 {
     NfsFh3 { data: Bytes::copy_from_slice(&id.to_be_bytes()) }
 }
 
-/// Returns the file or directory of a handle.
+/// Returns the ID of the file or directory of a handle.
 fn id(handle: &NfsFh3) -> Result<u64, Nfsstat3> {
     handle.data[..].try_into().map(u64::from_be_bytes).map_err(|_| Nfsstat3::Badhandle)
 }
@@ -58,7 +58,7 @@ impl FileTree {
         self.names.get(&place(at)?).copied().ok_or(Nfsstat3::Noent)
     }
 
-    /// Creates a file whose ID is the verifier, or finds the one that a call with this verifier has created.
+    /// Creates a file whose ID is the verifier. A repeated call with this verifier returns the ID of the existing file.
     fn create(&mut self, args: &Create3args) -> Result<u64, Nfsstat3> {
         let Createhow3::Exclusive(verifier) = &args.how else { return Err(Nfsstat3::Notsupp) };
         let file = u64::from_be_bytes(verifier.0);

@@ -18,46 +18,46 @@ pub const BLOCKS: usize = 3;
 /// A call to the NFS service. Names are numbers, and blocks have the same length in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileCall {
-    /// LOOKUP.
+    /// LOOKUP of a name.
     LookUp {
-        /// The name.
+        /// The name to look up.
         name: u8,
     },
-    /// CREATE EXCLUSIVE.
+    /// CREATE of a file, in the mode EXCLUSIVE.
     Create {
-        /// The name.
+        /// The name of the new file.
         name: u8,
         /// The file ID.
         file: u64,
     },
-    /// REMOVE.
+    /// REMOVE of a file.
     Remove {
-        /// The name.
+        /// The name to remove.
         name: u8,
     },
-    /// RENAME.
+    /// RENAME of a file.
     Rename {
         /// The old name.
         from: u8,
         /// The new name.
         to: u8,
     },
-    /// READDIR.
+    /// READDIR of the directory.
     List,
     /// READ of a block.
     Read {
-        /// The name, by which the client looks the file up before.
+        /// The name by which the client looks the file up first.
         name: u8,
-        /// The file, as LOOKUP returned it. 0 before.
+        /// The file ID that LOOKUP returned. 0 before the LOOKUP.
         file: u64,
         /// The index of the block.
         block: u8,
     },
     /// WRITE of a block with the number of the operation.
     Write {
-        /// The name, by which the client looks the file up before.
+        /// The name by which the client looks the file up first.
         name: u8,
-        /// The file, as LOOKUP returned it. 0 before.
+        /// The file ID that LOOKUP returned. 0 before the LOOKUP.
         file: u64,
         /// The index of the block.
         block: u8,
@@ -82,7 +82,7 @@ impl FileCall {
         }
     }
 
-    /// Returns the same call for a file that was found.
+    /// Returns this call with the file ID that LOOKUP returned.
     #[must_use]
     pub const fn with_file(self, found: u64) -> Self {
         match self {
@@ -98,21 +98,21 @@ impl FileCall {
 pub enum FileReply {
     /// The call was executed.
     Done,
-    /// NFS3ERR_NOENT.
+    /// The name does not exist (NFS3ERR_NOENT).
     Missing,
-    /// NFS3ERR_EXIST.
+    /// Another file has the name (NFS3ERR_EXIST).
     Exists,
-    /// NFS3ERR_STALE.
+    /// The file was removed (NFS3ERR_STALE).
     Stale,
-    /// The file with a name.
+    /// The ID of a file.
     File(u64),
     /// The number in a block. 0 if none was written.
     Block(u64),
-    /// The names with their files.
+    /// The names with the IDs of their files.
     Names(Vec<(u8, u64)>),
 }
 
-/// One directory.
+/// The names and blocks of one directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct DirectoryState {
     names: BTreeMap<u8, u64>,
@@ -194,7 +194,8 @@ fn block_data(number: u64, len: u32) -> Bytes {
     block.freeze()
 }
 
-/// Returns the number in a block.
+/// Returns the number in a block. 0 if none was written. Returns an error if the rest of the block does not fit the
+/// number.
 fn block_number(block: &[u8], len: u32) -> Result<u64, String> {
     if block.iter().all(|byte| *byte == 0) {
         return Ok(0);

@@ -115,7 +115,7 @@ fn reply<R: XdrDecode + XdrEncode>(args: &impl XdrEncode, shape: &Shape) -> Resu
     shape.value(checksum(args)?)
 }
 
-/// Compares the result of a call with that which its arguments lead to. Returns a checksum of it.
+/// Compares the result of a call with the result that follows from its arguments. Returns a checksum of the result.
 fn compared<R: XdrDecode + XdrEncode + PartialEq>(
     args: &impl XdrEncode,
     got: &R,

@@ -15,7 +15,7 @@ use crate::{
     server::CALLBACK_TIMEOUT,
 };
 
-/// Time after a deadline in which a call has to end.
+/// Maximum time between the deadline of a call and its end.
 const MAX_OVERTIME: Duration = Duration::from_millis(5);
 /// Maximum duration of a call while there is no fault.
 const MAX_DURATION: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ const MAX_DURATION: Duration = Duration::from_secs(2);
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest duration of a call that waits until a callback times out, or until its own deadline.
 const MAX_BLOCKED: Duration = CALLBACK_TIMEOUT.saturating_add(MAX_DURATION);
-/// The shortest time after which a server closes idle connections that no call meets.
+/// Idle time-outs of servers below this duration can close a connection while a call is on its way.
 const MIN_IDLE: Duration = Duration::from_secs(100);
 /// The shortest deadline with which an idempotent call of a balancer has to succeed while one server is healthy.
 const MIN_DEADLINE: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ pub enum FailureCause {
 /// The result of a call.
 #[derive(Debug, Clone)]
 pub enum CallOutcome {
-    /// No result yet.
+    /// The call is in progress.
     InProgress,
     /// A number: a sum, a value, or the version of a blob whose data is right.
     Done(u64),
@@ -62,11 +62,11 @@ pub enum CallOutcome {
     Wrong(String),
     /// The client was killed before it had a result.
     Killed,
-    /// An error.
+    /// The call failed with an error.
     Failed {
         /// The error in words.
         error: String,
-        /// The client says that the call was not executed.
+        /// `true` if the client reports that the call was not executed.
         is_retry_safe: bool,
         /// The kind of the error.
         cause: FailureCause,
@@ -84,17 +84,17 @@ impl CallOutcome {
 /// A call of a run.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// The client.
+    /// The client that made the call.
     pub client: Host,
-    /// The servers that may have got it: one, or all if `None`.
+    /// The server that may have received the call. `None` if it may be any server.
     pub server: Option<Host>,
-    /// The plan.
+    /// The planned call.
     pub operation: Operation,
     /// Time of its start.
     pub start: Duration,
-    /// Time of its end, if it has ended.
+    /// Time of its end. `Duration::MAX` if the call has not ended.
     pub end: Duration,
-    /// The result.
+    /// The result of the call.
     pub outcome: CallOutcome,
 }
 
@@ -132,7 +132,7 @@ impl History {
         }
     }
 
-    /// Returns the calls.
+    /// Returns all calls so far.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.lock().clone()
@@ -142,16 +142,16 @@ impl History {
 /// A time in which calls may fail, because of a fault or of its consequences.
 #[derive(Debug, Clone)]
 pub struct Excuse {
-    /// The fault.
+    /// The fault that explains failures.
     pub fault: Fault,
     /// The beginning of the fault.
     pub from: Duration,
-    /// The time after which a call that begins has to succeed.
+    /// Calls that begin after this time have to succeed.
     pub until: Duration,
 }
 
 impl Excuse {
-    /// Returns `true` if the fault was there while the call was.
+    /// Returns `true` if the fault and the call overlap in time.
     fn overlaps(&self, record: &Record) -> bool {
         record.start <= self.until && record.end >= self.from
     }
@@ -187,7 +187,7 @@ impl Excuse {
         is_in_time && (fault.kind.concerns_all() || (is_its_server && is_its_client)) && self.can_cause(&record.outcome)
     }
 
-    /// Returns `true` if the fault can lead to such a result. Calls that succeed may take long because of any fault.
+    /// Returns `true` if the fault can lead to this outcome. Calls that succeed may take long because of any fault.
     fn can_cause(&self, outcome: &CallOutcome) -> bool {
         let CallOutcome::Failed { cause, .. } = outcome else { return true };
         match self.fault.kind {
@@ -219,15 +219,15 @@ fn has_healthy_server(record: &Record, excuses: &[Excuse], servers: &[Host]) -> 
         && overlapping.all(Excuse::concerns_one_server)
 }
 
-/// Returns `true` if a server may close a connection for being idle when the call is on its way, and nobody may send the call again: a
-/// balancer does not send a call again that must not be executed twice.
+/// Returns `true` if a server may close a connection for being idle when the call is on its way, and nobody may repeat
+/// the call. A balancer does not repeat a call that must not be executed twice.
 fn meets_idle_close(record: &Record, scenario: &Scenario) -> bool {
     let is_short = scenario.server.idle < MIN_IDLE.as_millis() as u64;
     is_short && record.server.is_none() && !record.operation.call.is_idempotent()
 }
 
-/// Returns `true` if calls may wait for one another until a callback times out: a handler waits for a reply over TCP that is behind a
-/// call, the call for memory, and those that hold the memory wait for a handler.
+/// Returns `true` if calls may wait for one another until a callback times out. A handler waits for a reply over TCP
+/// that is behind a call. That call waits for memory, and the calls that hold the memory wait for a handler.
 fn meets_blocked_callback(record: &Record, records: &[Record], scenario: &Scenario) -> bool {
     let plan = &scenario.server;
     let is_tcp = |host| scenario.clients.iter().any(|client| client.host == host && client.scheme == "sim-tcp");
@@ -240,10 +240,12 @@ fn meets_blocked_callback(record: &Record, records: &[Record], scenario: &Scenar
             .any(|other| matches!(other.operation.call, CallKind::AskBack { .. }) && is_tcp(other.client))
 }
 
-/// Returns `true` if a call failed before its deadline for lack of a connection, although its client may send it again until then.
+/// Returns `true` if a call failed before its deadline for lack of a connection, although its client was allowed to
+/// retry.
 ///
-/// A balancer has a budget for retries, and does not send a call again that must not be executed twice. A server replies to a call that is
-/// sent again that it does not execute it, if its disk is full or its recorded reply is damaged. No retry follows a reply.
+/// Two cases are allowed. A balancer has a budget for retries, and does not repeat a call that must not be executed
+/// twice. A server whose disk is full, or whose recorded reply is damaged, replies to a repeated call that it does not
+/// execute it, and no retry follows a reply.
 fn gives_up_early(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> bool {
     let refuses = |excuse: &Excuse| {
         matches!(excuse.fault.kind, FaultKind::DiskFull | FaultKind::TornWrite) && excuse.overlaps(record)
@@ -258,9 +260,10 @@ fn gives_up_early(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> b
     client.retries > 0 && record.server.is_some() && time < Duration::from_millis(record.operation.timeout)
 }
 
-/// Returns the time in which a call without a deadline ends, if nothing but silence delays it. `None` without such a limit.
+/// Returns the maximum duration of a call without a deadline, if only silence delays it. Returns `None` if there is no
+/// such maximum.
 ///
-/// Over RDMA, a call that holds the only credit leaves none for a probe.
+/// There is none over RDMA, because a call that holds the only credit leaves no credit for a probe.
 fn silence_limit(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> Option<Duration> {
     let client = scenario.clients.iter().find(|client| client.host == record.client)?;
     let is_silence = |kind| matches!(kind, FaultKind::Separate | FaultKind::OneWay | FaultKind::HostDown);
@@ -275,7 +278,8 @@ fn silence_limit(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> Op
     is_limited.then(|| attempt * (client.retries + 1) + MAX_DURATION)
 }
 
-/// Returns `true` if the last call of a client must succeed: nothing of a fault is left, and the client may try again.
+/// Returns `true` if the last call of a client must succeed, because no effect of a fault is left and the client may
+/// retry.
 fn must_resume(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> bool {
     let may_retry = scenario.clients.iter().any(|client| client.host == record.client && client.retries > 0);
     // A refusal waits for the next registration or invalidation.
@@ -283,7 +287,7 @@ fn must_resume(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> bool
     may_retry && !excuses.iter().any(|excuse| is_left(excuse.fault.kind) && excuse.fault.client == record.client)
 }
 
-/// Returns what is wrong with the calls of a run on `servers`.
+/// Returns the violations in the calls of a run on `servers`.
 #[must_use]
 pub fn check(
     records: &[Record],

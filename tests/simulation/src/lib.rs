@@ -1,8 +1,10 @@
-//! A simulation of clients and servers of `rpcrdma` in one thread, with virtual time and a network that fails as a seed says.
+//! A simulation of clients and servers of `rpcrdma` in one thread, with virtual time and a network whose faults follow
+//! from a seed.
 //!
-//! A run with the same seed is the same run: the order of events, their times and all random numbers follow from it. The product's
-//! own random numbers come from [`rpcrdma::seed_random_numbers`], its time from tokio's paused clock, and its connections from two URL
-//! schemes, which lead to a [`Network`](network::Network). `README.md` says what is simulated and checked.
+//! Runs with the same seed are equal: the order of events, their times and all random numbers follow from it. The
+//! product's own random numbers come from [`rpcrdma::seed_random_numbers`], and its time from tokio's paused clock. Its
+//! connections come from two URL schemes, which lead to a [`Network`](network::Network). `README.md` describes what is
+//! simulated and checked.
 #![forbid(unsafe_code)]
 
 pub mod calls;

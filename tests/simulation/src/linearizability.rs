@@ -1,30 +1,32 @@
-//! A checker of linearizability: whether one order of all calls explains their results.
+//! A checker of linearizability. It searches for an order of all calls that explains their results.
 //!
-//! The order must keep the order in time: a call that ended before another one began comes first. A call without a result may come at
-//! any place after its beginning, or not at all. The search is that of Wing and Gong with the memory of Lowe ("Testing for
-//! linearizability", 2017): it does not try a set of calls twice that leads to the same state.
+//! The order must keep the order in time: a call that ended before another one began comes first. A call without a
+//! result may come at any place after its beginning, or not at all. The search is the one of Wing and Gong with the
+//! memory of Lowe ("Testing for linearizability", 2017). It does not try again a set of calls that leads to the same
+//! state.
 
 use std::{collections::HashSet, fmt, hash::Hash, time::Duration};
 
 /// Maximum number of calls that the search for one order places.
 const MAX_STEPS: usize = 20_000;
 
-/// A sequential object.
+/// The specification of a sequential object.
 pub trait Model {
     /// The state after some calls.
     type State: Clone + Eq + Hash;
-    /// A call.
+    /// A call to the object.
     type Call: fmt::Debug;
     /// The result of a call.
     type Reply: fmt::Debug;
 
-    /// Returns the state after a call. `None` if the call cannot have had this result in this state.
+    /// Returns the state after a call. `reply` is `None` if the result is not known. Returns `None` if the call cannot
+    /// have this result in this state.
     fn step(state: &Self::State, call: &Self::Call, reply: Option<&Self::Reply>) -> Option<Self::State>;
 
     /// Returns `true` if the call changes nothing, whatever the state is.
     fn only_reads(call: &Self::Call) -> bool;
 
-    /// Returns `false` if no state after this one can lead to this result any more. A model that cannot say returns `true`.
+    /// Returns `false` if no state after this one can lead to this result any more. The default is `true`.
     fn can_follow(state: &Self::State, call: &Self::Call, reply: &Self::Reply) -> bool {
         let _ = (state, call, reply);
         true
@@ -36,9 +38,9 @@ pub trait Model {
 pub struct Event<M: Model> {
     /// The call.
     pub call: M::Call,
-    /// The result. `None` if the caller got none, and the call may have been executed, or may be executed later.
+    /// The result. `None` if the caller got none. Such a call may have been executed, or may be executed later.
     pub reply: Option<M::Reply>,
-    /// Time of the beginning.
+    /// Time at which the call began.
     pub start: Duration,
     /// Time at which the caller had the result.
     pub end: Duration,
@@ -49,9 +51,9 @@ pub struct Event<M: Model> {
 pub enum Verdict {
     /// An order that explains all results.
     Linearizable,
-    /// There is no such order. The text says how far the best one got.
+    /// No order explains all results. The text describes how far the best order got.
     Violation(String),
-    /// The search ended before it found an order or excluded all.
+    /// The search reached its limit before it found an order or excluded all.
     Undecided,
 }
 
@@ -71,7 +73,7 @@ impl CallSet {
     }
 }
 
-/// Calls that have their places, and those that are tried next.
+/// A step of the search: the calls that are placed, and the calls to try next with the states that they lead to.
 struct Place<S> {
     placed: CallSet,
     /// Number of placed calls with results.
@@ -150,7 +152,7 @@ pub fn check<M: Model>(initial: M::State, events: &[Event<M>]) -> Verdict {
 mod tests {
     use super::*;
 
-    /// A register: `Some` writes, `None` reads.
+    /// A register. A call with `Some` writes a value, and a call with `None` reads it.
     struct Register;
 
     impl Model for Register {

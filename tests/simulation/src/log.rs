@@ -1,4 +1,4 @@
-//! The event log of a run, whose hash shows whether two runs are the same.
+//! The event log of a run. Its hash shows if two runs are equal.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ macro_rules! event {
     };
 }
 
-/// The events of one run. Clones share it.
+/// The events of one run. Clones share them.
 #[derive(Clone)]
 pub struct EventLog(Arc<Mutex<LogState>>);
 
@@ -45,7 +45,7 @@ impl fmt::Write for HashWriter<'_> {
 }
 
 impl EventLog {
-    /// Creates a log that begins now. It keeps the events in words if `keeps_lines`.
+    /// Creates a log that begins now. `keeps_lines` is `true` to keep the events in words.
     #[must_use]
     pub fn new(keeps_lines: bool) -> Self {
         Self(Arc::new(Mutex::new(LogState {

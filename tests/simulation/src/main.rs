@@ -57,24 +57,24 @@ fn print_minimal(seed: u64) {
     }
 }
 
-/// Number of seeds in which each kind of fault has to meet something.
+/// Number of seeds from which on the program fails if a kind of fault never took effect.
 const MIN_SEEDS_WITH_ALL_FAULTS: u64 = 500;
 
-/// The sums over all runs.
+/// The totals of all runs.
 #[derive(Debug, Default)]
 struct Totals {
     seeds: u64,
     calls: u64,
     failed: u64,
     faults: BTreeMap<FaultKind, u64>,
-    /// Number of checked histories, and of those whose check was given up.
+    /// Number of checked histories, and number of histories whose check was given up.
     histories: (u64, u64),
-    /// Number of runs without faults, and of runs in which only this kind met something.
+    /// Number of runs in which only faults of this kind took effect. The key `None` counts runs in which no fault did.
     alone: BTreeMap<Option<FaultKind>, u64>,
-    /// Number of these runs that reached a place in the product.
+    /// Number of runs in `alone` that reached each place in the product.
     symptoms: BTreeMap<Option<FaultKind>, BTreeMap<String, u64>>,
     wrong: BTreeMap<u64, Vec<String>>,
-    /// Sum of the hashes of the event logs, which shows whether two runs of the same seeds are the same.
+    /// Sum of the hashes of the event logs. It shows if two runs of the program with equal seeds are equal.
     digest: u64,
 }
 
@@ -104,11 +104,12 @@ impl Totals {
 }
 
 impl Totals {
-    /// Prints what runs in which one kind of fault met something reached in the product, and runs without faults did not.
+    /// Prints for each kind of fault the places in the product that were reached by runs in which only this kind took
+    /// effect. Leaves out the places that runs without faults reached as well.
     fn print_reached(&self) {
         let without = self.symptoms.get(&None);
         let runs = |kind| self.alone.get(&kind).copied().unwrap_or_default();
-        println!("reached only with faults, in runs in which one kind met something ({} runs met none):", runs(None));
+        println!("reached only with faults, in runs in which one kind took effect ({} runs without an effect):", runs(None));
         for kind in FaultKind::ALL {
             let symptoms = self.symptoms.get(&Some(kind)).into_iter().flatten();
             let new = symptoms.filter(|(symptom, _)| !without.is_some_and(|without| without.contains_key(*symptom)));

@@ -10,8 +10,8 @@ use crate::{
 /// Maximum number of scenarios to try.
 const MAX_TRIES: u32 = 2_000;
 
-/// Returns a part of `scenario` that fails as well, from which no client, fault or call can be removed, with its report. `None` if it does not
-/// fail.
+/// Removes clients, faults and calls from `scenario` as long as it still fails. Returns what is left, with its report.
+/// Returns `None` if `scenario` does not fail.
 ///
 /// # Errors
 /// Returns an error if the simulation itself fails.
@@ -42,7 +42,7 @@ pub fn minimize(scenario: &Scenario) -> anyhow::Result<Option<(Scenario, RunRepo
     Ok(Some((best, report)))
 }
 
-/// A part of a scenario.
+/// A part of a scenario that can be removed.
 enum Part {
     Clients(Range<usize>),
     Faults(Range<usize>),
@@ -61,7 +61,8 @@ fn ranges(len: usize) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Returns all parts, the largest first.
+/// Returns the parts that can be removed: of the clients, of the faults and of each client's calls, in this order. The
+/// largest parts of each come first.
 fn parts(scenario: &Scenario) -> Vec<Part> {
     let mut parts = Vec::new();
     parts.extend(ranges(scenario.clients.len()).into_iter().map(Part::Clients));

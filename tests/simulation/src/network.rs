@@ -1,4 +1,4 @@
-//! The simulated network: hosts, the links between them, and what goes wrong with these.
+//! The simulated network: hosts, the links between them, and the faults of links.
 
 use std::{
     cell::RefCell,
@@ -43,7 +43,7 @@ pub struct Link {
     pub client: Host,
     /// The server's host.
     pub server: Host,
-    /// The medium that carries it.
+    /// The medium that carries the connection.
     pub medium: Medium,
 }
 
@@ -69,7 +69,7 @@ impl Direction {
 }
 
 impl Link {
-    /// Breaks the connection. Both ends learn it.
+    /// Breaks the connection. Both ends notice.
     pub fn cut(&self) {
         match &self.medium {
             Medium::Rdma(network) => network.cut(),
@@ -77,7 +77,8 @@ impl Link {
         }
     }
 
-    /// Separates the ends, or reunites them. An end that ends while they are separated does not tell the other one before.
+    /// Separates the ends, or reunites them. If an end closes while they are separated, the other end learns it when
+    /// they are reunited.
     pub fn isolate(&self, isolated: bool) {
         match &self.medium {
             Medium::Rdma(network) => network.isolate(isolated),
@@ -85,7 +86,7 @@ impl Link {
         }
     }
 
-    /// Stops what an end sends, or lets it go on.
+    /// Stops the messages in one direction, or lets them continue.
     fn stall(&self, direction: Direction, stalled: bool) {
         match &self.medium {
             Medium::Rdma(network) => network.stall(direction.sender(), stalled),
@@ -121,9 +122,9 @@ struct NetworkState {
     connections_between: BTreeMap<(Host, Host), u64>,
     /// Times of the connection requests, by the hosts of client and server.
     requests: BTreeMap<(Host, Host), Vec<Duration>>,
-    /// Pairs of a client's and a server's host that nothing passes between, with the number of reasons for it.
+    /// Pairs of a client's and a server's host that are separated, with the number of separations.
     separated: BTreeMap<(Host, Host), u32>,
-    /// Pairs of which one direction is stopped.
+    /// Directions that are stopped, with the hosts of client and server.
     stalled: BTreeSet<(Host, Host, Direction)>,
     /// Factors of the delays on the way to and from a host.
     slowness: BTreeMap<Host, u32>,
@@ -134,11 +135,11 @@ struct NetworkState {
     /// Numbers of steps after which the connections between two hosts are lost.
     cuts: BTreeMap<(Host, Host), u64>,
     tcp: BTreeMap<u16, TcpListening>,
-    /// Number of times that a fault met something: a connection, a request, a handler.
+    /// Number of times that each kind of fault took effect on a connection, a request or a handler.
     hits: BTreeMap<FaultKind, u64>,
 }
 
-/// The network of one run. Clones refer to the same one.
+/// The network of one run. Clones share it.
 #[derive(Clone)]
 pub struct Network(Arc<NetworkInner>);
 
@@ -166,7 +167,7 @@ impl Network {
         Self(Arc::new(NetworkInner { state, fabric: SimFabric::new(config), choices, log }))
     }
 
-    /// Makes this network the one of the URL schemes in this thread, until the guard is dropped.
+    /// Makes the URL schemes use this network in this thread, until the guard is dropped.
     pub fn enter(&self) -> impl Drop + use<> {
         struct Leave;
         impl Drop for Leave {
@@ -206,7 +207,7 @@ impl Network {
         Ipv4Addr::new(10, 0, 0, host).into()
     }
 
-    /// Returns the host with an address of [`ip`](Self::ip).
+    /// Returns the host that an address belongs to. [`ip`](Self::ip) returns such addresses.
     #[must_use]
     pub fn host(addr: SocketAddr) -> Host {
         match addr.ip() {
@@ -239,9 +240,9 @@ impl Network {
         tokio::time::sleep(Duration::from_millis(delay * u64::from(factor))).await;
     }
 
-    /// Waits until a connection request has arrived at `server`, which may be never.
+    /// Waits until a connection request has arrived at `server`. If the request is lost, waits forever.
     ///
-    /// Returns `false` if the server refuses.
+    /// Returns `false` if the server refuses the connection.
     pub(crate) async fn request(&self, client: Host, server: Host) -> bool {
         self.state().requests.entry((client, server)).or_default().push(self.0.log.elapsed());
         self.delay(client, server).await;
@@ -283,12 +284,12 @@ impl Network {
         between.filter(|((from, _), _)| *from == client).map(|(_, times)| times.clone()).collect()
     }
 
-    /// Counts that a fault met something.
+    /// Counts a fault that took effect.
     pub(crate) fn hit(&self, kind: FaultKind) {
         *self.state().hits.entry(kind).or_default() += 1;
     }
 
-    /// Returns how often each kind of fault met something.
+    /// Returns the number of times that each kind of fault took effect.
     #[must_use]
     pub fn hits(&self) -> BTreeMap<FaultKind, u64> {
         self.state().hits.clone()
@@ -326,7 +327,7 @@ impl Network {
         links.filter(|link| (link.client, link.server) == (client, server)).collect()
     }
 
-    /// Lets nothing pass between two hosts. Separations are counted.
+    /// Separates two hosts, so that nothing passes between them. Each call needs a call of [`reunite`](Self::reunite).
     pub fn separate(&self, client: Host, server: Host) {
         *self.state().separated.entry((client, server)).or_default() += 1;
         for link in self.between(client, server) {
@@ -335,7 +336,7 @@ impl Network {
         }
     }
 
-    /// Ends a separation. Messages pass again after the last one.
+    /// Ends one separation. Messages pass again when none is left.
     pub fn reunite(&self, client: Host, server: Host) {
         {
             let mut state = self.state();
@@ -357,7 +358,7 @@ impl Network {
         }
     }
 
-    /// Stops one direction between two hosts, or lets it go on.
+    /// Stops one direction between two hosts, or lets it continue.
     pub fn stall(&self, client: Host, server: Host, direction: Direction, stalled: bool) {
         {
             let mut state = self.state();
@@ -384,12 +385,12 @@ impl Network {
         self.state().cuts.insert((client, server), steps);
     }
 
-    /// Cancels the losses that have not happened.
+    /// Cancels the losses of connections that have not happened yet.
     pub fn cancel_cuts(&self) {
         self.state().cuts.clear();
     }
 
-    /// Counts a step between two hosts. Returns `true` if the connection that makes it is lost before.
+    /// Counts a step between two hosts. Returns `true` if the connection is lost before this step.
     pub(crate) fn is_cut(&self, client: Host, server: Host) -> bool {
         let mut state = self.state();
         match state.cuts.get_mut(&(client, server)) {

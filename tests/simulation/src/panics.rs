@@ -25,7 +25,7 @@ pub(crate) fn watch() {
     PANICS.set(Some(Vec::new()));
 }
 
-/// Stores a panic, if a run watches. Returns `false` otherwise.
+/// Stores a panic, and returns `true`, if a run watches for panics.
 fn collect(info: &PanicHookInfo<'_>) -> bool {
     PANICS.with_borrow_mut(|panics| {
         let Some(panics) = panics else { return false };

@@ -1,4 +1,4 @@
-//! The random choices of a run, all from its seed.
+//! The random choices of a run, which all follow from its seed.
 
 use std::{
     ops::RangeInclusive,
@@ -21,7 +21,7 @@ impl Choices {
         choose(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Creates another source, so that choices of different parts do not depend on each other's number.
+    /// Creates another source, so that the choices of one part do not depend on how many choices another part makes.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self::new(self.number())
@@ -51,13 +51,14 @@ impl Choices {
         choices[self.index(choices.len())].clone()
     }
 
-    /// Returns `true` in `percent` of 100 cases.
+    /// Returns `true` with a probability of `percent` percent.
     #[must_use]
     pub fn chance(&self, percent: u64) -> bool {
         self.within(0..=99) < percent
     }
 
-    /// Returns a number of milliseconds in a range. Short ones are more frequent: each power of two is equally likely.
+    /// Returns a duration in a range of milliseconds. Short durations are more frequent, because each power of two is
+    /// equally likely.
     #[must_use]
     pub fn millis(&self, range: RangeInclusive<u64>) -> Duration {
         let (low, high) = (range.start() + 1, range.end() + 1);

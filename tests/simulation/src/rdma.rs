@@ -76,7 +76,7 @@ impl Connector for SimulatedConnector {
     }
 }
 
-/// Carries what both ends send, one step after the other.
+/// Carries the messages and RDMA operations of both ends, one step after the other.
 async fn carry(network: Network, client: Host, server: Host, medium: SimNetwork) {
     while poll_fn(|cx| medium.poll_step(cx)).await {
         network.delay(client, server).await;

@@ -17,7 +17,8 @@ pub enum RegisterCall {
     Read,
     /// Adds to the value, and returns the sum.
     Add(u64),
-    /// Raises the value to this one. Its result says nothing about the value: the call is repeated as often as needed.
+    /// Raises the value to this one, unless it is higher. The result does not tell the value, because the call is
+    /// repeated as often as needed.
     Raise(u64),
 }
 
@@ -74,7 +75,7 @@ fn events<M: Model>(
 pub struct Histories {
     /// Number of histories whose check was given up.
     pub undecided: u64,
-    /// Number of histories.
+    /// Number of checked histories.
     pub checked: u64,
     /// Violations: histories that no order explains.
     pub wrong: Vec<String>,

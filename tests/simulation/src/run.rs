@@ -1,4 +1,4 @@
-//! One run: the scenario is played, and everything is checked.
+//! Plays a scenario, and checks everything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,11 +38,12 @@ const MAX_DURATION: Duration = Duration::from_secs(1200);
 const AFTERMATH: Duration = Duration::from_secs(20);
 /// Interval of the checks of limits.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(20);
-/// The shortest pause between attempts to connect with which their number is checked, in milliseconds.
+/// Minimum pause of a client between attempts to connect, in milliseconds. The number of attempts is checked only with
+/// longer pauses.
 const MIN_BACKOFF: u64 = 100;
 /// Maximum number of attempts of a channel to connect to a server in [`REQUEST_WINDOW`].
 const MAX_REQUESTS: usize = 20;
-/// The time of [`MAX_REQUESTS`].
+/// Time in which a channel may make [`MAX_REQUESTS`] attempts.
 const REQUEST_WINDOW: Duration = Duration::from_secs(3);
 /// Time in which connections, memory and tasks are released at the end.
 const RELEASE: Duration = Duration::from_secs(30);
@@ -50,17 +51,17 @@ const RELEASE: Duration = Duration::from_secs(30);
 /// The result of a run.
 #[derive(Debug, Clone)]
 pub struct RunReport {
-    /// Violations of what is promised.
+    /// The promises that were broken.
     pub wrong: Vec<String>,
-    /// The hash of all events, and their number.
+    /// The hash of all events, and the number of events.
     pub digest: (u64, u64),
-    /// Number of times that faults met something, by kind.
+    /// Number of times that faults took effect, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// The places in the product that the run has reached, and that calls without faults do not reach.
     pub symptoms: BTreeSet<String>,
-    /// Number of calls, and of those that failed.
+    /// Number of calls, and number of failed calls.
     pub calls: (u64, u64),
-    /// Number of objects whose histories were checked, and of those whose check was given up.
+    /// Number of objects whose histories were checked, and number of histories whose check was given up.
     pub histories: (u64, u64),
     /// The events in words, if they were kept.
     pub lines: Vec<String>,
@@ -74,13 +75,13 @@ struct Run {
     history: History,
     servers: Vec<ServerHost>,
     excuses: Mutex<Vec<Excuse>>,
-    /// Kill a client, by its host.
+    /// Channels that kill a client, by the client's host.
     kills: Mutex<BTreeMap<Host, UnboundedSender<()>>>,
     /// The lists of servers of the balancers, by client, with the true URLs.
     lists: Mutex<BTreeMap<Host, (ServersSender, Vec<String>)>>,
 }
 
-/// Plays a scenario, and checks it. Keeps the events in words if `keeps_lines`.
+/// Plays a scenario, and checks it. `keeps_lines` is `true` to keep the events in words.
 ///
 /// # Errors
 /// Returns an error if the simulation itself fails.
@@ -161,7 +162,8 @@ pub fn run(scenario: &Scenario, keeps_lines: bool) -> anyhow::Result<RunReport> 
     Ok(RunReport { wrong, digest, faults, symptoms, calls, histories, lines })
 }
 
-/// Returns `true` if each call that arrives at a server is executed: no connection is lost, and nobody gives up a call.
+/// Returns `true` if every call that arrives at a server is executed, because no connection is lost and no caller gives
+/// up a call.
 fn has_undisturbed_queues(scenario: &Scenario) -> bool {
     let clients = &scenario.clients;
     scenario.faults.is_empty()
@@ -262,7 +264,7 @@ impl Run {
         }
     }
 
-    /// Checks from time to time that the servers keep their limits.
+    /// Checks at intervals that the servers keep their limits.
     async fn monitor(self: Arc<Self>) {
         loop {
             tokio::time::sleep(MONITOR_INTERVAL).await;
@@ -276,7 +278,7 @@ impl Run {
         }
     }
 
-    /// Waits until clients and servers have released what the calls used.
+    /// Waits until clients and servers have released the resources of the calls.
     async fn check_release(&self, wrong: &mut Vec<String>) {
         let end = self.log.elapsed() + RELEASE;
         loop {
@@ -303,7 +305,7 @@ impl Run {
         }
     }
 
-    /// Notes which kinds of clients had to connect again.
+    /// Notes if a client had to connect again.
     fn note_reconnects(&self) {
         for client in &self.scenario.clients {
             let channels = client.connections.channels() as u64;
@@ -314,7 +316,8 @@ impl Run {
         }
     }
 
-    /// Checks that a client pauses between its attempts to connect, also if its connections are accepted and then closed.
+    /// Checks that a client pauses between its attempts to connect, even if its connections are accepted and then
+    /// closed. Returns a description of the violation.
     fn check_requests(&self, client: &ClientPlan) -> Option<String> {
         let faults = &self.scenario.faults;
         let starts_again = |fault: &Fault| match fault.kind {

@@ -16,7 +16,7 @@ const FAULT_WINDOW: u64 = 20_000;
 /// A call of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
-    /// NULL.
+    /// A call of NULL.
     Null,
     /// ADD to a counter.
     Add {
@@ -32,24 +32,24 @@ pub enum CallKind {
     },
     /// PUT of a blob, whose version is the number of the operation.
     Put {
-        /// The key.
+        /// The key of the blob.
         key: u32,
         /// Length of the data, in bytes.
         len: u32,
     },
     /// GET of a blob.
     Get {
-        /// The key.
+        /// The key of the blob.
         key: u32,
     },
     /// SUM of the numbers from 1 to a limit.
     Sum {
-        /// The limit.
+        /// The last number of the sum.
         limit: u32,
     },
     /// COUNT to a limit.
     Count {
-        /// The limit.
+        /// The last number of the list.
         limit: u32,
     },
     /// ASK_BACK, which calls back.
@@ -59,11 +59,11 @@ pub enum CallKind {
     },
     /// A call to the NFS service.
     File {
-        /// The directory.
+        /// The ID of the directory.
         directory: u64,
         /// Length of the blocks of all files, in bytes.
         block_len: u32,
-        /// The call.
+        /// The call in this directory.
         call: FileCall,
     },
     /// A call of a protocol generated from random XDR.
@@ -92,17 +92,17 @@ impl CallKind {
 /// A planned call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// Number of the operation, unique in the run and larger than those before it of the same client.
+    /// Number of the operation. It is unique in the run, and increases with each operation of a client.
     pub number: u64,
-    /// The call is the last one of its client, after all faults were repaired.
+    /// `true` if the call is the last one of its client, after all faults were repaired.
     pub is_last: bool,
-    /// Pause before it, in milliseconds.
+    /// Pause before the call, in milliseconds.
     pub pause: u64,
     /// The time limit in milliseconds. 0 for none.
     pub timeout: u64,
     /// Time after which the caller gives the call up, in milliseconds. 0 if it waits.
     pub patience: u64,
-    /// The call.
+    /// The procedure and the arguments of the call.
     pub call: CallKind,
 }
 
@@ -138,16 +138,16 @@ impl Connections {
     }
 }
 
-/// A client.
+/// The plan of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientPlan {
     /// The host of the client.
     pub host: Host,
-    /// The server that it calls, unless it calls all.
+    /// The server that the client calls, unless it balances its calls over all servers.
     pub server: Host,
     /// `sim-rdma` or `sim-tcp`.
     pub scheme: &'static str,
-    /// The version of RPC-over-RDMA that it offers. 0 for both.
+    /// The version of RPC-over-RDMA that the client offers: 1 or 2, or 0 for both.
     pub version: u8,
     /// The connections of the client.
     pub connections: Connections,
@@ -157,7 +157,7 @@ pub struct ClientPlan {
     pub inline: u32,
     /// Interval and time-out of keep-alive probes, in milliseconds.
     pub keepalive: (u64, u64),
-    /// Lifetime of the tickets of the client's security mechanism, in milliseconds.
+    /// Lifetime of the tickets of the client's security mechanism, in milliseconds. `None` if it has no limit.
     pub ticket: Option<u64>,
     /// Protection by RPCSEC_GSS: 0 for none, 1 for authentication, 2 for integrity, 3 for privacy.
     pub protection: u8,
@@ -197,11 +197,11 @@ pub struct Scenario {
     pub seed: u64,
     /// Number of servers, whose hosts are 1, 2 and so on.
     pub servers: Host,
-    /// The servers share one disk, so that clients may call any of them. Otherwise each server has its own.
+    /// `true` if the servers share one disk, so that clients may call any of them. Otherwise, each server has its own.
     pub shares_disk: bool,
     /// The settings of the servers.
     pub server: ServerPlan,
-    /// The clients.
+    /// The plans of the clients.
     pub clients: Vec<ClientPlan>,
     /// The faults, in the order of their times.
     pub faults: Vec<Fault>,
@@ -233,7 +233,7 @@ fn file_call(choices: &Choices, number: u64) -> FileCall {
 }
 
 impl Scenario {
-    /// Returns the plan of a seed.
+    /// Returns the scenario that follows from a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let choices = Choices::new(seed);
@@ -357,7 +357,7 @@ impl Scenario {
         1..=self.servers
     }
 
-    /// Returns the kinds of its faults.
+    /// Returns the kinds of the planned faults.
     #[must_use]
     pub fn fault_kinds(&self) -> BTreeSet<FaultKind> {
         self.faults.iter().map(|fault| fault.kind).collect()

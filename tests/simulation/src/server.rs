@@ -39,7 +39,7 @@ pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 
 /// The time that a shutdown gives the calls in progress.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Time after it in which a shutdown ends: that in which clients close their sides.
+/// Maximum time from the end of [`DRAIN`] to the end of a shutdown. Clients close their sides in this time.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
 
 /// A host with a server.
@@ -98,7 +98,7 @@ impl ServerHost {
     /// Starts the server, unless it runs.
     ///
     /// # Errors
-    /// Returns the error of the product.
+    /// Returns an error if the server cannot listen.
     pub async fn start(&self) -> Result<(), BindError> {
         let mut running = self.running.lock().await;
         if running.is_some() {
@@ -171,8 +171,8 @@ impl ServerHost {
         Ok(())
     }
 
-    /// Kills the server, because of a fault of this kind: its handlers have no more effect, and nothing that it sends arrives. Unless the host
-    /// goes down with it, its system resets the connections at once.
+    /// Kills the server because of a fault of this kind. Its handlers have no more effect, and nothing that it sends
+    /// arrives. Unless the host goes down with the server, its system resets the connections at once.
     pub async fn kill(&self, kind: FaultKind) {
         let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
         self.state.lock().epoch += 1;
@@ -193,7 +193,7 @@ impl ServerHost {
         }
     }
 
-    /// Shuts the server down in order.
+    /// Shuts the server down in an orderly way.
     pub async fn shut_down(&self) {
         let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
         if handle.stats().open > 0 {
@@ -214,7 +214,7 @@ impl ServerHost {
         event!(self.log, "server {} has shut down", self.host);
     }
 
-    /// Notes what the server has met that no call has to meet.
+    /// Notes the places in the product that the counters of the server show, such as a lost connection.
     fn note(&self, handle: &ServerHandle) {
         let stats = handle.stats();
         let (ended, counters) = (stats.ended, stats.counters);

@@ -25,7 +25,7 @@ use crate::{
     random::Choices,
 };
 
-/// One start of a server.
+/// The services of a server, from one start to its end.
 #[derive(Clone)]
 pub struct SimulatedServer {
     pub(crate) host: Host,
@@ -35,19 +35,19 @@ pub struct SimulatedServer {
     pub(crate) choices: Choices,
     pub(crate) log: EventLog,
     pub(crate) network: Network,
-    /// Maximum number of handlers at a time, and of one client. 0 for no limit.
+    /// Maximum number of handlers at a time, of all clients and of one client. 0 for no limit.
     pub(crate) limits: (usize, usize),
     /// Number of handlers in progress of each client.
     pub(crate) in_progress: Arc<Mutex<BTreeMap<Host, usize>>>,
     /// The calls that wait for a handler.
     pub(crate) queues: Queues,
-    /// Closed when all connections of a killed server are closed.
+    /// A semaphore that is closed when all connections of a killed server are closed.
     pub(crate) gone: Arc<Semaphore>,
-    /// Tells the simulation that the server of a host crashes now, and why.
+    /// A sender that tells the simulation that the server of a host crashes now, and why.
     pub(crate) crashes: UnboundedSender<(Host, FaultKind)>,
 }
 
-/// A handler in progress.
+/// A handler in progress, which counts until it is dropped.
 struct RunningHandler {
     client: Host,
     in_progress: Arc<Mutex<BTreeMap<Host, usize>>>,
@@ -81,7 +81,8 @@ impl SimulatedServer {
         RunningHandler { client, in_progress: Arc::clone(&self.in_progress) }
     }
 
-    /// Waits as a handler does, and locks the disk. If the server has crashed, returns an error when all its connections are closed.
+    /// Waits for the time of a handler, and locks the disk. If the server has crashed, returns an error when all its
+    /// connections are closed.
     pub(crate) async fn disk(&self) -> Result<MutexGuard<'_, Disk>, HandlerError> {
         let pause = self.state.lock().handler_pause;
         if pause > 0 {
@@ -94,7 +95,7 @@ impl SimulatedServer {
         Ok(self.disk.lock())
     }
 
-    /// Returns if the server has not crashed.
+    /// Returns at once if the server has not crashed. Otherwise, returns an error when all its connections are closed.
     async fn check(&self) -> Result<(), HandlerError> {
         if self.state.lock().epoch == self.epoch {
             return Ok(());
@@ -104,7 +105,7 @@ impl SimulatedServer {
         Err(HandlerError::Unavailable)
     }
 
-    /// Crashes if this was requested. Called after an effect.
+    /// Crashes if this was requested. The caller has just had an effect.
     async fn after_effect(&self) -> Result<(), HandlerError> {
         if std::mem::take(&mut self.state.lock().crashes_after_effect) {
             self.crash(FaultKind::CrashAfterEffect);
@@ -119,7 +120,7 @@ impl SimulatedServer {
         let _ = self.crashes.send((self.host, kind));
     }
 
-    /// Waits for the disk, and returns an error if it is full.
+    /// Locks the disk, as [`disk`](Self::disk) does. Returns an error if the disk is full.
     async fn disk_with_room(&self, cx: &Context) -> Result<MutexGuard<'_, Disk>, HandlerError> {
         let disk = self.disk().await?;
         if self.state.lock().is_full {

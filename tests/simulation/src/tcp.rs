@@ -24,7 +24,7 @@ use crate::{
     rdma,
 };
 
-/// A listening port.
+/// A listening port, to which new connections are sent.
 pub(crate) type TcpListening = UnboundedSender<(SimulatedStream, SocketAddr)>;
 
 /// One direction of a connection.
@@ -34,9 +34,9 @@ struct Flow {
     sent: VecDeque<u8>,
     /// Bytes that have arrived and have not been read.
     arrived: VecDeque<u8>,
-    /// The writer has closed its side.
+    /// `true` if the writer has closed its side.
     is_shut: bool,
-    /// The reader knows that the writer has closed its side.
+    /// `true` if the reader knows that the writer has closed its side.
     has_ended: bool,
     is_stalled: bool,
     reader: Option<Waker>,
@@ -51,14 +51,14 @@ impl Flow {
 }
 
 struct LinkState {
-    /// By [`Direction`].
+    /// The flows, indexed by [`Direction`].
     flows: [Flow; 2],
     /// Maximum number of bytes of one direction that have not been read.
     capacity: usize,
     isolated: bool,
-    /// The connection was reset: for the client, and for the server.
+    /// `true` if the connection was reset, for the client and for the server.
     reset: [bool; 2],
-    /// The stream was dropped: by the client, and by the server.
+    /// `true` if the client and the server dropped their streams.
     dropped: [bool; 2],
     carrier: Option<Waker>,
 }
@@ -81,7 +81,7 @@ impl LinkState {
         wake(&mut self.carrier);
     }
 
-    /// Returns the direction in which something can move.
+    /// Returns the index of a direction in which something can move.
     fn movable(&self) -> Option<usize> {
         if self.isolated || self.reset.iter().all(|reset| *reset) {
             return None;
@@ -140,7 +140,7 @@ impl TcpLink {
         Poll::Pending
     }
 
-    /// Moves bytes of one direction. `share` of them, of 256, arrive together.
+    /// Moves bytes in one direction. `share`/256 of the sent bytes arrive together.
     fn step(&self, share: u64, prefers_other: bool) {
         let mut state = self.lock();
         let Some(first) = state.movable() else { return };
@@ -221,7 +221,8 @@ impl AsyncWrite for SimulatedStream {
     }
 }
 
-/// Dropping an end closes it. The other end gets what was sent before, unless bytes from it arrive here.
+/// Dropping an end closes it. The other end gets what was sent before, unless this end has not read everything. Then
+/// the connection is reset.
 impl Drop for SimulatedStream {
     fn drop(&mut self) {
         let mut state = self.link.lock();
@@ -293,7 +294,7 @@ impl StreamProvider for SimulatedTcp {
     }
 }
 
-/// Carries what both ends send.
+/// Carries the bytes that both ends send.
 async fn carry(network: Network, client: Host, server: Host, link: Arc<TcpLink>) {
     while poll_fn(|cx| link.poll_movable(cx)).await {
         network.delay(client, server).await;

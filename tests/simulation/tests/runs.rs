@@ -1,4 +1,4 @@
-//! Runs of the simulation in the usual tests: a few seeds, the seeds that once failed, and what a run is built on.
+//! Runs of the simulation in the usual tests: a few seeds, the seeds that once failed, and the checks of a run.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{collections::BTreeMap, time::Duration};
@@ -26,7 +26,7 @@ fn seeds_hold_what_is_promised() {
     }
 }
 
-/// The same seed is the same run, also in another thread and after other runs. Other seeds are other runs.
+/// Runs with the same seed are equal, also in another thread and after other runs. Runs with different seeds differ.
 #[test]
 fn runs_repeat() {
     let digest = |seed| run(&Scenario::of(seed), false).unwrap().digest;
@@ -54,7 +54,7 @@ fn fault(kind: FaultKind, server: u8) -> Fault {
     Fault { kind, at: 0, len: 0, client: 100, server, direction: Direction::ToServer, number: 50 }
 }
 
-/// Each check accepts what is right, and finds what is wrong.
+/// Each check accepts correct runs, and finds violations.
 #[test]
 fn the_checks_find_violations() {
     let applied = |times| BTreeMap::from([(1, Applied { counter: 1, sum: 5, times })]);
@@ -142,7 +142,7 @@ fn rest_call(record: &Record) -> FileCall {
     }
 }
 
-/// Returns a call with the time limit of 100 ms.
+/// Returns a call that ended at its deadline of 100 ms.
 fn failed_at_deadline(outcome: CallOutcome) -> Record {
     let mut record = record(2, VALUE, (100, 200), outcome);
     record.operation.timeout = 100;

@@ -1,4 +1,4 @@
-//! The work at counters: each worker adds to counters of its own, and knows from the replies how large they may be.
+//! The work at counters. Each worker adds to counters of its own, and knows from the replies how large they may be.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::{
 
 /// Number of counters of a worker.
 const COUNTERS: usize = 3;
-/// Deadline of calls that do not wait for the server.
+/// Deadline of some calls, which is too short for a disturbed server.
 const HASTY: Duration = Duration::from_millis(15);
 
 /// A counter of which one worker knows all additions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Counter {
-    /// Additions that were certainly executed.
+    /// Number of additions that were certainly executed.
     low: u64,
-    /// Additions that may have been executed.
+    /// Number of additions that may have been executed.
     high: u64,
 }
 
@@ -39,7 +39,7 @@ impl Counter {
         self.check(sum)
     }
 
-    /// Records an addition of 1 of which nothing is known.
+    /// Records an addition of 1 whose outcome is not known.
     fn uncertain(&mut self) {
         self.high += 1;
     }
@@ -57,7 +57,7 @@ impl Counter {
     }
 }
 
-/// A worker.
+/// A worker that adds to counters of its own.
 #[derive(Debug)]
 pub(crate) struct CounterWork {
     surroundings: Surroundings,

@@ -25,17 +25,17 @@ const MAX_STORED: usize = 10;
 const MAX_UNCERTAIN: usize = 4;
 /// Number of bytes in each WRITE, and at most in a GET.
 const RANGE: usize = 256 << 10;
-/// Version of the attachments of blobs. That of blobs is 0.
+/// Version of the contents of attachments. The version of the contents of blobs is 0.
 const ATTACHMENT: u64 = 1;
 
-/// A blob.
+/// The contents of a blob and of its attachment.
 #[derive(Debug, Clone, Copy)]
 struct Blob {
     data: Content,
     attachment: Content,
 }
 
-/// A worker.
+/// A worker that stores, reads, lists and deletes blobs.
 #[derive(Debug)]
 pub(crate) struct BlobWork {
     surroundings: Surroundings,
@@ -44,7 +44,7 @@ pub(crate) struct BlobWork {
     next: u64,
     /// Blobs that the server has acknowledged.
     stored: VecDeque<Blob>,
-    /// Blobs whose calls have failed. They are stored, or will be, or not.
+    /// Blobs whose calls have failed. They may be stored now, later, or never.
     uncertain: VecDeque<Blob>,
     /// Names that are deleted again and again until the server confirms that they do not exist.
     doomed: VecDeque<String>,
@@ -66,7 +66,7 @@ impl BlobWork {
         format!("{}{}", self.prefix(), blob.data.key)
     }
 
-    /// Returns a new blob: mostly a small one.
+    /// Returns a new blob with a random length. Nine of ten are shorter than 1 MiB.
     fn invent(&mut self) -> Blob {
         let random = &mut self.surroundings.random;
         let len = match random.u8(..10) {
@@ -135,7 +135,7 @@ impl BlobWork {
         }
     }
 
-    /// Reads a blob and compares all of it. Returns `false` if there is none.
+    /// Reads a blob and compares all of it. Returns `false` if the server does not have it.
     async fn read(&self, blob: &Blob) -> Result<bool, Trouble> {
         let (ledger, name) = (&self.surroundings.ledger, wire_name(&self.name(blob)));
         let first = blob.data.len.min(RANGE);
@@ -174,7 +174,7 @@ impl BlobWork {
         Ok(())
     }
 
-    /// Reads an acknowledged blob.
+    /// Reads an acknowledged blob. It is a fault if the server does not have it.
     async fn find(&self, blob: &Blob) -> Result<(), Trouble> {
         match self.read(blob).await? {
             true => Ok(()),
@@ -216,7 +216,8 @@ impl BlobWork {
         Ok(())
     }
 
-    /// Lists all blobs of this worker. Acknowledged ones must be listed, and those that it does not know are deleted later.
+    /// Lists all blobs of this worker. Acknowledged blobs must be listed. Blobs that the worker does not know are
+    /// deleted later.
     async fn list(&mut self) -> Result<(), Trouble> {
         let prefix = self.prefix();
         let mut listed = BTreeMap::new();

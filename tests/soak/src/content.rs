@@ -1,11 +1,11 @@
-//! Data that can be checked byte by byte without a copy: it follows from its key, its version and its length.
+//! Data that can be checked byte by byte without a copy, because it follows from its key, its version and its length.
 
 use bytes::Bytes;
 
 /// Number of words at the beginning that name the content: key, version, length.
 const NAMING: u64 = 3;
 
-/// Identifies data.
+/// The identity of data, from which all its bytes follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) key: u64,
@@ -43,7 +43,7 @@ impl Content {
         Bytes::from(data).split_off(skipped)
     }
 
-    /// Returns all bytes.
+    /// Returns all bytes of the content.
     pub(crate) fn all(self) -> Bytes {
         self.bytes(0, self.len)
     }

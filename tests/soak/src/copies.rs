@@ -1,4 +1,5 @@
-//! The work of nfscp: directories are copied to nfs3d and back. A directory counts as copied if nfscp says so by its exit status.
+//! The work of nfscp: directories are copied to nfs3d and back. A directory counts as copied if the exit status of
+//! nfscp reports success.
 
 use std::{
     collections::VecDeque,
@@ -28,21 +29,23 @@ use crate::{
 const MAX_STORED: usize = 3;
 /// Maximum duration of a copy, while the server is stopped and restarted.
 const MAX_COPY: Duration = Duration::from_secs(100);
-/// Time limit of each call of nfscp, and the time for which it repeats them, in seconds.
+/// Time limit of each call of nfscp, in seconds.
 const CALL_SECONDS: &str = "5";
+/// Time for which nfscp repeats its calls, in seconds.
 const RETRY_SECONDS: &str = "20";
-/// Number of calls in flight, and their size. Larger ones let the server's pool of buffers grow for an hour.
+/// Number of calls of nfscp in flight.
 const JOBS: &str = "8";
+/// Size of each call of nfscp. With larger calls, the server's pool of buffers would grow for an hour.
 const CHUNK: &str = "256KiB";
 
-/// An order of a disturbance, which a worker obeys with its running nfscp. The sender is told when it was done.
+/// An order to disturb a running nfscp. A worker executes it, and then reports that to the sender.
 #[derive(Debug)]
 pub(crate) enum Order {
     Kill(oneshot::Sender<()>),
     Stop(Duration, oneshot::Sender<()>),
 }
 
-/// Orders for running copies. Any worker takes the next.
+/// Orders for running copies. Any worker may take the next one.
 pub(crate) type Orders = Mutex<mpsc::Receiver<Order>>;
 
 /// A copied directory: its name, and its files.
@@ -52,7 +55,7 @@ struct Copied {
     files: Vec<(String, Content)>,
 }
 
-/// A worker.
+/// A worker that copies directories with `nfscp`.
 #[derive(Debug)]
 pub(crate) struct CopyWork {
     surroundings: Surroundings,
@@ -176,8 +179,9 @@ impl CopyWork {
         copied
     }
 
-    /// Removes a directory at the server, without nfscp, which cannot do that. The server may still be creating files in it. If it does not
-    /// run as root, it keeps up to 256 removed files open, which take room on its disk.
+    /// Removes a directory of the server from its disk, because nfscp cannot remove any. The server may still be
+    /// creating files in it. If it does not run as root, it keeps up to 256 removed files open, which take room on its
+    /// disk.
     fn remove(&self, name: &str) {
         let _ = fs::remove_dir_all(self.server.export().join(name));
     }

@@ -1,4 +1,5 @@
-//! A server that has no descriptors left: its limit is lowered to those that it has, and connections take the rest.
+//! A server that has no descriptors left. Its limit is lowered to little more than the descriptors that it has, and
+//! connections take the rest.
 
 use std::{fs, net::SocketAddr};
 
@@ -6,7 +7,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::net::TcpStream;
 
-/// Number of connections. Each that the server accepts takes a descriptor.
+/// Number of connections. Each accepted connection takes a descriptor of the server.
 const CONNECTIONS: usize = 32;
 /// Number of descriptors that the limit leaves.
 const LEFT: u64 = 2;

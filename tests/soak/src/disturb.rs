@@ -1,4 +1,5 @@
-//! The disturbances: two lanes, of processes and of networks, each with its own order of kinds, which a seed determines.
+//! The disturbances, in two lanes: one for processes, and one for networks. A seed determines the order of kinds in
+//! each lane.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +21,12 @@ use crate::{
 
 /// Maximum time from the end of a disturbance to the next successful step of a worker of the server.
 const MAX_RESUME: Duration = Duration::from_secs(40);
-/// Time for a running nfscp to take an order.
+/// Maximum time for a running nfscp to take an order.
 const MAX_ORDER: Duration = Duration::from_secs(5);
-/// Time for data to pass that can be corrupted.
+/// Maximum time to wait for data that can be corrupted.
 const MAX_CORRUPTING: Duration = Duration::from_secs(4);
 
-/// A kind of disturbances.
+/// A kind of disturbance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     KillServer,
@@ -61,18 +62,19 @@ impl Kind {
     }
 }
 
-/// How often disturbances of a kind happened.
+/// The number of disturbances of a kind, and their longest effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Happened {
     pub(crate) count: u64,
-    /// Longest time until a worker had success again.
+    /// Longest time until a worker succeeded again.
     pub(crate) resumed: Duration,
 }
 
-/// Disturbances by kind. Those that this run cannot play have a reason.
+/// The disturbances of a run, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     happened: Mutex<BTreeMap<Kind, Happened>>,
+    /// Kinds that this run cannot play, with the reasons.
     pub(crate) not_run: BTreeMap<Kind, String>,
 }
 
@@ -141,7 +143,7 @@ impl Lane {
         self.random.choice(servers).cloned()
     }
 
-    /// Plays a disturbance, and waits until workers go on.
+    /// Plays a disturbance, and waits until workers succeed again.
     async fn play(&mut self, kind: Kind) {
         if let Kind::KillCopy | Kind::StopCopy = kind {
             return self.disturb_copy(kind).await;
@@ -198,7 +200,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns `false` if the server had no connections, or no data that could be disturbed.
+    /// Disturbs the network of a server. Returns `false` if the server had no connections, or no data that could be
+    /// disturbed.
     async fn disturb_network(&mut self, kind: Kind, server: &Server) -> anyhow::Result<bool> {
         let is_corrupting = kind == Kind::Corrupt;
         let ways = server.ways.iter().filter(|way| way.is_checked || !is_corrupting);
@@ -238,7 +241,8 @@ impl Lane {
     }
 }
 
-/// Waits until a worker of the server has success.
+/// Waits until a worker of the server succeeds, and returns the time until then. It is a fault if this takes longer
+/// than [`MAX_RESUME`].
 async fn resumed(server: &Server, kind: Kind) -> Duration {
     let (begun, before) = (Instant::now(), server.progress.successes());
     while server.progress.successes() == before {

@@ -26,7 +26,7 @@ const MAX_STORED: usize = 10;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which calls are repeated.
 const RETRY_FOR: Duration = Duration::from_secs(10);
-/// Number of times that data is written again because a restarted server may have lost it.
+/// Maximum number of times that data is written again because a restarted server may have lost it.
 const ROUNDS: usize = 5;
 
 /// Numbers of bytes in a READ or WRITE. Few sizes let the server's pool of buffers reach its size soon.
@@ -47,7 +47,7 @@ struct Connected {
     directory: NfsFh3,
 }
 
-/// A worker.
+/// A worker that creates, reads and removes files by the client library of `nfscp`.
 #[derive(Debug)]
 pub(crate) struct FileWork {
     surroundings: Surroundings,
@@ -58,11 +58,11 @@ pub(crate) struct FileWork {
     connected: Option<Connected>,
     next: u64,
     stored: VecDeque<StoredFile>,
-    /// Names of incomplete files, and of those that were not removed.
+    /// Names of incomplete files, and of files whose removal failed.
     doomed: VecDeque<String>,
 }
 
-/// Returns the trouble of an error. Errors of files that must exist are faults.
+/// Returns the trouble of an error. `must_exist` is `true` if it is a fault that a file does not exist.
 fn trouble(error: &CopyError, must_exist: bool) -> Trouble {
     let text = chain(error);
     match error {
@@ -86,7 +86,7 @@ impl FileWork {
         Self { surroundings, url, mount_port, connected: None, next: 0, stored, doomed }
     }
 
-    /// Connects, mounts the export and creates the worker's directory, if that was not done yet.
+    /// Connects, mounts the export and creates the worker's directory, unless that was done before.
     async fn connect(&mut self) -> Result<(), Trouble> {
         if self.connected.is_some() {
             return Ok(());
@@ -184,7 +184,7 @@ impl FileWork {
         Err(Trouble::Failed("the server has restarted before each COMMIT".to_owned()))
     }
 
-    /// Reads a committed file by its handle, which is the same after restarts, and compares all of it.
+    /// Reads a committed file by its handle, which is valid after restarts, too. Compares all of it.
     async fn read(&self, file: &StoredFile, range: usize) -> Result<(), Trouble> {
         let (Connected { nfs, .. }, ledger) = (self.connected()?, &self.surroundings.ledger);
         let (mut offset, content) = (0, file.content);
@@ -223,7 +223,7 @@ impl FileWork {
         }
     }
 
-    /// Removes the name that was to be removed first.
+    /// Removes the first of the names to remove.
     async fn remove(&mut self) -> Result<(), Trouble> {
         let Some(name) = self.doomed.front() else { return Ok(()) };
         let Connected { nfs, directory } = self.connected()?;

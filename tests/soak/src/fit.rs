@@ -1,7 +1,7 @@
 //! A straight line through samples over time, by least squares, with the standard error of its slope.
 
-/// Length of the intervals of which the smallest sample counts, in seconds. A disturbance raises single samples, and neighbouring ones
-/// depend on each other. A leak raises the smallest, too.
+/// Length of an interval, in seconds. Only the smallest sample of each interval counts, because a disturbance raises
+/// single samples, and neighbouring samples depend on each other. A leak raises the smallest sample, too.
 const INTERVAL: f64 = 10.0;
 /// Number of standard errors by which a slope must exceed its bound.
 const SIGNIFICANT: f64 = 3.0;
@@ -10,16 +10,16 @@ const HOUR: f64 = 3600.0;
 /// A sample: time in seconds, and value.
 pub(crate) type Sample = (f64, f64);
 
-/// A fitted line.
+/// A line that was fitted to samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fit {
-    /// Growth per hour.
+    /// Growth of the value per hour.
     pub(crate) slope: f64,
     /// Standard error of the slope, per hour.
     pub(crate) error: f64,
     /// The value of the line at the first and at the last point.
     pub(crate) ends: (f64, f64),
-    /// Number of points.
+    /// Number of points, one for each interval.
     pub(crate) points: usize,
 }
 

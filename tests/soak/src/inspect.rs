@@ -1,5 +1,5 @@
-//! The resources that a server tells itself: by the program INTROSPECTION (feature `introspection`), or in the lines that the counters
-//! server prints.
+//! The resources that a server reports: by the program INTROSPECTION (feature `introspection`), or in the lines that
+//! the counters server prints.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     server::{Server, Service},
 };
 
-/// A server that is asked for its resources, not over its proxy.
+/// A connection that asks a server for its resources, without the server's proxy.
 #[derive(Debug)]
 pub(crate) struct Inspected {
     #[cfg(feature = "introspection")]
@@ -16,7 +16,7 @@ pub(crate) struct Inspected {
 }
 
 impl Inspected {
-    /// Prepares questions to a server that is not restarted.
+    /// Prepares to ask a server for its resources. The server must not be restarted.
     pub(crate) async fn new(server: &Arc<Server>) -> Self {
         #[cfg(feature = "introspection")]
         {
@@ -38,7 +38,7 @@ impl Inspected {
         }
     }
 
-    /// Returns the resources that the server tells now. A server that is stopped tells nothing.
+    /// Returns the resources that the server reports now. A stopped server reports nothing.
     pub(crate) async fn resources(&self, server: &Server) -> Vec<(Resource, f64)> {
         if server.service == Service::Counters {
             let said = server.process().await.last_line("held: ");

@@ -1,4 +1,4 @@
-//! The record of a service: its calls, what was verified, its errors by kind, and what must not have happened.
+//! The record of a service: its calls, the verified effects, the errors by kind, and the faults.
 
 use std::{
     collections::BTreeMap,
@@ -17,9 +17,9 @@ const MAX_KINDS: usize = 200;
 /// Reason why a step of a worker did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A call failed. Disturbances explain that.
+    /// A call failed, which disturbances explain.
     Failed(String),
-    /// Nothing explains this: wrong data, a lost effect, or a violation of the protocol.
+    /// Wrong data, a lost effect, or a violation of the protocol. No disturbance explains it.
     Wrong(String),
 }
 
@@ -42,20 +42,20 @@ impl From<CallError> for Trouble {
     }
 }
 
-/// The numbers of a [`Ledger`].
+/// The counts and faults of a [`Ledger`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Totals {
-    /// Calls, or runs of nfscp, that have ended.
+    /// Number of calls, or runs of nfscp, that have ended.
     pub(crate) calls: u64,
-    /// Bytes that were read and compared.
+    /// Number of bytes that were read and compared.
     pub(crate) bytes: u64,
-    /// Effects that a server has acknowledged.
+    /// Number of effects that a server has acknowledged.
     pub(crate) acknowledged: u64,
-    /// Effects that were found again, each as often as it was looked for.
+    /// Number of times that an effect was looked for and found.
     pub(crate) verified: u64,
-    /// Numbers of errors by their texts, without numbers in them.
+    /// Number of errors by text. Numbers in the texts are left out.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// Descriptions of what must not have happened.
+    /// Descriptions of faults.
     pub(crate) faults: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// Records what must not happen, once for each kind.
+    /// Records a fault, once for each kind.
     pub(crate) fn fault(&self, fault: String) {
         let mut totals = self.totals();
         let is_known = totals.faults.iter().any(|known| without_numbers(known) == without_numbers(&fault));
@@ -105,7 +105,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the numbers so far.
+    /// Returns the counts and faults so far.
     pub(crate) fn read(&self) -> Totals {
         self.totals().clone()
     }

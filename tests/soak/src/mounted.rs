@@ -22,7 +22,7 @@ const MAX_STORED: usize = 10;
 /// Numbers of bytes that are read or written at once.
 const RANGES: [usize; 3] = [4 << 10, 60_000, 1 << 20];
 
-/// A worker.
+/// A worker that uses files in a mounted file system.
 #[derive(Debug)]
 pub(crate) struct MountedWork {
     surroundings: Surroundings,
@@ -40,7 +40,8 @@ impl MountedWork {
         Ok(Self { surroundings, folder, next: 0, stored: VecDeque::new() })
     }
 
-    /// Runs a function that blocks, with the worker's directory. A mount that is hard waits for its server, so that no error is explained.
+    /// Runs a blocking function with the worker's directory. Every error is a fault, because a hard mount waits for its
+    /// server.
     async fn run<T: Send + 'static>(
         &self,
         what: &str,

@@ -14,8 +14,9 @@ use crate::{
 
 /// Number of kinds of errors that are printed for each service.
 const MAX_ERRORS: usize = 8;
-/// Part of a run in which caches and pools grow, and its maximum.
+/// Part of a run in which caches and pools grow.
 const WARM_UP: f64 = 0.4;
+/// Maximum duration of the part of a run in which caches and pools grow, in seconds.
 const MAX_WARM_UP: f64 = 600.0;
 /// Shortest run whose slopes are checked.
 const MIN_CHECKED: Duration = Duration::from_secs(300);
@@ -24,7 +25,7 @@ const MIN_MEMORY_CHECKED: Duration = Duration::from_secs(1800);
 /// Shortest run in which each kind of disturbances must happen.
 const MIN_COMPLETE: Duration = Duration::from_secs(60);
 
-/// Prints a line for each service, followed by its errors. Returns what must not have happened.
+/// Prints a line for each service, followed by its errors. Returns the faults of all services.
 pub(crate) fn print_services<'a>(ledgers: impl IntoIterator<Item = (&'a str, &'a Ledger)>) -> Vec<String> {
     let mut faults = Vec::new();
     say!(
@@ -59,7 +60,8 @@ pub(crate) fn print_services<'a>(ledgers: impl IntoIterator<Item = (&'a str, &'a
     faults
 }
 
-/// Prints a line for each kind of disturbances. Returns those that never happened in a run that is long enough.
+/// Prints a line for each kind of disturbance. Returns a fault for each kind that never happened, if the run is long
+/// enough.
 pub(crate) fn print_disturbances(tally: &Tally, duration: Duration) -> Vec<String> {
     say!("");
     say!("{:34} {:>6} {:>16}", "disturbance", "count", "longest resume");
@@ -74,7 +76,8 @@ pub(crate) fn print_disturbances(tally: &Tally, duration: Duration) -> Vec<Strin
     missing.into_iter().map(|kind| format!("never happened: {}", kind.name())).collect()
 }
 
-/// Prints a line for each resource of each process. Returns those that grow, if the run is long enough.
+/// Prints a line for each resource of each process. Returns a fault for each resource that grows, if the run is long
+/// enough.
 pub(crate) fn print_slopes(series: &Series, duration: Duration) -> Vec<String> {
     let warm_up = (duration.as_secs_f64() * WARM_UP).min(MAX_WARM_UP);
     let checks = |resource: Resource| {
@@ -123,7 +126,7 @@ pub(crate) fn print_slopes(series: &Series, duration: Duration) -> Vec<String> {
     faults
 }
 
-/// Prints faults and the result.
+/// Prints faults and the result. Returns the exit code.
 pub(crate) fn print_faults(faults: &[String], begun: Instant, seed: u64) -> ExitCode {
     say!("");
     for fault in faults {

@@ -33,7 +33,7 @@ use crate::{
     work::{Phase, Surroundings, Work, drive},
 };
 
-/// Number of descriptors of this program.
+/// Number of descriptors that this program needs.
 pub(crate) const DESCRIPTORS: u64 = 4096;
 /// Maximum time for the last disturbances to end.
 const MAX_LAST: Duration = Duration::from_secs(120);
@@ -59,7 +59,7 @@ pub(crate) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// Prints the seed. Returns it, and the duration.
+    /// Prints the seed. Returns the seed and the duration.
     pub(crate) fn begin(&self) -> (u64, Duration) {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         say!("soak of {} minutes, --seed {seed}", self.minutes);
@@ -95,7 +95,7 @@ impl SoakArgs {
         self.only.is_empty() || self.only.contains(&service)
     }
 
-    /// Returns `true` if servers of the program are needed: nfscp needs those of nfs3d.
+    /// Returns `true` if servers of the service are needed. `Nfscp` uses the servers of `Nfs3d`.
     fn serves(&self, service: Service) -> bool {
         match service {
             Service::Nfscp => false,
@@ -145,7 +145,7 @@ impl Workers {
     }
 }
 
-/// Runs everything in a directory, and prints the report. `reason` says why there is no mount namespace.
+/// Runs everything in a directory, and prints the report. `reason` is the reason for the lack of a mount namespace.
 pub(crate) async fn soak(arguments: SoakArgs, reason: String, folder: &Path) -> anyhow::Result<ExitCode> {
     let descriptors = raise_descriptor_limit(DESCRIPTORS);
     anyhow::ensure!(

@@ -18,7 +18,7 @@ use crate::{descriptors::open_descriptors, fit::Sample, inspect::Inspected, outs
 /// Number of bytes of a MiB.
 pub(crate) const MIB: f64 = 1_048_576.0;
 
-/// A resource.
+/// A resource whose growth is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resource {
     /// Resident memory, in MiB.
@@ -28,7 +28,7 @@ pub(crate) enum Resource {
     Tasks,
     Regions,
     Connections,
-    /// Buffers for the data of calls.
+    /// Number of buffers for the data of calls.
     Buffers,
     /// Memory that is kept for further buffers, in MiB.
     Kept,
@@ -63,7 +63,7 @@ impl fmt::Display for Resource {
 /// The samples of each resource, by the name of the process.
 pub(crate) type Series = BTreeMap<(String, Resource), Vec<Sample>>;
 
-/// Samples of a run.
+/// A sampler, with the servers and processes whose resources it samples.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     pub(crate) servers: Vec<Arc<Server>>,
@@ -134,7 +134,7 @@ fn in_status(status: &str) -> impl Iterator<Item = (Resource, f64)> {
     memory.into_iter().chain(of("Threads:").map(|threads| (Resource::Threads, threads)))
 }
 
-/// Reads what the counters server prints: `12 tasks, 3 regions, 4 connections`.
+/// Reads the counts that the counters server prints: `12 tasks, 3 regions, 4 connections`.
 pub(crate) fn in_report(line: &str) -> Vec<(Resource, f64)> {
     let parts = line.split(", ").filter_map(|part| part.split_once(' '));
     let resource = |name: &str| match name {

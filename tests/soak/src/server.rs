@@ -55,7 +55,7 @@ impl Service {
     }
 }
 
-/// A transport. Servers print the URLs of their listeners in this order.
+/// A transport. The order of the variants is the order in which servers print the URLs of their listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Tcp,
@@ -98,7 +98,8 @@ pub(crate) struct Way {
     pub(crate) link: Arc<Link>,
     /// The address of the proxy.
     pub(crate) address: SocketAddr,
-    /// `true` if a checksum protects the data: iWARP's CRC (RFC 5044 §4.4). Plain TCP has none that a proxy would not compute anew.
+    /// `true` if a checksum protects the data: iWARP's CRC (RFC 5044 §4.4). A proxy recomputes the checksums of plain
+    /// TCP.
     pub(crate) is_checked: bool,
 }
 
@@ -106,9 +107,9 @@ pub(crate) struct Way {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) service: Service,
-    /// Progress of the server, whose name has the service and its number.
+    /// Progress of the server. Its name consists of the service and a number.
     pub(crate) progress: Arc<Progress>,
-    /// `true` if the server is killed and restarted from time to time. The resources of the others are sampled.
+    /// `true` if the server is killed and restarted from time to time. The resources of other servers are sampled.
     pub(crate) is_killed: bool,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) disk: Option<SmallDisk>,
@@ -121,7 +122,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server in a directory of its own, on a small disk if `has_disk`.
+    /// Starts a server in a directory of its own. The directory is on a small disk if `has_disk` is `true`.
     pub(crate) async fn start(
         (service, number): (Service, u32),
         is_killed: bool,
@@ -163,7 +164,7 @@ impl Server {
         Ok(this)
     }
 
-    /// Starts the process, and waits until it serves.
+    /// Starts the process of a server, and waits until it has printed its URLs.
     async fn spawn(service: Service, programs: &Path, folder: &Path) -> anyhow::Result<ChildProcess> {
         let data = folder.join("data");
         let listen = ["--listen", "tcp://127.0.0.1:0", "--listen", "iwarp://127.0.0.1:0"];
@@ -208,7 +209,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the process. It is locked while it is killed and restarted.
+    /// Returns the process. It is locked while the server is killed and restarted.
     pub(crate) async fn process(&self) -> MutexGuard<'_, ChildProcess> {
         self.process.lock().await
     }

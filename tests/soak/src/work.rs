@@ -1,4 +1,4 @@
-//! The course of all workers: they make calls until they are told to verify all acknowledged effects.
+//! The course of all workers: they make calls, and then verify all acknowledged effects.
 
 use std::{
     sync::{
@@ -32,7 +32,7 @@ const MAX_PAUSE: u64 = 60;
 pub(crate) enum Phase {
     /// Workers make calls.
     Work,
-    /// Workers verify all effects. The number increases.
+    /// Workers verify all effects. The number increases with each verification.
     Verify(u32),
 }
 
@@ -71,7 +71,7 @@ impl Progress {
     }
 }
 
-/// The surroundings of a worker.
+/// The parts of a run that a worker uses.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     pub(crate) progress: Arc<Progress>,
@@ -95,13 +95,13 @@ impl Surroundings {
     }
 }
 
-/// Returns the credential of the user that runs this program, at a host of its own.
+/// Returns the credential of the user that runs this program, with a host name of its own for each worker.
 pub(crate) fn own_credential(id: u64) -> Credential {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Credential::sys(format!("soak-{id}"), uid, gid, [])
 }
 
-/// The work at one service.
+/// A worker at one service.
 pub(crate) trait Work: Send + 'static {
     fn surroundings(&mut self) -> &mut Surroundings;
 
@@ -118,7 +118,7 @@ pub(crate) trait Work: Send + 'static {
     fn regions(&self) -> u32;
 }
 
-/// Does the work until the sender of phases is dropped. Sends a message after each verification.
+/// Lets a worker work until the sender of phases is dropped. Sends a message after each verification.
 pub(crate) async fn drive(mut work: impl Work, mut phase: watch::Receiver<Phase>, done: mpsc::Sender<()>) {
     let mut restarts = 0;
     let mut verified = Phase::Work;
@@ -157,7 +157,8 @@ async fn step(work: &mut impl Work) {
     }
 }
 
-/// Verifies all effects. Until `deadline`, each is tried again after a failed call. Without a deadline, failed calls are no faults.
+/// Verifies all effects. Until `deadline`, failed verifications are tried again. Without a deadline, failed calls are
+/// not faults.
 async fn verify(work: &mut impl Work, deadline: Option<Instant>) {
     for effect in 0..work.effects() {
         loop {

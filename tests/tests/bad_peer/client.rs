@@ -16,7 +16,7 @@ use super::{
     words,
 };
 
-/// Returns a channel to a scripted server.
+/// Starts a scripted server. Returns a client that is connected to it, and the server's task.
 async fn served<S: Future<Output = ()> + Send + 'static>(
     server: impl FnOnce(Raw) -> S + Send + 'static,
 ) -> (BadV1Client, tokio::task::JoinHandle<()>) {
@@ -171,7 +171,7 @@ async fn malformed_results() {
     server.await.unwrap();
 }
 
-/// Another service listens on the port: the error says what was expected and what was received.
+/// Another service listens on the port. The error states what was expected and what was received.
 #[tokio::test]
 async fn peer_speaks_another_protocol() {
     for (greeting, seen) in [

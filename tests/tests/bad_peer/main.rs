@@ -48,7 +48,7 @@ use protocol::{
 
 pub(crate) const PROGRAM: u32 = 0x2010_0BAD;
 
-/// The service, with a gate for WAIT.
+/// The service. WAIT waits for a permit of the gate.
 #[derive(Clone)]
 struct Service(Arc<Semaphore>);
 

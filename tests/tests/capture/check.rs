@@ -7,8 +7,9 @@ use super::{
     wire::{Conversation, Fpdu, Message, Mpa, Opcode, Place, Rpc, Segment},
 };
 
-/// Lengths of the headers of a call and of a reply with AUTH_NONE (RFC 5531 §9), in bytes.
+/// Length of the header of a call with AUTH_NONE (RFC 5531 §9), in bytes.
 const CALL: usize = 40;
+/// Length of the header of a successful reply with AUTH_NONE (RFC 5531 §9), in bytes.
 const REPLY: usize = 24;
 
 /// Encoded length of a blob's name, in bytes.
@@ -25,7 +26,8 @@ pub(crate) struct Expected {
     max_segment: usize,
 }
 
-/// A call and its reply: procedures, Read chunks by position and length, and lengths of Write chunks and Reply chunk.
+/// A call and its reply: their procedures, the Read chunks by position and length, and the lengths of the Write chunks
+/// and the Reply chunk.
 #[derive(Debug, PartialEq, Eq, Clone)]
 struct Shape {
     call: u64,

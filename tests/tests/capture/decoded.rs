@@ -59,7 +59,7 @@ pub(crate) fn check(messages: &[Value], client: u16, version: u64) {
     assert_eq!(contents(&replies[5]["rpc"]["result"]), text);
 }
 
-/// Returns opaque data, in the message or in a chunk.
+/// Returns the hexadecimal digits of opaque data, which is in the message or in a chunk.
 fn contents(value: &Value) -> String {
     value.as_str().or_else(|| value["data"].as_str()).unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! The same capture in Wireshark, with dissectors that `xdrgen wireshark` generates.
+//! The capture in Wireshark, with dissectors that `xdrgen wireshark` generates.
 
 use std::{
     fs,

@@ -12,7 +12,7 @@ use std::{
 /// Time limit for `tshark` to start or to end.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A running capture. Dropping it ends it.
+/// A running capture, which ends when it is dropped.
 pub(crate) struct Capture {
     child: Child,
     file: PathBuf,

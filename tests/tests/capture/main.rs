@@ -17,7 +17,8 @@ use std::io::Write as _;
 use live::{Capture, dissect};
 use rpcrdma::engine::Versions;
 
-/// The tests run one after the other: counters are compared with the capture, and a loaded machine delays both.
+/// A lock that makes the tests run one after the other, because counters are compared with the capture, and a loaded
+/// machine delays both.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

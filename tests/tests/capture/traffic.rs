@@ -43,8 +43,10 @@ impl long_v1::LongV1 for Echo {
     }
 }
 
-/// Lengths that are not multiples of four, so that every chunk has padding, which must not be on the wire.
+/// Length of a blob's data, in bytes. It is not a multiple of four, so that every chunk has padding, which must not be
+/// on the wire.
 pub(crate) const DATA: usize = 70_001;
+/// Length of a blob's attachment, in bytes. It is not a multiple of four either.
 pub(crate) const ATTACHMENT: usize = 5_003;
 /// Length of the text in Long messages, in bytes. The resulting messages are not multiples of the segment size either.
 pub(crate) const TEXT: usize = 20_000;

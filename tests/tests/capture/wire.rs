@@ -60,7 +60,7 @@ pub(crate) enum Place {
     Tagged { stag: u64, offset: u64 },
 }
 
-/// The fields of an RDMA Read Request. The requester chose those of the sink.
+/// The source and the sink of an RDMA Read Request. The requester chose the handle and the offset of the sink.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadRequest {
     pub(crate) source: Segment,
@@ -134,12 +134,12 @@ impl Conversation {
         self.fpdus.last_mut().expect("upper layer without MPA")
     }
 
-    /// Returns the FPDUs of one direction.
+    /// Returns the FPDUs that the client sent if `client` is `true`, and otherwise the FPDUs that the server sent.
     pub(crate) fn from(&self, client: bool) -> impl Iterator<Item = &Fpdu> {
         self.fpdus.iter().filter(move |fpdu| fpdu.from_client == client)
     }
 
-    /// Returns the RPC-over-RDMA messages of one direction.
+    /// Returns the RPC-over-RDMA messages that the client sent if `client` is `true`, and otherwise the messages of the server.
     pub(crate) fn messages(&self, client: bool) -> Vec<&Message> {
         self.from(client).filter_map(|fpdu| fpdu.message.as_ref()).collect()
     }

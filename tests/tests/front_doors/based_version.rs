@@ -1,5 +1,5 @@
-//! A version that takes over the procedures of another: one implementation serves both, and the client of the second has all
-//! procedures.
+//! A version that takes over the procedures of another version. One implementation serves both, and the client of the
+//! second version has all procedures.
 
 use rpcrdma::{
     client::{CallError, Channel},

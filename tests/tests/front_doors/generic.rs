@@ -74,7 +74,8 @@ enum Maybe {
     No,
 }
 
-/// `Bytes` has only its own length, all other arms have a length before them.
+/// A union with opaque arms. A length precedes each arm, except the arm of `Bytes`: its encoding already starts with
+/// its length.
 #[derive(Debug, Clone, PartialEq, XdrEncode, XdrDecode)]
 #[xdr(opaque_union)]
 enum OpaqueArms {

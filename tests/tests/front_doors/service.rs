@@ -4,7 +4,7 @@ use rpcrdma::server::{Context, HandlerError};
 
 use super::derived::{BlobStatus, GetArgs, GetRes, PutArgs};
 
-/// The store.
+/// A store of blobs.
 #[rpcrdma::service(program = 0x2000_0ABC, version = 1, name = "BLOBSTORE_V1", port = 20100)]
 pub(crate) trait Blobstore {
     /// Does nothing.

@@ -40,7 +40,7 @@ impl BoundsReply for Keys {
     }
 }
 
-/// The same program in Rust.
+/// The program MANY_VALUES as a Rust trait.
 #[rpcrdma::service(program = 0x2000_0AC1, version = 1, name = "MANY_VALUES_IN_RUST")]
 pub(crate) trait ManyValues {
     #[procedure(1)]
@@ -97,7 +97,8 @@ fn bounds_count_the_keys_of_the_call() {
     }
 }
 
-/// Serves `store` over a simulated fabric in the given version of RPC-over-RDMA, and calls it by `call`.
+/// Serves `service`, whose handlers use `store`, over a simulated fabric, and makes a call with `call`. Returns the result,
+/// and the number of memory regions and of bytes that the client had registered during the call.
 async fn called<T>(
     service: impl Service,
     store: Store,

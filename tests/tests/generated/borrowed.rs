@@ -58,7 +58,7 @@ fn same_errors<T: XdrDecode, V: for<'b> Reads<'b>>(bytes: &[u8]) {
     }
 }
 
-/// Decoding of a borrowed type with any lifetime.
+/// A type that can be decoded in its borrowed form with any lifetime.
 trait Reads<'b> {
     fn error(bytes: &'b [u8]) -> Option<String>;
 }
@@ -184,7 +184,7 @@ fn errors_name_the_innermost_item() {
     assert_eq!(*error.kind(), DecodeErrorKind::Truncated { needed: 8, remaining: 6 });
 }
 
-/// Returns the requested number of bytes, all of them seven.
+/// A service that returns the requested number of bytes, all of which are 7.
 struct Sevens;
 
 impl FilesV1 for Sevens {

@@ -84,7 +84,7 @@ fn refused<T: XdrDecode + std::fmt::Debug>(words: &[u32], message: &str) {
     assert_eq!(decode::<T>(&bytes(words).into()).unwrap_err().to_string(), message);
 }
 
-/// Checks the error of both forms.
+/// Checks that both forms refuse `words` with the error `message`.
 #[track_caller]
 fn both_refuse(words: &[u32], message: &str) {
     refused::<Layout>(words, message);

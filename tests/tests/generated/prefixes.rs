@@ -24,12 +24,12 @@ fn enumerators_display_their_names_in_xdr() {
     assert_eq!(error.to_string(), "NFS3ERR_PERM");
 }
 
-/// Uses `?` on a result, like a client.
+/// Uses `?` on a result, as a client does.
 fn size(result: LookupRes) -> Result<u64, Stat> {
     Ok(result.into_result()?.size)
 }
 
-/// Converts a `Result` to a reply, like a handler.
+/// Converts a `Result` to a reply, as a handler does.
 fn search(result: Result<Found, (Stat, Missing)>) -> SearchRes {
     result.into()
 }

@@ -11,21 +11,21 @@ use syn::visit::Visit;
 /// A module: the file it is in, its child modules, and its names.
 #[derive(Debug, Default)]
 struct Module {
-    /// The path of the file in the source folder.
+    /// The path of the file, relative to the source folder.
     file: String,
     children: BTreeSet<String>,
-    /// Names that it defines or re-exports.
+    /// Names that the module defines or re-exports.
     exported: BTreeSet<String>,
-    /// Names that it imports or re-exports.
+    /// Names that the module imports or re-exports, with their paths.
     names: BTreeMap<String, Vec<String>>,
-    /// Modules all of whose names it imports or re-exports.
+    /// Modules from which the module imports or re-exports all names.
     globs: Vec<Vec<String>>,
 }
 
 /// An import in a file, not yet resolved.
 #[derive(Debug)]
 struct Import {
-    /// The module that it is in.
+    /// The module that contains the import.
     module: Vec<String>,
     /// The imported path, from the root of the crate.
     path: Vec<String>,
@@ -102,7 +102,7 @@ impl Crate {
         None
     }
 
-    /// Returns the files that each file imports. With `reexports`, this includes re-exports of child modules.
+    /// Returns the files that each file imports. If `reexports` is `true`, this includes re-exports of child modules.
     pub(super) fn edges(&self, reexports: bool) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut edges = BTreeMap::<_, BTreeSet<_>>::new();
         for import in self.imports.iter().filter(|import| reexports || !import.is_reexport) {
@@ -116,7 +116,7 @@ impl Crate {
     }
 }
 
-/// Collects the modules and imports of one file.
+/// A visitor that collects the modules and imports of one file.
 struct Reader<'a> {
     found: &'a mut Crate,
     file: &'a str,

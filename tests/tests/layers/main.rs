@@ -80,7 +80,7 @@ fn find_roots(repository: &Path, folder: &str, roots: &mut Vec<String>) {
     }
 }
 
-/// Checks a synthetic crate with the layers `low`, then `mid` and `side`, then `high`.
+/// Returns the violations in a synthetic crate with the layers `low`, then `mid` and `side`, then `high`.
 fn wrong(files: &[(&str, &str)]) -> Vec<String> {
     let root = [("lib.rs", "mod low; mod mid; mod side; mod high;")];
     let defaults = [("low.rs", ""), ("mid.rs", ""), ("side.rs", ""), ("high.rs", "")];

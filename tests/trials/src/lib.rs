@@ -21,11 +21,11 @@ use tokio::time::timeout;
 /// The result of a trial that measures `M`.
 #[derive(Debug, Clone, Default)]
 pub struct Findings<M> {
-    /// The measurements.
+    /// The measurements of the trial.
     pub measured: M,
-    /// Description of what else happened.
+    /// Description of other results.
     pub outcome: String,
-    /// Descriptions of what must not have happened.
+    /// Descriptions of faults, which must not happen.
     pub faults: Vec<String>,
     /// The reason why the trial was not played.
     pub not_run: Option<String>,
@@ -34,29 +34,29 @@ pub struct Findings<M> {
 /// The verdict on a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing happened that must not.
+    /// The trial had no faults.
     Passed,
-    /// Something happened that must not, for these reasons.
+    /// The trial had faults, which the text describes.
     Failed(String),
     /// The trial was not played, for this reason.
     NotRun(String),
 }
 
 impl<M: Default> Findings<M> {
-    /// The result of a trial that could not be played to its end.
+    /// Returns the result of a trial that could not be played to its end.
     #[must_use]
     pub fn failed(reason: String) -> Self {
         Self { faults: vec![reason], ..Self::default() }
     }
 
-    /// The result of a trial that this machine cannot play.
+    /// Returns the result of a trial that this machine cannot play.
     pub fn not_run(reason: impl Into<String>) -> Self {
         Self { not_run: Some(reason.into()), ..Self::default() }
     }
 }
 
 impl<M> Findings<M> {
-    /// Returns the verdict.
+    /// Returns the verdict on the trial.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match &self.not_run {
@@ -83,15 +83,15 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A trial in progress.
+/// The future of a trial in progress.
 pub type Played<'a, M> = Pin<Box<dyn Future<Output = anyhow::Result<Findings<M>>> + Send + 'a>>;
 
 /// A trial: its name, and a function that plays it by a plan.
 #[derive(Debug)]
 pub struct Trial<P, M> {
-    /// The name.
+    /// The unique name.
     pub name: &'static str,
-    /// Plays the trial.
+    /// The function that plays the trial.
     pub play: for<'a> fn(&'a P) -> Played<'a, M>,
 }
 
@@ -115,10 +115,10 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Returns the chosen trials. Prints their names, and returns `None`, if that is all that was asked for.
+    /// Returns the chosen trials. With `--list`, prints their names and returns `None`.
     ///
     /// # Errors
-    /// Fails if there are none.
+    /// Fails if no trial is chosen.
     pub fn of<P, M>(&self, all: &'static [Trial<P, M>]) -> anyhow::Result<Option<Vec<&'static Trial<P, M>>>> {
         let is_chosen = |name: &str| self.only.is_empty() || self.only.iter().any(|text| name.contains(text.as_str()));
         let chosen: Vec<_> = all.iter().filter(|trial| is_chosen(trial.name)).collect();
@@ -131,8 +131,8 @@ impl Choice {
     }
 }
 
-/// Plays trials, each for at most `limit`, and prints a line for each with `print_row`. `kind` is what they are called. Returns the exit
-/// code.
+/// Plays trials, each for at most `limit`, and prints a line for each with `print_row`. `kind` is the plural noun for
+/// the trials in the result. Returns the exit code.
 pub async fn play<P, M: Default>(
     kind: &str,
     trials: &[&Trial<P, M>],
@@ -154,7 +154,7 @@ pub async fn play<P, M: Default>(
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Replaces the digits of an error by `#`, so that errors which differ only in times and ports are counted together.
+/// Replaces each number in an error by `#`, so that errors which differ only in times and ports are counted together.
 #[must_use]
 pub fn without_numbers(error: &str) -> String {
     let mut text = String::with_capacity(error.len());
@@ -171,7 +171,7 @@ pub fn without_numbers(error: &str) -> String {
 /// Checks that the names are unique and fit into a column.
 ///
 /// # Panics
-/// Panics if they are not or do not, for tests.
+/// Panics if two names are equal, or if a name is too long. This is meant for tests.
 pub fn assert_names<P, M>(trials: &[Trial<P, M>], width: usize) {
     let names: BTreeSet<&str> = trials.iter().map(|trial| trial.name).collect();
     assert_eq!(names.len(), trials.len());

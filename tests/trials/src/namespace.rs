@@ -12,7 +12,8 @@ use anyhow::{Context as _, ensure};
 /// Runs a tool.
 ///
 /// # Errors
-/// Returns the first line of the tool's error message if it fails, and says which tool to install if there is none.
+/// Returns the first line of the tool's error message if it fails. If the tool cannot be started, the error asks the
+/// user to install it.
 pub fn run_tool(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let command = || format!("{program} {}", arguments.join(" "));
     let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
@@ -23,8 +24,9 @@ pub fn run_tool(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts this program again in a namespace of its own, as root or in a user namespace, with the further option `--isolated`. `kind` is
-/// an option of `unshare`: `--net` or `--mount`. Does not return if it succeeds. Returns the reason if it fails.
+/// Starts this program again in a namespace of its own, as root or in a user namespace, with the further option
+/// `--isolated`. `kind` is an option of `unshare`: `--net` or `--mount`. Does not return on success. Returns the reason
+/// for a failure.
 #[must_use]
 pub fn isolate(kind: &str) -> String {
     let forms: &[&[&str]] = &[&[kind], &["--user", "--map-root-user", kind]];

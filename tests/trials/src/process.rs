@@ -22,7 +22,7 @@ use tokio::{
 
 /// Maximum time for a process to start.
 const MAX_START: Duration = Duration::from_secs(20);
-/// Number of lines that are kept of what a process prints.
+/// Number of printed lines of a process that are kept.
 const KEPT_LINES: usize = 16;
 
 /// A running child process. It is killed when this is dropped, also while it is stopped.
@@ -32,10 +32,10 @@ pub struct ChildProcess {
     name: String,
     /// The URLs in the order in which the process printed them.
     urls: Vec<Url>,
-    /// File with what the process prints to standard error.
+    /// File with the standard error of the process, if it is stored.
     errors: Option<PathBuf>,
     printed: Arc<Mutex<Printed>>,
-    /// The task that reads the lines of the process, which ends with them.
+    /// The task that reads the lines of the process. It ends when the process closes its output.
     reading: Option<JoinHandle<()>>,
 }
 
@@ -136,7 +136,7 @@ impl ChildProcess {
         printed.last.iter().rev().find_map(|line| line.strip_prefix(prefix).map(str::to_owned))
     }
 
-    /// Returns the number of the process.
+    /// Returns the process ID.
     ///
     /// # Errors
     /// Fails if it has ended.
@@ -145,7 +145,7 @@ impl ChildProcess {
         id.context("the process has ended")
     }
 
-    /// Sends SIGSTOP. The kernel goes on to accept connections and data for the process.
+    /// Sends SIGSTOP. The kernel continues to accept connections and data for the process.
     ///
     /// # Errors
     /// Fails if the process has ended.
@@ -177,7 +177,7 @@ impl ChildProcess {
         self.child.kill().await.context("cannot kill a process")
     }
 
-    /// Sends SIGTERM, and waits for the end of the process and of what it prints.
+    /// Sends SIGTERM, and waits until the process and its output have ended.
     ///
     /// # Errors
     /// Fails if the process does not end in time, or not with success.
@@ -262,7 +262,7 @@ pub fn clean_environment(command: &mut Command) {
     }
 }
 
-/// Returns the directory of the example programs: `chosen`, or that of this program.
+/// Returns the directory of the example programs: `chosen`, or the directory of this program.
 ///
 /// # Errors
 /// Fails if this program has no path.
@@ -274,7 +274,7 @@ pub fn programs(chosen: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     Ok(own.parent().context("this program has no directory, use --programs")?.to_owned())
 }
 
-/// Reads the memory in `/proc/PID/status`. `None` for a process that has ended.
+/// Reads the memory in `/proc/PID/status`. Returns `None` if the process has ended.
 fn parse_memory(status: &str) -> Option<ProcessMemory> {
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -26,7 +26,7 @@ const PIECES: usize = 1024;
 /// requests and replies, RFC 5044 §7.1) has no checksum, and decides about checksums.
 const UNCORRUPTED: u64 = 4096;
 
-/// The way of a proxy's connections to the server, with faults that can be changed while connections are open.
+/// The route of a proxy's connections to the server, with faults that can change while connections are open.
 #[derive(Debug)]
 pub struct Link {
     /// Address of the server. `None` while it is down.
@@ -67,7 +67,7 @@ impl Link {
         Self { local, ..self }
     }
 
-    /// Sets the address of the server for new connections. With `None`, they are closed.
+    /// Sets the address of the server for new connections. With `None`, the proxy closes new connections.
     pub fn lead_to(&self, server: Option<SocketAddr>) {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
@@ -89,8 +89,8 @@ impl Link {
         open
     }
 
-    /// Flips a bit in each of the next pieces of data, `count` in all, but none in the first 4 KiB of a connection. Replaces what an
-    /// earlier call has asked for.
+    /// Flips a bit in each of the next `count` pieces of data, except in the first 4 KiB of each direction of a
+    /// connection. Replaces the count of an earlier call.
     pub fn corrupt(&self, count: u64) {
         self.to_flip.store(count, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ impl Link {
         self.flipped.load(Ordering::Relaxed)
     }
 
-    /// Flips a bit of a piece of data, if that was asked for.
+    /// Flips a bit of a piece of data, if a call of [`corrupt`](Self::corrupt) is not used up.
     fn flip_in(&self, piece: &mut [u8]) {
         let next = |left: u64| left.checked_sub(1);
         if !piece.is_empty() && self.to_flip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
@@ -130,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Copies data in one direction, each piece as long after it arrived as the delay at its arrival says.
+    /// Copies data in one direction. Each piece waits for the delay that was set when it arrived.
     async fn copy(&self, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
         let (sender, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES);
         let read = async move {
@@ -160,7 +160,7 @@ impl Link {
     }
 }
 
-/// Counts an open connection.
+/// A guard that counts an open connection.
 struct OpenConnection<'a>(&'a AtomicU64);
 
 impl<'a> OpenConnection<'a> {
@@ -184,7 +184,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Binds a proxy of a link.
+    /// Binds a proxy to a free port of 127.0.0.1. It connects to the server of `link`.
     ///
     /// # Errors
     /// Fails if there is no free port.
@@ -197,7 +197,7 @@ impl Proxy {
     /// Returns the address that clients connect to.
     ///
     /// # Errors
-    /// Fails if the system does not tell it.
+    /// Fails if the system does not return it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -229,7 +229,7 @@ impl Proxy {
 mod tests {
     use super::*;
 
-    /// Returns what arrives of `data` over a link.
+    /// Returns the part of `data` that arrives over a link.
     async fn sent_over(link: Arc<Link>, data: Vec<u8>) -> Vec<u8> {
         let (mut client, proxy) = tokio::io::duplex(64);
         let (other, mut server) = tokio::io::duplex(64);

@@ -4,7 +4,7 @@
 #   $CLOCK   real, or counted (by instructions)
 #   $EXTENT  short, or long (--long): includes parts that take minutes
 #   $ADDR    the device's IPv4 address, $ADDR6 its IPv6 address
-#   $BIN     the project's programs
+#   $BIN     the programs of the project, or of --bin
 #   $SCRATCH a folder in memory, empty at the start
 
 ADDR=10.9.1.1 ADDR6=fd09::1

@@ -8,7 +8,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The inputs and warnings of a run. The file has one line for each:
+/// The inputs and warnings of a run. The file starts with a digest. It then has one line for each input and warning:
 ///
 /// ```text
 /// made 5f2c...        digest of the inputs and of the output

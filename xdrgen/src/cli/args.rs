@@ -204,8 +204,7 @@ pub(crate) struct New {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Extracts lines marked `///`. If there are none, extracts <CODE BEGINS> blocks.\n\n\
-    Example:\n  xdrgen decode blobstore.x traffic.pcapng      print the messages in a capture
-  xdrgen extract rfc8166.txt --amend rpcrdma1.amend -o rpcrdma1.x")]
+    Example:\n  xdrgen extract rfc8166.txt --amend rpcrdma1.amend -o rpcrdma1.x")]
 pub(crate) struct Extract {
     /// Text of the RFC or Internet-Draft.
     #[arg(value_name = "SPEC.txt")]
@@ -357,7 +356,7 @@ pub(crate) enum Transport {
     Roce,
 }
 
-/// Parses `NAME=PATH`.
+/// Parses the value of `--extern`, which has the form `NAME=PATH`.
 fn extern_type(text: &str) -> Result<(String, String), String> {
     let (name, path) = text.split_once('=').ok_or("missing `=`; write NAME=PATH")?;
     syn::parse_str::<syn::Path>(path)

@@ -159,7 +159,7 @@ pub(crate) fn explain(explain: &Explain, format: DiagnosticFormat) -> Result<(),
     output::write(explain.output.as_deref(), &rpcrdma_xdrgen::explain(&compiled.spec, &title))
 }
 
-/// Returns `true` for a word of the form `E0101`.
+/// Returns `true` if `word` is a diagnostic code, such as `E0101` or `w0101`.
 fn is_code(word: &str) -> bool {
     let digits = word.strip_prefix(['E', 'W', 'e', 'w']).unwrap_or_default();
     digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit())

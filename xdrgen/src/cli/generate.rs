@@ -147,7 +147,7 @@ fn heading(page: &mut Vec<u8>, level: &str, text: &str) -> io::Result<()> {
     Roff::new().control(level, [text]).to_writer(page)
 }
 
-/// Renders sections of a page, and removes their headings, which are those of a page of its own.
+/// Renders sections of a page without their headings, which only suit a separate page.
 fn without_headings(render: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     render(&mut text)?;

@@ -79,12 +79,12 @@ fn cannot_create(folder: &Path, error: &std::io::Error) -> CliError {
     CliError { message: format!("error: cannot create {}: {error}\n", folder.display()), code: NO_FILE }
 }
 
-/// Returns the name of a package as the name of a crate in Rust.
+/// Returns the name of the crate of `package` as it appears in Rust code.
 fn crate_name(package: &str) -> String {
     package.replace('-', "_")
 }
 
-/// Checks that a package of the template can have a name.
+/// Checks that `name` is valid for a new package.
 fn check_name(name: &str) -> Result<(), String> {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_allowed) {
@@ -117,16 +117,16 @@ fn dependencies() -> impl Iterator<Item = &'static str> {
     manifest.lines().skip_while(|line| *line != "[dependencies]")
 }
 
-/// The source of the crates of this project in a manifest.
+/// The source from which a new package takes the crates of this project.
 enum Source {
     /// A registry, in the version of this program.
     Release,
-    /// A checkout. The path is the one from the package.
+    /// A checkout, with its path from the folder of the package.
     Checkout(PathBuf),
 }
 
 impl Source {
-    /// Returns the source of a crate as the manifest of a package states it. `folder` is that of the crate in a checkout.
+    /// Returns the manifest entry for the source of a crate. `folder` is the folder of the crate within a checkout.
     fn of(&self, folder: &str) -> String {
         match self {
             Self::Release => format!("version = \"{}\"", env!("CARGO_PKG_VERSION")),
@@ -136,7 +136,10 @@ impl Source {
     }
 }
 
-/// Returns a checkout as a package below the current folder finds it.
+/// Returns the source for a checkout. A relative `checkout` starts at the current folder, in which the package is
+/// created.
+///
+/// Fails if `checkout` is not a checkout of rpcrdma.
 fn checkout_path(checkout: &Path) -> Result<Source, String> {
     if !checkout.join("runtime/Cargo.toml").is_file() || !checkout.join("xdrgen/Cargo.toml").is_file() {
         return Err(format!("`{}` is not a checkout of rpcrdma: it lacks runtime or xdrgen", checkout.display()));

@@ -126,7 +126,7 @@ fn read_pcapng(file: &[u8]) -> Packets<'_> {
     out
 }
 
-/// Returns the units of time per second from the option `if_tsresol`: a negative power of 10, or of 2.
+/// Returns the number of time units per second that the option `if_tsresol` states as a power of 10 or 2.
 fn resolution(option: u8) -> u128 {
     let exponent = u32::from(option & 0x7f);
     let base: u128 = if option & 0x80 == 0 { 10 } else { 2 };

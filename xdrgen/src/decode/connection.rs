@@ -16,14 +16,14 @@ pub(super) type Side = usize;
 /// The protocol of a connection.
 #[derive(Debug)]
 enum Protocol {
-    /// Not known yet, with the start of the streams.
+    /// The protocol is not known yet. Contains the start of both streams.
     Unknown([Vec<StreamPart>; 2]),
     Iwarp(Box<[Iwarp; 2]>),
     Rpc([Records; 2]),
     Other,
 }
 
-/// The number of bytes at the start of a stream that tell its protocol.
+/// The number of bytes at the start of a stream that suffice to detect its protocol.
 const MIN_START: usize = 16;
 
 /// A TCP connection.
@@ -33,7 +33,7 @@ pub(super) struct Connection {
     owners: [Owner; 2],
     streams: [Stream; 2],
     protocol: Protocol,
-    /// Bytes in which no record was found, by side.
+    /// The number of bytes, by side, that were skipped because no record was found in them.
     lost: [u64; 2],
 }
 
@@ -73,7 +73,7 @@ impl Connection {
         self.deliver(side, parts, place, session);
     }
 
-    /// Handles what is left at the end of the capture, or before the ports are used again.
+    /// Handles the remaining data at the end of the capture, or before another connection uses the same ports.
     pub(super) fn finish(&mut self, place: Place, session: &mut Session) {
         for side in 0..2 {
             let parts = self.streams[side].finish();

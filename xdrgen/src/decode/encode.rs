@@ -1,4 +1,4 @@
-//! Encoding of values in JSON by their types, without generated code (RFC 4506).
+//! An encoder from JSON to XDR (RFC 4506) that interprets the types of a specification, without generated code.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum EncodedPart {
     Eligible(Vec<u8>),
 }
 
-/// The error of a value in JSON that is not one of its type.
+/// The error for a JSON value that does not match its XDR type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct JsonError {
@@ -34,7 +34,7 @@ pub struct JsonError {
 }
 
 impl JsonError {
-    /// Creates the error of a whole value.
+    /// Creates an error that concerns the whole text.
     pub(super) fn whole(message: impl Into<String>) -> Self {
         Self { path: ".".into(), message: message.into() }
     }
@@ -46,7 +46,8 @@ impl JsonError {
     }
 }
 
-/// Returns the contents of an opaque item that is written as `@NAME`. The error says why there are none.
+/// A function that returns the contents of an opaque item that is written as `@NAME`. Its argument is the name, and its
+/// error is a message for the user.
 pub type ReadFile<'a> = dyn FnMut(&str) -> Result<Vec<u8>, String> + 'a;
 
 /// A step from a value to one of its parts.
@@ -56,7 +57,7 @@ enum Step {
     Index(usize),
 }
 
-/// An encoder of values in JSON.
+/// An encoder from JSON values to XDR.
 pub(super) struct JsonEncoder<'s, 'f> {
     spec: &'s Spec,
     read_file: &'f mut ReadFile<'f>,
@@ -72,7 +73,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         Self { spec, read_file, parts: Vec::new(), path: Vec::new(), depth: 0 }
     }
 
-    /// Returns what was encoded.
+    /// Returns the encoded parts, in wire order.
     pub(super) fn into_parts(self) -> Vec<EncodedPart> {
         self.parts
     }
@@ -87,7 +88,8 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         Ok(())
     }
 
-    /// Encodes the member of an object that is the value of a field. A missing optional item is absent.
+    /// Encodes the member `key` of an object as the value of `field`. A missing member means that an optional item is
+    /// absent.
     fn member(&mut self, object: &Map<String, Value>, key: &str, field: &Field) -> Encoded {
         let value = match object.get(key) {
             Some(value) => value,
@@ -97,7 +99,8 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         self.within(Step::Key(key.to_owned()), |this| this.field(field, value, false))
     }
 
-    /// Encodes the value of a field. A typedef may be marked as eligible instead of the field itself.
+    /// Encodes the value of a field. `eligible` is `true` if `field` is the target of a typedef, and the item with that
+    /// typedef as its type is marked as eligible.
     pub(super) fn field(&mut self, field: &Field, value: &Value, eligible: bool) -> Encoded {
         self.nested(|this| this.ty(&field.ty, value, eligible || field.ddp.is_some()))
     }
@@ -225,7 +228,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         })
     }
 
-    /// Returns the number of an enumerator, which is written by its name or as a number.
+    /// Returns the number of an enumerator. `value` is its name or its number.
     fn enumerator(&self, item: &Item, enumerators: &[Enumerator], value: &Value) -> Result<i32, JsonError> {
         let found = match value {
             Value::String(name) => enumerators.iter().find(|enumerator| enumerator.name.text == *name),
@@ -290,7 +293,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         }
     }
 
-    /// Returns the number of a discriminant that has been encoded.
+    /// Returns the number of the discriminant `value`, to select an arm.
     fn discriminant(&self, ty: &Type, value: &Value) -> Result<i64, JsonError> {
         if let Type::Base(Base::Item(id)) = sizes::through_typedefs(self.spec, ty)
             && let Some(item) = self.spec.items.get(id.0)
@@ -332,7 +335,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         Ok(())
     }
 
-    /// Encodes an eligible item into a part of its own.
+    /// Encodes an eligible item into a separate part.
     fn separately(&mut self, encode: impl FnOnce(&mut Self) -> Encoded) -> Encoded {
         let start = self.parts.len();
         self.parts.push(EncodedPart::Inline(Vec::new()));
@@ -349,7 +352,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         Ok(())
     }
 
-    /// Encodes opaque data with its padding, or puts it into a part of its own.
+    /// Encodes opaque data with its padding. Eligible data becomes a separate part without padding.
     fn contents(&mut self, bytes: Vec<u8>, eligible: bool) {
         if eligible {
             self.parts.push(EncodedPart::Eligible(bytes));
@@ -359,7 +362,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         self.put(&[0; 3][..bytes.len().next_multiple_of(4) - bytes.len()]);
     }
 
-    /// Returns the bytes of an opaque item.
+    /// Returns the bytes of an opaque item, which is written in hexadecimal or as `@NAME`.
     fn opaque(&mut self, value: &Value, expected: &str) -> Result<Vec<u8>, JsonError> {
         let Value::String(text) = value else { return self.unexpected(expected, value) };
         if let Some(name) = text.strip_prefix('@') {
@@ -368,7 +371,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         parse_digits(text).map_or_else(|| self.unexpected(expected, value), Ok)
     }
 
-    /// Returns the bytes of a string.
+    /// Returns the bytes of a string, which is written as text or as `{"hex": DIGITS}`.
     fn text(&self, value: &Value, expected: &str) -> Result<Vec<u8>, JsonError> {
         match value {
             Value::String(text) => Ok(text.clone().into_bytes()),
@@ -419,7 +422,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
         Err(self.error(format!("`{unknown}` is not a field here, expected {known_text}{hint}")))
     }
 
-    /// Describes the values of a type, for errors.
+    /// Describes the JSON values that a type accepts, for error messages.
     fn describe(&self, ty: &Type) -> String {
         let limit = |max: u32, unit: &str| {
             if max == u32::MAX { String::new() } else { format!(" of at most {max} {unit}") }
@@ -498,7 +501,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Describes a value that was found, for errors. Long ones are cut.
+/// Describes a value of the input for error messages. Long values are cut.
 fn found_text(value: &Value) -> String {
     const MAX: usize = 40;
     match value {

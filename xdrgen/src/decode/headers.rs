@@ -1,4 +1,4 @@
-//! Headers of RPC-over-RDMA messages, decoded by their XDR: version 1 (RFC 8166 §4), version 2
+//! A decoder of the headers of RPC-over-RDMA messages, based on their XDR: version 1 (RFC 8166 §4) and version 2
 //! (draft-ietf-nfsv4-rpcrdma-version-two-01 §6).
 
 use super::{
@@ -18,11 +18,11 @@ pub(super) enum HeaderKind {
     NoMessage,
     /// RDMA2_CONNPROP: transport properties follow.
     Properties,
-    /// Errors, and kinds that are unknown.
+    /// Errors and unknown message types.
     Other,
 }
 
-/// A decoded header.
+/// A decoded header of RPC-over-RDMA version 1 or 2.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
     pub(super) version: u64,
@@ -43,7 +43,7 @@ pub(super) struct Header {
     pub(super) len: usize,
 }
 
-/// The specifications of headers.
+/// The XDR specifications of RPC messages and of the headers of RPC-over-RDMA versions 1 and 2.
 #[derive(Debug)]
 pub(super) struct HeaderSpecs {
     pub(super) rpc: Spec,
@@ -51,7 +51,7 @@ pub(super) struct HeaderSpecs {
     v2: Spec,
 }
 
-/// Fields that are shown in hexadecimal, with their number of digits.
+/// Fields that are printed in hexadecimal, with their number of digits.
 const HEX: &[(&str, usize)] = &[
     ("xid", 8),
     ("rdma_xid", 8),
@@ -78,7 +78,7 @@ impl HeaderSpecs {
         }
     }
 
-    /// Decodes the header of a message. Returns `None` if this is not an RPC-over-RDMA message.
+    /// Decodes the header of `message`. Returns `None` if `message` is not an RPC-over-RDMA message.
     pub(super) fn parse(&self, message: &[u8]) -> Option<Header> {
         // The first four words are the same in all versions.
         match (u32_at(message, 4)?, u32_at(message, 12)?) {
@@ -180,7 +180,8 @@ impl HeaderSpecs {
 }
 
 impl Header {
-    /// Reads the chunk lists, whose fields have different names in the two versions.
+    /// Creates a header from its decoded `value`. Reads the chunk lists, whose fields have different names in the two
+    /// versions.
     fn new(value: DecodedValue, lists: &DecodedValue, len: usize) -> Self {
         let either = |value: &DecodedValue, names: [&str; 2]| names.iter().find_map(|name| value.at(&[name]).cloned());
         let entry = |value: &DecodedValue| either(value, ["entry", "rdma_entry"]).unwrap_or(DecodedValue::None);
@@ -228,7 +229,7 @@ fn name_of(spec: &Spec, names: &[&str], value: u64) -> Option<String> {
     names.iter().find(|name| constant(spec, name) == Some(value)).map(|name| (*name).to_owned())
 }
 
-/// Returns the constant with this prefix and value.
+/// Returns the name of the constant with this prefix and value.
 fn prefixed(spec: &Spec, prefix: &str, value: u64) -> Option<String> {
     let names: Vec<&str> = spec.items.iter().map(|item| item.name.text.as_str()).collect();
     let names: Vec<&str> = names.into_iter().filter(|name| name.starts_with(prefix)).collect();

@@ -1,4 +1,4 @@
-//! Decoding of values by their types, without generated code (RFC 4506).
+//! A decoder of XDR (RFC 4506) that interprets the types of a specification, without generated code.
 
 use super::{json::arm_key, memory::ChunkData, payload_source::PayloadSource, value::DecodedValue};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 /// The maximum nesting of types. Deeper values are hostile.
 pub(super) const MAX_DEPTH: usize = 200;
 
-/// A decoder of values in a payload stream. After an error it decodes nothing more.
+/// A decoder of values in a payload stream. It stops at the first error.
 #[derive(Debug)]
 pub(super) struct Interpreter<'s, 'a> {
     spec: &'s Spec,
@@ -18,7 +18,7 @@ pub(super) struct Interpreter<'s, 'a> {
     depth: usize,
     /// `true` if the specification marks eligible items. Otherwise, Write chunks are matched by their length.
     has_eligible: bool,
-    /// `true` if an opaque item in a chunk is decoded to the chunk, and `false` if it is decoded to its contents.
+    /// `true` if an opaque item in a chunk is decoded to the chunk. If `false`, it is decoded to its contents.
     keeps_chunks: bool,
 }
 
@@ -36,7 +36,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         Self { spec, source, failed: false, depth: 0, has_eligible, keeps_chunks: true }
     }
 
-    /// Decodes opaque items in chunks to their contents, so that a value does not depend on how it was sent.
+    /// Decodes opaque items in chunks to their contents. A value then does not depend on the use of chunks.
     pub(super) fn without_chunks(self) -> Self {
         Self { keeps_chunks: false, ..self }
     }
@@ -66,7 +66,8 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         DecodedValue::Struct(out)
     }
 
-    /// Decodes a field. A typedef may be marked as eligible instead of the field itself.
+    /// Decodes a field. `eligible` is `true` if `field` is the target of a typedef, and the item with that typedef as
+    /// its type is marked as eligible.
     pub(super) fn field(&mut self, field: &Field, eligible: bool) -> DecodedValue {
         let eligible = eligible || field.ddp.is_some();
         if self.depth >= MAX_DEPTH {
@@ -245,7 +246,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         }
     }
 
-    /// Decodes `len` elements. The length is not trusted: memory is allocated for elements that exist only.
+    /// Decodes `len` elements. The length is not trusted: memory is allocated only for elements that exist.
     fn array(&mut self, base: Base, len: u32, eligible: bool) -> DecodedValue {
         let empty = (len == 0).then_some(0);
         let chunk = if len == 0 && !eligible { None } else { self.source.take_chunk(eligible, empty) };
@@ -409,7 +410,7 @@ mod tests {
         assert_eq!(decode("typedef bool b;", "b", &[0, 0, 0, 2]).error(), Some("2 is not a boolean (at byte 4)"));
     }
 
-    /// The length of an arm precedes it, if it has none of its own.
+    /// The length of an arm precedes it, unless the arm is itself a variable-length opaque item.
     #[test]
     fn arms_of_an_opaque_union_have_a_length() {
         let text = "opaque_union u switch (int k) { case 1: hyper x; case 2: opaque raw<8>; default: void; };

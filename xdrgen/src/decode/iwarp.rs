@@ -10,7 +10,7 @@ use super::{
     stream::StreamPart,
 };
 
-/// The maximum number of RDMA Reads of one direction that are remembered.
+/// The maximum number of RDMA Reads that are remembered for one direction of a connection.
 const MAX_READS: usize = 4096;
 
 /// RDMAP opcodes (RFC 5040 §4.4).
@@ -20,7 +20,8 @@ const READ_RESPONSE: u8 = 2;
 const SENDS: std::ops::RangeInclusive<u8> = 3..=6;
 const TERMINATE: u8 = 7;
 
-/// An RDMA Read that was requested: the sink is in the memory of the requester, the source in that of the responder.
+/// A requested RDMA Read. Sink and source are a steering tag and an offset, in the memory of the requester and of the
+/// responder respectively.
 #[derive(Debug, Clone, Copy)]
 struct IwarpRead {
     sink: (u32, u64),
@@ -46,11 +47,11 @@ pub(super) struct Iwarp {
     sends: BTreeMap<u32, PartialMessage>,
     /// RDMA Reads that this direction requested.
     reads: VecDeque<IwarpRead>,
-    /// Bytes in which no FPDU was found.
+    /// The number of bytes that were skipped because no FPDU was found in them.
     lost: u64,
 }
 
-/// A DDP header.
+/// A DDP segment with its parsed header.
 struct DdpSegment<'a> {
     opcode: u8,
     last: bool,
@@ -67,7 +68,7 @@ impl Iwarp {
         Self::with(Mpa::new(is_whole))
     }
 
-    /// Creates the state for FPDUs without a set-up.
+    /// Creates the state for FPDUs without a set-up, such as FPDUs in hexadecimal input.
     pub(super) fn fpdus_only() -> Self {
         Self::with(Mpa::fpdus_only())
     }
@@ -83,7 +84,7 @@ impl Iwarp {
         self.events(events, peer, place, session);
     }
 
-    /// Ends the stream.
+    /// Ends the stream. Passes on incomplete messages.
     pub(super) fn finish(&mut self, peer: Option<&mut Self>, place: Place, session: &mut Session) {
         let mut events = Vec::new();
         self.mpa.finish(&mut events);
@@ -172,7 +173,7 @@ impl Iwarp {
         self.reads.push_back(IwarpRead { sink: (sink_tag, sink), len, source: (source_tag, source) });
     }
 
-    /// Places the data of an RDMA Read Response into the memory that it was read from.
+    /// Places the data of an RDMA Read Response into the source memory of the Read.
     fn response(&mut self, owner: Owner, (tag, offset): (u32, u64), payload: &[u8], session: &mut Session) {
         let holds = |read: &&IwarpRead| {
             let within = offset.checked_sub(read.sink.1);

@@ -1,4 +1,4 @@
-//! The form of values in JSON, in which decoded values are printed and the arguments of calls are written.
+//! The JSON form of values, for printing decoded values and for writing the arguments of calls.
 //!
 //! | XDR | JSON |
 //! | --- | --- |
@@ -17,15 +17,15 @@ use serde_json::{Map, Value, json};
 use super::{hex::hex, memory::Segment, value::DecodedValue};
 use crate::ir::{Field, Union};
 
-/// The key of the digits of a string that is not UTF-8.
+/// The key of the object that represents a string that is not UTF-8. Its value is the hexadecimal digits.
 pub(super) const HEX_KEY: &str = "hex";
 
-/// Returns the key of an arm. Some dialects allow an arm with the name of the discriminant.
+/// Returns the JSON key of an arm. It is `arm` if the arm has the name of the discriminant, as some dialects allow.
 pub(super) fn arm_key<'a>(union: &Union, arm: &'a Field) -> &'a str {
     if arm.name.text == union.discriminant.name.text { "arm" } else { &arm.name.text }
 }
 
-/// Converts a value to JSON.
+/// Converts a decoded value to its JSON form.
 pub(super) fn to_json(value: &DecodedValue) -> Value {
     match value {
         DecodedValue::None => Value::Null,

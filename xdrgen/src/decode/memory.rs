@@ -1,7 +1,7 @@
-//! Memory that peers exposed to RDMA, with the data that the capture shows.
+//! Memory that peers exposed to RDMA, with the data in it that was captured.
 //!
-//! A call lists the segments of its chunks. RDMA Write and Read Response messages then carry their contents. Data for memory
-//! that no captured message describes is kept as well: the call may precede the capture.
+//! A call lists the segments of its chunks. RDMA Write and Read Response messages then carry the contents of the
+//! chunks. Data for memory that no captured message describes is kept as well: the call may precede the capture.
 
 use std::{
     cell::Cell,
@@ -20,7 +20,7 @@ pub(super) struct Segment {
     pub(super) offset: u64,
 }
 
-/// The maximum number of separate ranges to look through for one segment.
+/// The maximum number of ranges to search for one segment.
 const MAX_RANGES: usize = 256;
 
 /// A contiguous range of exposed memory, with the captured parts of its contents by their offsets in the range.
@@ -40,14 +40,14 @@ struct Slice {
     len: u64,
 }
 
-/// The memory behind the segments of a chunk.
+/// The segments of a chunk, with the exposed memory that they refer to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Chunk {
     pub(super) segments: Vec<Segment>,
     slices: Vec<Slice>,
 }
 
-/// The contents of a chunk.
+/// The captured contents of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ChunkData {
     pub(super) segments: Vec<Segment>,
@@ -68,19 +68,20 @@ impl ChunkData {
     }
 }
 
-/// All exposed memory.
+/// The exposed memory of all peers in a capture.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     ranges: Vec<Range>,
     /// The current ranges, by handle and the offset of their start.
     index: HashMap<(Owner, u32), BTreeMap<u64, usize>>,
-    /// Number of bytes placed.
+    /// Total number of bytes placed.
     placed: u64,
-    /// Number of bytes read. Hostile messages could refer to the same chunk any number of times.
+    /// Total number of bytes read. It is limited because hostile messages could refer to the same chunk any number of
+    /// times.
     read: Cell<u64>,
 }
 
-/// The maximum number of times that the data is read, on average.
+/// The maximum number of times, on average, that each placed byte is read.
 const MAX_READS: u64 = 8;
 
 impl Memory {

@@ -1,8 +1,8 @@
-//! `xdrgen decode`, which decodes messages and captures by a specification.
+//! The decoder of `xdrgen decode`, for messages and captures of the programs of a specification.
 //!
-//! Messages are RPC messages (RFC 5531), in RPC-over-RDMA version 1 (RFC 8166) or version 2
-//! (draft-ietf-nfsv4-rpcrdma-version-two-01), or over TCP. Values are decoded by their types in the [`ir`](crate::ir), without
-//! generated code; so are the headers, by the XDR of their specifications.
+//! Messages are RPC messages (RFC 5531) over RPC-over-RDMA version 1 (RFC 8166) or version 2
+//! (draft-ietf-nfsv4-rpcrdma-version-two-01), or over TCP. The decoder interprets the types in the [`ir`](crate::ir),
+//! without generated code. It decodes headers in the same way, from the XDR of their specifications.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -73,7 +73,7 @@ use crate::ir::Spec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MessageFormat {
-    /// Detected: RPC-over-RDMA, RPC with a record mark, RPC, or an FPDU.
+    /// Detects the format of each message: RPC-over-RDMA, RPC with a record mark, FPDU, or RPC.
     #[default]
     Detect,
     /// An RPC message (RFC 5531 §9).
@@ -107,7 +107,7 @@ pub struct Decoder {
     headers: Arc<HeaderSpecs>,
 }
 
-/// The messages of a capture.
+/// The messages of a capture or of other input, as [`Decoder`] returns them.
 #[derive(Debug)]
 pub struct Decoded<'d> {
     spec: &'d Spec,
@@ -117,7 +117,7 @@ pub struct Decoded<'d> {
     error: Option<String>,
 }
 
-/// Returns `true` if input is a capture file (pcap or pcapng).
+/// Returns `true` if `input` begins like a capture file (pcap or pcapng).
 #[must_use]
 pub fn is_capture(input: &[u8]) -> bool {
     capture::is_capture(input)
@@ -154,7 +154,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes messages that are not in a capture. Replies follow their calls.
+    /// Decodes messages that are not in a capture. A reply can be decoded only if it follows its call.
     #[must_use]
     pub fn messages(&self, messages: impl IntoIterator<Item = Vec<u8>>, format: MessageFormat) -> Decoded<'_> {
         let mut session = Session::new(Arc::clone(&self.headers));
@@ -192,32 +192,32 @@ impl Decoder {
 }
 
 impl Decoded<'_> {
-    /// Returns the messages in the order in which they were complete. Decodes each as it is returned.
+    /// Returns an iterator over the messages, in the order in which they were complete. Each step decodes one message.
     pub fn iter(&self) -> impl Iterator<Item = Message> + '_ {
         let mut decoder = RpcDecoder::new(self.spec, &self.session);
         self.session.messages.iter().map(move |raw| decoder.decode(raw))
     }
 
-    /// The time of the first packet, in nanoseconds since 1970.
+    /// Returns the time of the first packet, in nanoseconds since 1970.
     #[must_use]
     pub fn start(&self) -> Option<u128> {
         self.start
     }
 
-    /// Number of packets in the capture, or of messages in hexadecimal input.
+    /// Returns the number of packets in the capture, or of messages in other input.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// The reason why the end of the capture file could not be read.
+    /// Returns the reason why the end of the capture file could not be read. Returns `None` if all of it was read.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 }
 
-/// The place of messages without packets.
+/// The place of a message that is not in a capture.
 const UNKNOWN_PLACE: Place =
     Place { frame: 0, time: None, peers: None, from: Owner(0), to: Owner(0), transport: Transport::Unknown };
 const NO_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);

@@ -1,4 +1,4 @@
-//! MPA framing (RFC 5044): the frames of the set-up, and FPDUs with markers and CRCs.
+//! MPA framing (RFC 5044): the set-up frames, and FPDUs with markers and CRCs.
 
 use crc_fast::crc32_iscsi;
 
@@ -27,7 +27,7 @@ pub(super) struct Setup {
     pub(super) wants_crc: bool,
 }
 
-/// The contents of an FPDU, or a remark.
+/// An event in an MPA stream: a frame or a problem.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MpaEvent {
     Setup(Setup),
@@ -39,15 +39,15 @@ pub(super) enum MpaEvent {
     Lost(u64),
 }
 
-/// The progress in a stream.
+/// The state of the parser of a stream.
 #[derive(Debug)]
 enum State {
-    /// A set-up frame comes first.
+    /// At the start of the stream, with the bytes of the set-up frame so far.
     Setup(Vec<u8>),
-    /// Between FPDUs, with the bytes of the next length.
+    /// Between FPDUs, with the bytes of the next length field so far.
     Length(Vec<u8>),
     Fpdu(Frame),
-    /// After a gap, or at the start of a capture that lacks the set-up: until a segment begins with an FPDU.
+    /// After a gap, or at the start of a capture that lacks the set-up. Ends when a TCP segment begins with an FPDU.
     Lost,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn is_setup(bytes: &[u8]) -> bool {
     bytes.starts_with(REQUEST_KEY) || bytes.starts_with(REPLY_KEY)
 }
 
-/// Returns `true` if a TCP segment begins with an FPDU. If all of it is here, its CRC must be correct or zero.
+/// Returns `true` if a TCP segment probably begins with an FPDU. The CRC of a complete FPDU must be correct or zero.
 pub(super) fn is_fpdu(bytes: &[u8]) -> bool {
     let Some(Ok(len)) = bytes.get(..2).map(<[u8; 2]>::try_from) else { return false };
     let len = usize::from(u16::from_be_bytes(len));
@@ -86,8 +86,8 @@ pub(super) fn is_fpdu(bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns `true` if a TCP segment of an unknown connection begins with an FPDU. Other protocols could look like the start of a
-/// tagged segment.
+/// Returns `true` if a TCP segment of an unknown connection begins with an FPDU. Stricter than [`is_fpdu`], because
+/// data of other protocols can look like the start of a tagged segment.
 pub(super) fn is_certain_fpdu(bytes: &[u8]) -> bool {
     let len = bytes.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_be_bytes(*len)));
     let is_complete = bytes.len() >= (2 + len).next_multiple_of(4) + CRC_LEN;
@@ -102,7 +102,7 @@ impl Mpa {
         Self { state, position: 0, markers: false, crc: None }
     }
 
-    /// Creates the state for FPDUs without a set-up, such as those of hexadecimal input.
+    /// Creates the state for FPDUs without a set-up, such as FPDUs in hexadecimal input.
     pub(super) fn fpdus_only() -> Self {
         Self { state: State::Length(Vec::new()), position: 0, markers: false, crc: None }
     }
@@ -174,7 +174,7 @@ impl Mpa {
         }
     }
 
-    /// Ends the stream. An FPDU that is not complete is cut.
+    /// Ends the stream. Reports an incomplete FPDU with the number of missing bytes.
     pub(super) fn finish(&mut self, out: &mut Vec<MpaEvent>) {
         if let State::Fpdu(frame) = &mut self.state {
             frame.skip(u64::MAX);
@@ -182,7 +182,8 @@ impl Mpa {
         }
     }
 
-    /// Returns the length of the FPDU on the wire, with markers, padding and CRC, once its length field is known.
+    /// Returns the length of the FPDU on the wire in bytes, with markers, padding and CRC. Returns `None` until the
+    /// length field has arrived.
     fn fpdu_len(&self) -> Option<u64> {
         let State::Length(have) = &self.state else { return None };
         let start = self.position - have.len() as u64;
@@ -232,7 +233,7 @@ fn setup_len(frame: &[u8]) -> Option<usize> {
     Some(SETUP_LEN + usize::from(u16::from_be_bytes(len)))
 }
 
-/// Checks the CRC, which covers markers (RFC 5044 §4.3).
+/// Returns `true` if the CRC, which covers markers (RFC 5044 §4.3), is correct.
 fn has_good_crc(fpdu: &[u8], zero_is_good: bool) -> bool {
     let Some((covered, crc)) = fpdu.split_last_chunk::<CRC_LEN>() else { return true };
     *crc == crc32_iscsi(covered).to_le_bytes() || (zero_is_good && *crc == [0; CRC_LEN])
@@ -255,7 +256,7 @@ mod tests {
         out
     }
 
-    /// Inserts markers as a sender does, and computes the CRC over them.
+    /// Returns an FPDU with markers and with a CRC that covers them, as a sender creates it.
     fn fpdu_with_markers(segment: &[u8], start: u64) -> Vec<u8> {
         let mut plain = fpdu(segment);
         plain.truncate(plain.len() - CRC_LEN);

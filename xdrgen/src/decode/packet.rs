@@ -1,4 +1,4 @@
-//! The TCP segment or UDP datagram in a captured packet.
+//! A parser for the TCP segment or UDP datagram in a captured packet.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use pcap_parser::Linktype;
 
 use super::capture::CapturedPacket;
 
-/// A TCP segment or UDP datagram.
+/// A captured TCP segment or UDP datagram.
 #[derive(Debug)]
 pub(super) struct Datagram<'a> {
     pub(super) from: IpAddr,
@@ -20,11 +20,11 @@ pub(super) struct Datagram<'a> {
     pub(super) missing: usize,
 }
 
-/// The fields of a TCP header.
+/// The fields of a TCP header that reassembly needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TcpFields {
     pub(super) sequence: u32,
-    /// `None` without the flag ACK.
+    /// The acknowledgement number. `None` if the flag ACK is not set.
     pub(super) acknowledged: Option<u32>,
     pub(super) syn: bool,
 }

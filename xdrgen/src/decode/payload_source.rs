@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use super::memory::ChunkData;
 
-/// A payload stream (RFC 8166 §3.4): the bytes of the messages, and the chunks with the items that were moved out of them.
+/// A payload stream (RFC 8166 §3.4): the bytes that the messages contain, and the chunks with the reduced items.
 #[derive(Debug, Default)]
 pub(super) struct PayloadSource<'a> {
     inline: &'a [u8],
-    /// The position in the stream before reduction.
+    /// The position in the stream before reduction, in bytes.
     position: u64,
-    /// Read chunks by their position, in order.
+    /// Read chunks with their positions, in ascending order of position.
     reads: VecDeque<(u64, ChunkData)>,
     /// Write chunks, in the order of the eligible items of the result.
     writes: VecDeque<ChunkData>,
@@ -34,17 +34,17 @@ impl<'a> PayloadSource<'a> {
         self
     }
 
-    /// The position in the stream before reduction, in bytes.
+    /// Returns the position in the stream before reduction, in bytes.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Number of bytes that are left in the messages.
+    /// Returns the number of bytes that are left in the messages.
     pub(super) fn left(&self) -> usize {
         self.inline.len()
     }
 
-    /// Takes `len` bytes of the messages.
+    /// Takes `len` bytes of the messages. Returns `None` if fewer are left.
     pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.inline.split_at_checked(len)?;
         self.inline = rest;
@@ -58,10 +58,10 @@ impl<'a> PayloadSource<'a> {
         self.take(len).unwrap_or_default()
     }
 
-    /// Takes the chunk of an item that begins here.
+    /// Takes the chunk of an item that begins at the current position.
     ///
-    /// A Read chunk is found by its position. A Write chunk belongs to the next eligible item; it is empty if the responder
-    /// left the item in the message (RFC 8166 §4.3.2).
+    /// A Read chunk is found by its position. A Write chunk belongs to the next eligible item. It is empty if the
+    /// responder left the item in the message (RFC 8166 §4.3.2).
     pub(super) fn take_chunk(&mut self, eligible: bool, item_len: Option<u64>) -> Option<ChunkData> {
         while self.reads.front().is_some_and(|(position, _)| *position < self.position) {
             self.misplaced.extend(self.reads.pop_front().map(|(_, chunk)| chunk));
@@ -82,7 +82,7 @@ impl<'a> PayloadSource<'a> {
         Some(chunk)
     }
 
-    /// Returns the length of the next Write chunk with contents, in bytes. Drops those without.
+    /// Returns the length of the next Write chunk with contents, in bytes. Drops empty Write chunks before it.
     pub(super) fn next_write(&mut self) -> Option<u64> {
         while self.writes.front().is_some_and(|chunk| chunk.len == 0) {
             self.writes.pop_front();

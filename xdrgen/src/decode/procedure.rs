@@ -1,4 +1,4 @@
-//! Procedures whose arguments and results are JSON, for callers that know the specification only when they run.
+//! Procedures with arguments and results in JSON, for callers that load the specification at run time.
 
 use serde_json::Value;
 
@@ -15,14 +15,15 @@ use crate::{
     ir::{ArgPath, ChunkRun, Expr, Field, Procedure, Program, Spec, Version},
 };
 
-/// Maximum number of times that eligible items of an array are counted in the room for a reply.
+/// Maximum number of array elements whose eligible items are counted in the room for a reply.
 const MAX_REPEATED: u64 = 1 << 16;
 
 /// A procedure of a specification, whose arguments are encoded from JSON, and whose results are decoded to JSON.
 ///
-/// The form of the values is that of [`Message::to_json`](super::Message::to_json): names of enumerators, hexadecimal digits for opaque
-/// data, `null` for an absent optional item, an object with the discriminant and the arm for a union. A string that is not UTF-8
-/// is `{"hex": DIGITS}`. A single argument is the value itself. Several are an object, and none are `null`.
+/// Values have the same form as in [`Message::to_json`](super::Message::to_json): names of enumerators, hexadecimal
+/// digits for opaque data, `null` for an absent optional item, an object with the discriminant and the arm for a union.
+/// A string that is not UTF-8 is `{"hex": DIGITS}`. A single argument is the value itself. Several are an object, and
+/// none are `null`.
 ///
 /// ```
 /// use rpcrdma_xdrgen::{Compiler, decode::{EncodedPart, JsonProcedure}};
@@ -61,12 +62,12 @@ pub struct JsonCall {
     pub is_estimate: bool,
 }
 
-/// The error of a name that is not that of a procedure.
+/// The error for a name that matches no procedure of the specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownProcedure(String);
 
-/// The error of a result that is not one of its type.
+/// The error for result bytes that do not match the result type of the procedure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadResult(String);
@@ -134,7 +135,7 @@ impl<'s> JsonProcedure<'s> {
         self.procedure.number
     }
 
-    /// Returns the name of the procedure in the specification, without that of the program.
+    /// Returns the name of the procedure in the specification, without the name of the program.
     #[must_use]
     pub fn name(&self) -> &'s str {
         &self.procedure.name.text
@@ -146,11 +147,12 @@ impl<'s> JsonProcedure<'s> {
         self.procedure.idempotent
     }
 
-    /// Encodes arguments from JSON, and computes the room for the reply from them. `read_file` returns the contents of an opaque item
-    /// that is written as `"@NAME"`, or says why there are none.
+    /// Encodes arguments from JSON, and computes the room for the reply from them. `read_file` returns the contents of
+    /// an opaque item that is written as `"@NAME"`, or an error message.
     ///
     /// # Errors
-    /// Returns an error with the path of the value that is not one of its type.
+    /// Returns an error if the text is not JSON, or if a value does not match its XDR type. The error has the path of
+    /// that value.
     pub fn encode(&self, arguments: &str, read_file: &mut ReadFile<'_>) -> Result<JsonCall, JsonError> {
         let value = serde_json::from_str::<Value>(arguments)
             .map_err(|error| JsonError::whole(format!("the arguments are not JSON: {error}")))?;
@@ -190,7 +192,7 @@ impl<'s> JsonProcedure<'s> {
         })
     }
 
-    /// Returns the values of encoded arguments.
+    /// Decodes encoded arguments again, to compute the bounds of the reply from their values.
     fn decoded(&self, parts: &[EncodedPart]) -> DecodedValue {
         let mut flat = Vec::new();
         for part in parts {
@@ -201,8 +203,8 @@ impl<'s> JsonProcedure<'s> {
         Interpreter::new(self.spec, PayloadSource::new(&flat)).fields(&self.procedure.args)
     }
 
-    /// Decodes a result to JSON: `inline` is its part of the payload stream, and `chunks` are the contents of the Write chunks, in order. A chunk
-    /// that was not used is empty.
+    /// Decodes a result to JSON. `inline` is its part of the payload stream. `chunks` are the contents of the Write
+    /// chunks, in order. A chunk that the responder did not use is empty.
     ///
     /// # Errors
     /// Returns an error if the bytes are not a result of the procedure.

@@ -5,10 +5,10 @@ use super::{
     stream::{Frame, StreamPart},
 };
 
-/// Set in the last fragment of a record.
+/// The bit of a record mark that is set in the last fragment of a record.
 const LAST: u32 = 1 << 31;
 
-/// The records of one direction.
+/// The reassembly of records in one direction of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     mark: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Records {
     is_lost: bool,
 }
 
-/// A record or a remark.
+/// A record, or a part of the stream in which no record was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RecordEvent {
     /// A record, and the number of bytes at its end that were not captured.
@@ -42,7 +42,7 @@ pub(super) fn is_record(bytes: &[u8]) -> bool {
 }
 
 impl Records {
-    /// Creates the state for a stream. `is_whole` is `true` if it begins with its first byte.
+    /// Creates the state for a stream. `is_whole` is `true` if the capture contains the start of the stream.
     pub(super) fn new(is_whole: bool) -> Self {
         Self { is_lost: !is_whole, ..Self::default() }
     }
@@ -112,7 +112,7 @@ impl Records {
         }
     }
 
-    /// Ends the stream. A record that is not complete is cut.
+    /// Ends the stream. Reports an incomplete record with the number of missing bytes.
     pub(super) fn finish(&mut self, out: &mut Vec<RecordEvent>) {
         if let Some((frame, _)) = self.fragment.take() {
             let (mut bytes, missing) = frame.into_parts();

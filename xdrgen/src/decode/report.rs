@@ -1,4 +1,4 @@
-//! Decoded messages, as text and as JSON.
+//! Output of decoded messages as text and as JSON.
 
 use std::fmt::{self, Write as _};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{hex::hex, json::to_json, session::Place, value::DecodedValue};
 
-/// The default number of bytes of opaque data to print.
+/// The default maximum number of bytes to print of each opaque item.
 pub const DEFAULT_BYTES: usize = 32;
 /// The maximum length of a value on one line, in characters.
 const MAX_LINE: usize = 100;
@@ -34,14 +34,14 @@ pub(super) struct NamedNumber {
     pub(super) name: Option<String>,
 }
 
-/// The RPC message in a message.
+/// The RPC message that a transport message carries.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RpcPart {
     pub(super) xid: u32,
     pub(super) is_call: bool,
-    /// Program, version and procedure.
+    /// Program, version and procedure. `None` if a reply belongs to no captured call.
     pub(super) procedure: Option<[NamedNumber; 3]>,
-    /// The flavour and the body.
+    /// The flavour and the body of the credential.
     pub(super) credential: Option<(DecodedValue, DecodedValue)>,
     pub(super) verifier: Option<(DecodedValue, DecodedValue)>,
     /// The status of a reply.
@@ -67,7 +67,8 @@ impl Message {
 
     /// Formats the message as text, with up to `bytes` bytes of each opaque item.
     ///
-    /// `start` is the time of the first packet: see [`Self::time`].
+    /// `start` is the time of the first packet, in nanoseconds since 1970. The text then has the time since that
+    /// packet.
     #[must_use]
     pub fn to_text(&self, start: Option<u128>, bytes: usize) -> String {
         let mut out = Printer { out: String::new(), bytes };
@@ -75,7 +76,7 @@ impl Message {
         out.out
     }
 
-    /// The time of the packet in which the message was complete, in nanoseconds since 1970.
+    /// Returns the time of the packet that completed the message, in nanoseconds since 1970.
     #[must_use]
     pub fn time(&self) -> Option<u128> {
         self.place.time
@@ -255,7 +256,7 @@ impl Printer {
         }
     }
 
-    /// Formats a value on one line. Returns `None` for values that are surely too long.
+    /// Formats a value on one line. Returns `None` if the value is certainly too long for a line.
     fn line(&self, value: &DecodedValue) -> Option<String> {
         Some(match value {
             DecodedValue::None => "none".to_owned(),

@@ -1,4 +1,5 @@
-//! RoCE v2: InfiniBand packets in UDP (InfiniBand Architecture Specification, volume 1, annex A17), reliable connections only.
+//! RoCE v2: InfiniBand packets in UDP (InfiniBand Architecture Specification, volume 1, annex A17). Supports reliable
+//! connections only.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -18,11 +19,11 @@ const RETH_LEN: usize = 16;
 const ICRC_LEN: usize = 4;
 /// The smallest path MTU, in bytes.
 const MIN_MTU: u32 = 256;
-/// The number of packets after a missing one until it is given up.
+/// The maximum number of packets to hold while waiting for a missing packet.
 const MAX_BUFFERED: usize = 64;
 /// The maximum number of RDMA Reads between two hosts that are remembered.
 const MAX_READS: usize = 1024;
-/// Packet sequence numbers have 24 bits.
+/// The number of bits of a packet sequence number.
 const PSN_BITS: u32 = 24;
 
 /// The operation of a request packet, without the variants with immediate data or invalidation.
@@ -60,7 +61,7 @@ struct RemoteMemory {
     len: u32,
 }
 
-/// A request packet.
+/// A captured request packet.
 #[derive(Debug)]
 struct Request {
     place: Place,
@@ -72,7 +73,7 @@ struct Request {
     missing: u64,
 }
 
-/// A message of which packets are still to come.
+/// A message of several packets that is not complete.
 #[derive(Debug)]
 struct OpenMessage {
     operation: Operation,
@@ -88,15 +89,16 @@ struct OpenMessage {
 /// The request packets from one host to one queue pair.
 #[derive(Debug, Default)]
 struct Flow {
-    /// The next sequence number, without wrap-around.
+    /// The next expected sequence number, without wrap-around. `None` before the first packet.
     next: Option<u64>,
-    /// How much greater it may be: the number of packets of a Read Response is known only with the path MTU.
+    /// The maximum amount by which the next sequence number can exceed `next`. The exact number of packets of a Read
+    /// Response depends on the path MTU, which is unknown.
     slack: u64,
     buffered: BTreeMap<u64, Request>,
     open: Option<OpenMessage>,
 }
 
-/// An RDMA Read that was requested.
+/// A requested RDMA Read.
 #[derive(Debug, Clone, Copy)]
 struct RoceRead {
     psn: u32,
@@ -111,7 +113,7 @@ pub(super) struct Roce {
     reads: HashMap<(IpAddr, IpAddr), VecDeque<RoceRead>>,
 }
 
-/// Returns the queue pair to which a packet is addressed.
+/// Returns the number of the queue pair to which a packet is addressed.
 pub(super) fn queue(packet: &[u8]) -> Option<u32> {
     u32_at(packet, 4).map(|word| word & 0x00ff_ffff)
 }
@@ -160,7 +162,7 @@ impl Roce {
         self.flows.entry((hosts.0, hosts.1, queue)).or_default().request(psn, request, session);
     }
 
-    /// Places the data of an RDMA Read Response into the memory that it was read from.
+    /// Places the data of an RDMA Read Response into the source memory of the Read.
     #[allow(clippy::too_many_arguments)]
     fn response(
         &mut self,
@@ -186,7 +188,7 @@ impl Roce {
         session.memory.place(place.from, read.remote.key, read.remote.address.saturating_add(offset), payload);
     }
 
-    /// Handles what is left at the end of the capture.
+    /// Handles the buffered packets and the incomplete messages at the end of the capture.
     pub(super) fn finish(&mut self, session: &mut Session) {
         for flow in self.flows.values_mut() {
             while flow.skip(session) {}
@@ -232,7 +234,7 @@ impl Flow {
         }
     }
 
-    /// Gives up the packets before the first one that is held. Returns `false` if there is none.
+    /// Stops waiting for the packets before the first buffered one. Returns `false` if no packet is buffered.
     fn skip(&mut self, session: &mut Session) -> bool {
         let Some((at, request)) = self.buffered.first_key_value() else { return false };
         let (at, place) = (*at, request.place);
@@ -291,8 +293,8 @@ enum PacketKind {
     ReadResponse,
 }
 
-/// Returns the meaning of an opcode and the length of the headers after the BTH. `None` for acknowledgements, atomics, and
-/// other transports than the reliable connection.
+/// Returns the meaning of an opcode, and the length in bytes of the headers after the BTH. Returns `None` for
+/// acknowledgements, atomics, and transports other than the reliable connection.
 fn packet_kind(opcode: u8) -> Option<(PacketKind, MessagePart, usize)> {
     use {MessagePart::*, Operation::*};
     const IMMEDIATE: usize = 4;

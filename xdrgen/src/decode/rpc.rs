@@ -1,4 +1,4 @@
-//! RPC messages (RFC 5531), with arguments and results by the user's specification.
+//! A decoder of RPC messages (RFC 5531), with their arguments and results according to the user's specification.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::ir::{Field, Procedure, Spec};
 const AUTH_SYS: u64 = 1;
 const RPCSEC_GSS: u64 = 6;
 
-/// A procedure, by number.
+/// The numbers of a called procedure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Called {
     program: u32,
@@ -26,13 +26,13 @@ struct Called {
     protected: bool,
 }
 
-/// A decoder of the messages of a session, in their order.
+/// A decoder of the messages of a session. It must decode them in order, because a reply needs its call.
 #[derive(Debug)]
 pub(super) struct RpcDecoder<'s> {
     spec: &'s Spec,
     rpc: &'s Spec,
     memory: &'s Memory,
-    /// Calls by caller, server and XID.
+    /// Procedures of the calls so far, by caller, server and XID.
     calls: HashMap<(Owner, Owner, u32), Called>,
 }
 
@@ -128,7 +128,7 @@ impl<'s> RpcDecoder<'s> {
         message.rpc = Some(part);
     }
 
-    /// Decodes and remembers the header of a call. Its end may be cut.
+    /// Decodes and remembers the header of a call, whose end the capture may lack.
     fn call_header(&mut self, raw: &RawMessage, xid: u32, call: &DecodedValue) -> (RpcPart, Called) {
         let is_gss = call.number(&["cred", "flavor"]) == Some(RPCSEC_GSS);
         let called = Called {
@@ -179,7 +179,8 @@ impl<'s> RpcDecoder<'s> {
         message.rpc = Some(part);
     }
 
-    /// Decodes arguments or a result.
+    /// Decodes arguments or a result from `source` to `part`, with notes for `message`. `fields` is `None` if the
+    /// specification does not declare the procedure.
     fn body(
         &self,
         fields: Option<Vec<&Field>>,
@@ -248,7 +249,8 @@ impl<'s> RpcDecoder<'s> {
         procedures.find(|procedure| procedure.number == called.procedure)
     }
 
-    /// Returns the enumerator with a number. In messages, the open enumerations of authentication are numbers.
+    /// Returns the enumerator with a number. Messages have numbers in place of the enumerations of authentication,
+    /// because other specifications extend these.
     fn enumerator(&self, enumeration: &str, number: u64) -> DecodedValue {
         Interpreter::new(self.rpc, PayloadSource::new(&word_of(number).to_be_bytes())).named(enumeration)
     }
@@ -270,8 +272,8 @@ impl<'s> RpcDecoder<'s> {
     }
 }
 
-/// Returns `true` if a credential of RPCSEC_GSS leaves the arguments as they are: data exchange with `rpc_gss_svc_none`
-/// (RFC 2203 §5).
+/// Returns `true` if an RPCSEC_GSS credential means that the arguments are not protected, which is data exchange with
+/// `rpc_gss_svc_none` (RFC 2203 §5).
 fn is_plain_gss(body: &[u8]) -> bool {
     let word = |index: usize| body.get(index * 4..index * 4 + 4);
     // Version 1, RPCSEC_GSS_DATA; the sequence number; rpc_gss_svc_none.

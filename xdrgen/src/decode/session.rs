@@ -8,13 +8,13 @@ use super::{
     value::DecodedValue,
 };
 
-/// The protocol that carries messages.
+/// The protocol below RPC-over-RDMA or RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     Iwarp,
     Roce,
     Tcp,
-    /// A message without its transport, given in hexadecimal.
+    /// Unknown, because the input is hexadecimal.
     Unknown,
 }
 
@@ -25,19 +25,19 @@ pub(super) struct Endpoint {
     pub(super) port: Port,
 }
 
-/// The part of an endpoint within its host.
+/// The part of an endpoint that identifies it within its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Port {
     Tcp(u16),
-    /// A RoCE queue pair. The packets name only the receiver's.
+    /// A RoCE queue pair. Packets contain only the queue pair of the receiver.
     Queue(u32),
     Unknown,
 }
 
-/// The time and the packet in which a message was complete, and its peers.
+/// The place of a message in the capture: the packet that completed it, the time of that packet, and the peers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    /// The number of the packet in the capture, from 1; in hexadecimal input, the number of the message.
+    /// The number of the packet in the capture, or of the message in hexadecimal input. The first is 1.
     pub(super) frame: u64,
     /// The time since 1970, in nanoseconds.
     pub(super) time: Option<u128>,
@@ -63,7 +63,7 @@ pub(super) enum Content {
     Rpc,
     /// An RPC-over-RDMA message.
     Rdma(Box<RdmaContent>),
-    /// Neither.
+    /// A message of another protocol.
     Other,
     /// A remark about the capture, without a message.
     Remark,
@@ -75,7 +75,7 @@ pub(super) struct RdmaContent {
     pub(super) header: Header,
     /// Read chunks with their positions.
     pub(super) reads: Vec<(u32, Chunk)>,
-    /// The Write chunks of a response. Those of a call have no contents yet.
+    /// The Write chunks of a response. Empty for a call, whose Write chunks have no contents yet.
     pub(super) writes: Vec<Chunk>,
     /// The Reply chunk of a response.
     pub(super) reply: Option<Chunk>,
@@ -88,7 +88,7 @@ pub(super) struct Session {
     pub(super) specs: Arc<HeaderSpecs>,
     pub(super) memory: Memory,
     pub(super) messages: Vec<RawMessage>,
-    /// Messages that are continued (`RDMA2_F_MORE`), and their number.
+    /// Payload and number of messages whose continuation (`RDMA2_F_MORE`) has not arrived.
     continued: HashMap<SequenceKey, (Vec<u8>, usize)>,
 }
 

@@ -1,17 +1,17 @@
-//! TCP streams: reassembly by sequence numbers.
+//! Reassembly of TCP streams by sequence numbers.
 
 use std::collections::BTreeMap;
 
 /// A part of a stream, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StreamPart {
-    /// The bytes of one segment, or the part of them that is new.
+    /// The bytes of one segment, without those that an earlier segment contained.
     Bytes(Vec<u8>),
     /// A number of bytes that the capture lacks.
     Gap(u64),
 }
 
-/// One direction of a connection. Offsets count from the first byte of the stream that the capture shows.
+/// One direction of a TCP connection. Offsets start at the first captured byte of the stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     /// The offset of the next byte to deliver.
@@ -24,7 +24,7 @@ pub(super) struct Stream {
     later: BTreeMap<u64, (Vec<u8>, usize)>,
 }
 
-/// The maximum distance of a segment from the expected one. A window has at most 2^30 bytes (RFC 7323 §2.3).
+/// The maximum distance of a segment from the expected one, in bytes. A window has at most 2^30 bytes (RFC 7323 §2.3).
 const MAX_DISTANCE: u64 = 1 << 30;
 
 impl Stream {
@@ -38,7 +38,7 @@ impl Stream {
         self.first.is_none()
     }
 
-    /// Returns `true` if a SYN with this sequence number is that of this stream, sent again.
+    /// Returns `true` if a SYN with this sequence number is a retransmission of the SYN of this stream.
     pub(super) fn is_started_at(&self, sequence: u32) -> bool {
         self.is_whole && self.first == Some(sequence.wrapping_add(1))
     }
@@ -60,8 +60,8 @@ impl Stream {
         parts
     }
 
-    /// Records that the receiver has acknowledged all bytes before `sequence`. Those that are still unknown will not be sent
-    /// again, so the capture lacks them.
+    /// Records that the receiver has acknowledged all bytes before `sequence`. If some of these are still unknown, they
+    /// will not be retransmitted, so the capture lacks them.
     pub(super) fn acknowledge(&mut self, sequence: u32) -> Vec<StreamPart> {
         let mut parts = Vec::new();
         let Some(offset) = self.first.and_then(|first| self.offset(first, sequence)) else { return parts };
@@ -71,7 +71,7 @@ impl Stream {
         parts
     }
 
-    /// Returns what is left at the end of the capture.
+    /// Returns the parts that are left at the end of the capture, with gaps between them.
     pub(super) fn finish(&mut self) -> Vec<StreamPart> {
         let mut parts = Vec::new();
         while let Some(next) = self.later.first_key_value().map(|(at, _)| *at) {
@@ -80,7 +80,8 @@ impl Stream {
         parts
     }
 
-    /// Returns the offset of a sequence number, which wraps. Returns `None` if it is before the start or implausible.
+    /// Returns the offset of a sequence number, which wraps around. Returns `None` if the offset is before the start or
+    /// implausible.
     fn offset(&self, first: u32, sequence: u32) -> Option<u64> {
         let expected = first.wrapping_add((self.next & u64::from(u32::MAX)) as u32);
         let distance = sequence.wrapping_sub(expected).cast_signed();
@@ -124,7 +125,7 @@ fn push_gap(len: u64, parts: &mut Vec<StreamPart>) {
     }
 }
 
-/// A frame of known length in a stream. The part of it up to the first gap is kept.
+/// A frame of known length in a stream. Keeps the bytes up to the first gap.
 #[derive(Debug)]
 pub(super) struct Frame {
     /// The length of the frame, in bytes.
@@ -139,7 +140,7 @@ impl Frame {
         Self { len, seen: 0, bytes: Vec::new() }
     }
 
-    /// Number of bytes that the frame still needs.
+    /// Returns the number of bytes that the frame still needs.
     pub(super) fn left(&self) -> u64 {
         self.len - self.seen
     }
@@ -155,14 +156,14 @@ impl Frame {
         *input = rest;
     }
 
-    /// Skips bytes that the capture lacks. Returns the number of those that are after the frame.
+    /// Skips `gap` bytes that the capture lacks. Returns how many of them are beyond the end of the frame.
     pub(super) fn skip(&mut self, gap: u64) -> u64 {
         let taken = gap.min(self.left());
         self.seen += taken;
         gap - taken
     }
 
-    /// Returns the bytes up to the first gap, and the number of bytes after them.
+    /// Returns the bytes up to the first gap, and the number of bytes of the frame that follow them.
     pub(super) fn into_parts(self) -> (Vec<u8>, u64) {
         let missing = self.len - self.bytes.len() as u64;
         (self.bytes, missing)

@@ -1,4 +1,4 @@
-//! Values of XDR types, as far as they could be decoded.
+//! Decoded values of XDR types.
 
 use super::memory::ChunkData;
 
@@ -24,7 +24,7 @@ pub(super) enum DecodedValue {
     /// A struct or union: the fields in wire order. The first field of a union is its discriminant.
     Struct(Vec<(String, DecodedValue)>),
     Array(Vec<DecodedValue>),
-    /// The reason why the value could not be decoded. Nothing follows it.
+    /// The reason why the value could not be decoded. Decoding stops here.
     Error(String),
 }
 
@@ -37,7 +37,7 @@ impl DecodedValue {
         })
     }
 
-    /// Returns the number at a path of field names.
+    /// Returns the number at a path of field names. Returns `None` if the value there is negative or not a number.
     pub(super) fn number(&self, path: &[&str]) -> Option<u64> {
         match self.at(path)? {
             Self::UInt(value) | Self::Hex(value, _) => Some(*value),
@@ -46,7 +46,7 @@ impl DecodedValue {
         }
     }
 
-    /// Returns the bytes of the opaque item at a path of field names.
+    /// Returns the bytes of the opaque item or string at a path of field names.
     pub(super) fn bytes(&self, path: &[&str]) -> Option<&[u8]> {
         match self.at(path)? {
             Self::Opaque(bytes) | Self::Text(bytes) => Some(bytes),
@@ -54,7 +54,7 @@ impl DecodedValue {
         }
     }
 
-    /// Returns the fields of a struct or union, with their names.
+    /// Returns the fields of a struct or union, with their names. Returns an empty slice for other values.
     pub(super) fn fields(&self) -> &[(String, Self)] {
         match self {
             Self::Struct(fields) => fields,
@@ -62,7 +62,7 @@ impl DecodedValue {
         }
     }
 
-    /// Returns the elements of an array.
+    /// Returns the elements of an array. Returns an empty slice for other values.
     pub(super) fn elements(&self) -> &[Self] {
         match self {
             Self::Array(elements) => elements,
@@ -81,7 +81,7 @@ impl DecodedValue {
         }
     }
 
-    /// Converts the numbers with these field names to hexadecimal.
+    /// Changes the numbers with these field names to [`DecodedValue::Hex`], with the given numbers of digits.
     pub(super) fn show_hex(&mut self, names: &[(&str, usize)]) {
         match self {
             Self::Struct(fields) => {

@@ -3,7 +3,7 @@
 use proc_macro2::Span;
 use syn::{Attribute, Expr, Path, Type, meta::ParseNestedMeta, spanned::Spanned};
 
-/// The options of a type.
+/// The `#[xdr(...)]` options of a type.
 #[derive(Debug, Default)]
 pub(super) struct ContainerAttributes {
     /// `crate = PATH`: the path of the runtime crate.
@@ -14,7 +14,7 @@ pub(super) struct ContainerAttributes {
     pub(super) opaque_union: Option<Span>,
 }
 
-/// The options of a field.
+/// The `#[xdr(...)]` options of a field.
 #[derive(Debug, Default)]
 pub(super) struct FieldAttributes {
     /// `ddp`
@@ -33,7 +33,7 @@ pub(super) struct FieldAttributes {
     pub(super) recursive: Option<Span>,
 }
 
-/// The options of a union variant.
+/// The `#[xdr(...)]` options of a union variant.
 #[derive(Debug, Default)]
 pub(super) struct VariantAttributes {
     /// `case = N`
@@ -83,7 +83,7 @@ impl ContainerAttributes {
         Ok(this)
     }
 
-    /// Returns an error if an option for unions is given.
+    /// Returns an error if an option that is only valid for unions is given. `why` completes the message.
     pub(super) fn refuse_discriminant(&self, why: &str) -> syn::Result<()> {
         if let Some(span) = self.opaque_union {
             return Err(syn::Error::new(span, format!("`opaque_union` applies only to enums with data: {why}")));
@@ -150,7 +150,7 @@ impl VariantAttributes {
         Ok(this)
     }
 
-    /// Returns `true` if a variant has `#[xdr(...)]` attributes.
+    /// Returns `true` if `attrs` contains an `#[xdr(...)]` attribute.
     pub(super) fn marked(attrs: &[Attribute]) -> bool {
         attrs.iter().any(|attr| attr.path().is_ident("xdr"))
     }

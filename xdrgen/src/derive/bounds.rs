@@ -6,7 +6,7 @@ use syn::Ident;
 
 use crate::emit::target::Generics;
 
-/// Requires the derived trait for each type parameter.
+/// Returns the generics of the derived implementations. They require the derived trait for each type parameter.
 pub(super) fn generics(generics: &syn::Generics) -> Generics {
     let (params, _, own) = generics.split_for_impl();
     let names: Vec<&Ident> = generics.type_params().map(|param| &param.ident).collect();

@@ -11,7 +11,7 @@ use crate::emit::{
     target::FieldCodec,
 };
 
-/// A field, with its codec and checks.
+/// A field in the intermediate form of the back end.
 pub(super) struct LoweredField {
     /// The codec of the field.
     pub(super) codec: FieldCodec,
@@ -35,7 +35,7 @@ enum Shape<'a> {
     Other,
 }
 
-/// Lowers `fields` of `owner`.
+/// Lowers the fields of the type `owner` to codecs.
 pub(super) fn lower(owner: &Ident, fields: &syn::Fields) -> syn::Result<Vec<LoweredField>> {
     fields.iter().enumerate().map(|(at, field)| lower_one(owner, at, field)).collect()
 }

@@ -27,7 +27,7 @@ enum DeriveKind {
     Decode,
 }
 
-/// Derives `XdrType` and `XdrEncode`.
+/// Expands the derive macro for `XdrType` and `XdrEncode`.
 ///
 /// # Errors
 /// Returns an error with the position of the invalid code.
@@ -35,7 +35,7 @@ pub fn encode(input: &DeriveInput) -> syn::Result<TokenStream> {
     derive(input, DeriveKind::Encode)
 }
 
-/// Derives `XdrDecode`.
+/// Expands the derive macro for `XdrDecode`.
 ///
 /// # Errors
 /// Returns an error with the position of the invalid code.

@@ -16,7 +16,7 @@ use crate::emit::{
     program::{Packing, Param, ProcedureModel, ProgramModule, Stubs},
 };
 
-/// The maximum number of arguments. The runtime has codecs for tuples of up to this length.
+/// The maximum number of arguments of a procedure. The runtime has codecs for tuples of up to this length.
 const MAX_ARGUMENTS: usize = 8;
 
 /// `program = N, version = N, name = "NAME", port = N, crate = PATH`
@@ -69,7 +69,7 @@ struct ProcedureAttributes {
     idempotent: bool,
     inline: Option<Expr>,
     chunks: Option<Vec<Expr>>,
-    /// `computed`, if the arguments compute the bounds of the reply.
+    /// The function in `computed = PATH`, which computes the bounds of the reply from the arguments.
     computed: Option<Path>,
     /// Documentation and attributes of other macros.
     others: Vec<Attribute>,
@@ -140,7 +140,7 @@ pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenSt
     Ok(quote!(#(#[allow(dead_code, unreachable_pub)] #items)*))
 }
 
-/// Returns the same visibility, written for code in a child module.
+/// Returns the tokens of `visibility` for code that is one module deeper.
 fn one_module_in(visibility: &Visibility) -> TokenStream {
     match visibility {
         Visibility::Inherited => quote!(pub(super)),

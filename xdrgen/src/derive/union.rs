@@ -118,7 +118,7 @@ pub(super) fn derive(
     })
 }
 
-/// Marks the field of an arm whose length in bytes precedes it. Returns the bounds of the arm.
+/// Prepares the field of an arm of an `opaque_union`, whose length in bytes precedes it. Returns the bounds of the arm.
 fn opaque_arm(field: &mut LoweredField, span: Span) -> syn::Result<TokenStream> {
     let slot = &mut field.codec.slot;
     if slot.ddp {
@@ -134,7 +134,7 @@ fn opaque_arm(field: &mut LoweredField, span: Span) -> syn::Result<TokenStream> 
     Ok(if field.recursive { quote!(xdr::EncodingBounds::exactly(4).then(#facts)) } else { quote!(#facts.opaque_arm()) })
 }
 
-/// The type of a discriminant.
+/// The type of a discriminant, with `i32` as the default.
 struct DiscriminantType {
     ty: TokenStream,
     is_enum: bool,

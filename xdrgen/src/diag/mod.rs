@@ -24,7 +24,7 @@ pub enum Severity {
 /// A position in the source with an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// The position.
+    /// The position in the source.
     pub span: Span,
     /// The explanation. May be empty for the primary label.
     pub text: String,

@@ -1,4 +1,4 @@
-//! Text output of diagnostics: source line, carets and notes.
+//! Text output of diagnostics with source lines, carets and notes.
 
 use std::ops::Range;
 

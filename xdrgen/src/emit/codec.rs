@@ -1,4 +1,4 @@
-//! The encoding of one value: the runtime functions that the generated codec calls.
+//! The codec of one value, as calls of runtime functions in the generated code.
 //!
 //! The generated code assumes a scope in which `xdr` is the runtime's codec module, `sink` the sink and
 //! `decoder` the decoder.
@@ -6,7 +6,7 @@
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use quote::quote;
 
-/// The wire form of a value.
+/// The wire form of a value, and the Rust type that represents it.
 #[derive(Debug, Clone)]
 pub(crate) enum WireForm {
     /// The codec of the Rust type.
@@ -15,42 +15,42 @@ pub(crate) enum WireForm {
     OpaqueArray,
     /// `Bytes` of exactly `len` bytes as `opaque x[len]`.
     OpaqueExact {
-        /// A `u32`.
+        /// The length, as an expression of type `u32`.
         len: TokenStream,
     },
     /// `Bytes` as `opaque x<max>`.
     Opaque {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `Vec<u8>` as `opaque x<max>`.
     ByteVec {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `XdrString` as `string x<max>`.
     Text {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `String` as `string x<max>`.
     Utf8 {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `[T; N]` as `T x[N]`.
     Elements {
-        /// A `u32`.
+        /// The length, as an expression of type `u32`.
         len: TokenStream,
     },
     /// `Vec<T>` of exactly `len` elements as `T x[len]`.
     ElementsExact {
-        /// A `u32`.
+        /// The length, as an expression of type `u32`.
         len: TokenStream,
     },
     /// `Vec<T>` as `T x<max>`.
     Array {
-        /// A `u32`.
+        /// The maximum length, as an expression of type `u32`.
         max: TokenStream,
     },
     /// `Vec<Node>` as `node *x`.
@@ -82,20 +82,20 @@ pub(crate) struct CodecItem {
     pub(crate) prefixed: bool,
 }
 
-/// How to decode a value that is or contains a view of the message.
+/// The form of a value, in a borrowed type, that is or contains a view of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Borrowed {
     /// `&[u8]` or `XdrStr`.
     View,
     /// A value, elements or nodes of a type that contains views.
     Value,
-    /// `Box<T>` of such a type.
+    /// `Box<T>` of a type that contains views.
     Boxed,
-    /// `Option<T>`.
+    /// `Option<T>` of a type that contains views.
     Optional,
-    /// `Option<Box<T>>`.
+    /// `Option<Box<T>>` of a type that contains views.
     OptionalBoxed,
-    /// `NonEmpty<T>`.
+    /// `NonEmpty<T>` of a type that contains views.
     NonEmpty,
 }
 
@@ -119,7 +119,7 @@ impl ValuePlace {
         }
     }
 
-    /// Returns the receiver of a method call.
+    /// Returns the receiver for a method call on the contents of `inside` nested newtypes.
     fn receiver(&self, inside: usize) -> TokenStream {
         let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
         match self {
@@ -129,7 +129,7 @@ impl ValuePlace {
     }
 }
 
-/// The length of an encoding: a fixed number of bytes and variable terms.
+/// The length of an encoding: the sum of a fixed number of bytes and of variable terms.
 #[derive(Debug, Default)]
 pub(crate) struct Len {
     fixed: u64,
@@ -159,7 +159,7 @@ impl Len {
         self.fixed
     }
 
-    /// Returns the expressions of the parts that vary.
+    /// Returns the expressions of the variable terms.
     pub(crate) fn terms(&self) -> &[TokenStream] {
         &self.terms
     }
@@ -194,11 +194,11 @@ pub(crate) fn number(value: u64) -> TokenStream {
 /// The code that writes a value.
 #[derive(Debug)]
 pub(crate) struct WriteCode {
-    /// The expression.
+    /// The expression that writes the value.
     pub(crate) call: TokenStream,
     /// `true` if the expression is a `Result`.
     pub(crate) fallible: bool,
-    /// `true` if its error does not yet contain the name of the item.
+    /// `true` if the error of the expression does not yet contain the name of the item.
     pub(crate) unnamed: bool,
 }
 
@@ -433,7 +433,7 @@ impl CodecItem {
     }
 }
 
-/// Returns the function of a call whose only argument is `decoder`.
+/// Returns the called function, if `call` is a call with `decoder` as its only argument.
 fn function(call: &TokenStream) -> Option<TokenStream> {
     let mut tokens: Vec<TokenTree> = call.clone().into_iter().collect();
     let Some(TokenTree::Group(arguments)) = tokens.pop() else { return None };

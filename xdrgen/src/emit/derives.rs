@@ -13,7 +13,7 @@ use super::{
 pub(super) struct Derives(Vec<syn::Path>);
 
 impl Derives {
-    /// Returns the traits of the type with the XDR name `name`.
+    /// Returns the requested traits of the type with the XDR name `name`.
     pub(super) fn of(options: &EmitOptions, name: &str) -> Self {
         let own = options.derives_for.iter().filter(|(of, _)| of == name).map(|(_, path)| path);
         Self(options.derives.iter().chain(own).cloned().collect())
@@ -48,7 +48,7 @@ impl Derives {
         TokenStream::new()
     }
 
-    /// Returns `true` if one of the traits ends with one of `paths`.
+    /// Returns `true` if the path of one of the traits ends with one of `paths`. A single name must be the whole path.
     fn has(&self, paths: &[&str]) -> bool {
         self.0.iter().any(|path| {
             let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
@@ -64,8 +64,10 @@ impl Derives {
 /// The maximum length of an array for which serde can derive its traits.
 const MAX_SERDE_ARRAY: u64 = 32;
 
-/// Returns the runtime function that generates a value within the length of its declaration. `None` if the type's own
-/// implementation does. Only the crates `arbitrary` and `bytes` could implement `Arbitrary` for `Bytes`.
+/// Returns the call of the runtime function that generates a value of at most the declared length. Returns `None` if
+/// the `Arbitrary` implementation of the type suffices.
+///
+/// `Bytes` has none: only the crates `arbitrary` and `bytes` could implement it.
 fn arbitrary(slot: &CodecItem) -> Option<TokenStream> {
     let element = &slot.element;
     let is_bounded = |max: &TokenStream| !max.to_string().contains("UNBOUNDED");
@@ -90,7 +92,7 @@ fn ends_with_bytes(ty: &TokenStream) -> bool {
     matches!(ty.clone().into_iter().last(), Some(TokenTree::Ident(ident)) if ident == "Bytes")
 }
 
-/// Returns the number of elements of an array type.
+/// Returns the number of elements of an array type `[T; N]`. Returns `None` for other types.
 fn array_len(ty: &TokenStream) -> Option<u64> {
     let mut tokens = ty.clone().into_iter();
     let (Some(TokenTree::Group(array)), None) = (tokens.next(), tokens.next()) else { return None };

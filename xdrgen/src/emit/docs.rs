@@ -11,7 +11,7 @@ pub(crate) fn attributes(lines: &[String]) -> TokenStream {
     quote!(#(#[doc = #lines])*)
 }
 
-/// Documentation under construction: paragraphs, separated by empty lines.
+/// A builder of documentation, with empty lines between paragraphs.
 #[derive(Debug, Default)]
 pub(crate) struct Docs {
     lines: Vec<String>,
@@ -81,7 +81,7 @@ impl Docs {
         }
     }
 
-    /// Returns the attributes.
+    /// Returns the `#[doc]` attributes of the documentation.
     pub(crate) fn attributes(&self) -> TokenStream {
         attributes(&self.lines)
     }
@@ -152,7 +152,7 @@ pub(crate) fn escape(line: &str) -> String {
     escaped
 }
 
-/// Escapes words. `first` is `true` if they begin a line.
+/// Escapes words of prose. `first` is `true` if the first word begins a line.
 fn escape_words(words: &str, first: bool, escaped: &mut String) {
     for (at, word) in words.split(' ').enumerate() {
         if at > 0 {

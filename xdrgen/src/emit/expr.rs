@@ -6,7 +6,7 @@ use quote::quote;
 use super::{codec::number, layout::Layout};
 use crate::ir::{ArgPath, Base, Expr, Field, ItemKind, Type};
 
-/// The arguments that an expression refers to.
+/// The arguments of a call, with their names in the generated code.
 pub(crate) struct ArgumentNames<'a> {
     /// The specification.
     pub(crate) layout: &'a Layout<'a>,

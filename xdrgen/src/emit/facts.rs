@@ -1,5 +1,5 @@
-//! The constants of the runtime's `XdrType`. They are numbers if the compiler knows them, and otherwise expressions over the
-//! constants of other types.
+//! Generation of the constants of the runtime's `XdrType`. They are numbers if the compiler knows them. Otherwise they
+//! are expressions over the constants of other types.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::ir::TypeFacts;
 
-/// The source of the bounds of a type.
+/// The source of the encoding bounds of a type.
 #[derive(Debug, Clone)]
 pub(crate) enum BoundsSource {
     /// Numbers that the compiler has computed.
@@ -46,7 +46,7 @@ pub(crate) fn constants(source: &BoundsSource, std: &Std<'_>) -> TokenStream {
     }
 }
 
-/// Returns the bounds of a sequence of values.
+/// Returns the bounds of a sequence of values. Each part is an expression of type `xdr::EncodingBounds`.
 pub(crate) fn sequence(parts: impl IntoIterator<Item = TokenStream>) -> TokenStream {
     let parts = parts.into_iter();
     quote!(xdr::EncodingBounds::EMPTY #(.then(#parts))*)
@@ -62,7 +62,7 @@ pub(crate) fn alternatives(arms: impl IntoIterator<Item = TokenStream>) -> Token
     }
 }
 
-/// Returns the bounds of one value.
+/// Returns the bounds of one value, as an expression of type `xdr::EncodingBounds`.
 pub(crate) fn of(slot: &CodecItem) -> TokenStream {
     let CodecItem { ty, element, .. } = slot;
     let (facts, counted) = match &slot.wire {

@@ -13,10 +13,11 @@ pub(crate) fn print(tokens: TokenStream) -> Result<String, EmitError> {
     Ok(join_generics(&prettyplease::unparse(&file)))
 }
 
-/// Maximum length of a line that [`join_generics`] makes.
+/// Maximum length of a line that [`join_generics`] joins, in bytes.
 const MAX_JOINED: usize = 120;
 
-/// Joins generic arguments that the printer puts on lines of their own, as in `invoke::<` `Marker,` `>(&self.channel)`.
+/// Joins generic arguments that the printer puts on separate lines. For example, the lines `invoke::<`, `Marker,` and
+/// `>(&self.channel)` become one line.
 fn join_generics(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut joined = String::with_capacity(text.len());
@@ -41,7 +42,7 @@ fn joined_generics(lines: &[&str]) -> Option<(String, usize)> {
     (whole.len() <= MAX_JOINED).then_some((whole, end + 1))
 }
 
-/// Inserts an empty line between items. The printer does not.
+/// Inserts an empty line between items, because the printer inserts none.
 pub(super) fn space(text: &str) -> String {
     let mut spaced = String::with_capacity(text.len() + text.len() / 32);
     let mut previous: Option<&str> = None;

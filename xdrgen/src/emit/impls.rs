@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Target<'_> {
-    /// Implements `XdrEncode` for a struct: its fields in their order (RFC 4506 §4.14).
+    /// Implements `XdrEncode` for a struct, whose fields are encoded in their order (RFC 4506 §4.14).
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
         let mut len = Len::default();
         for field in fields {
@@ -19,7 +19,7 @@ impl Target<'_> {
         self.impl_encode(len.tokens(), write_all(&self.writings(fields)))
     }
 
-    /// Returns the code that writes the fields of a struct, with the names of items for errors.
+    /// Returns the code that writes each field or run of fields of a struct, with the name of the item for errors.
     pub(super) fn writings(&self, fields: &[FieldCodec]) -> Vec<(WriteCode, String)> {
         let mut writings = Vec::new();
         for run in runs(fields) {
@@ -77,7 +77,8 @@ impl Target<'_> {
         (reads, members)
     }
 
-    /// Implements `XdrDecode` for a struct whose fields are read by statements.
+    /// Implements `XdrDecode` for a struct from the statements that read its fields, and from the initializers of the
+    /// fields.
     pub(super) fn impl_decode_fields(&self, reads: &TokenStream, members: &TokenStream) -> TokenStream {
         self.impl_decode(if self.recursive {
             quote! {
@@ -91,7 +92,7 @@ impl Target<'_> {
         })
     }
 
-    /// Implements `XdrEncode` for a newtype. Its errors contain only the name of the type.
+    /// Implements `XdrEncode` for a newtype. Encoding errors contain only the name of the type.
     pub(crate) fn encode_newtype(&self, slot: &CodecItem) -> TokenStream {
         let place = ValuePlace::Field(quote!(self.0));
         let body = write_all(&[(slot.write(&place), self.name.to_owned())]);
@@ -293,7 +294,7 @@ impl ArmCodec {
     }
 }
 
-/// Returns the attribute of the `decode` of a union that is not recursive.
+/// Returns the inline attribute for the `decode` method of a union that is not recursive.
 fn inlining(union: &UnionCodec) -> TokenStream {
     let defaults = union.default.iter().flat_map(|default| &default.fields);
     let mut fields = union.arms.iter().flat_map(|arm| &arm.fields).chain(defaults);
@@ -306,7 +307,7 @@ fn inlining(union: &UnionCodec) -> TokenStream {
     }
 }
 
-/// Combines expressions to a body of type `Result`. Errors contain the name of the item.
+/// Combines the code that writes items to a function body of type `Result`. Errors contain the name of the item.
 fn write_all(writings: &[(WriteCode, String)]) -> TokenStream {
     match writings.split_last() {
         Some(((last, item), rest)) if last.fallible => {
@@ -335,7 +336,7 @@ fn bindings(fields: &[FieldCodec]) -> Vec<Binding<'_>> {
     }
 }
 
-/// Returns the construction of a struct or variant from its decoded fields, in order.
+/// Returns the expression that constructs a struct or variant from its fields, which it decodes in order.
 fn construct(constructor: &TokenStream, ty: &str, fields: &[FieldCodec], braced: bool) -> TokenStream {
     let reads = fields.iter().map(|field| field.slot.read_field(ty, &field.name));
     if braced {
@@ -346,7 +347,7 @@ fn construct(constructor: &TokenStream, ty: &str, fields: &[FieldCodec], braced:
     }
 }
 
-/// Returns a pattern that matches what any of `patterns` matches. Consecutive numbers become a range, which clippy would suggest.
+/// Returns a pattern that combines `patterns`. Consecutive numbers become a range, because clippy would suggest it.
 fn alternatives<'a>(patterns: impl Iterator<Item = &'a TokenStream>) -> TokenStream {
     let patterns: Vec<_> = patterns.collect();
     let numbers = patterns.iter().map(|pattern| pattern.to_string().replace(' ', "").parse::<i64>());
@@ -360,7 +361,7 @@ fn alternatives<'a>(patterns: impl Iterator<Item = &'a TokenStream>) -> TokenStr
     quote!(#(#patterns)|*)
 }
 
-/// The arms of a union's `encoded_len`.
+/// The arms of the `match` in the `encoded_len` of a union.
 #[derive(Debug, Default)]
 struct LenArms {
     arms: Vec<(TokenStream, Len)>,
@@ -379,7 +380,7 @@ impl LenArms {
         self.arms.push((pattern(&names), len));
     }
 
-    /// Returns the length of the union in bytes.
+    /// Returns the expression for the encoded length of the union in bytes.
     fn tokens(&self, union: &UnionCodec) -> TokenStream {
         let nothing = if union.opaque { 4 } else { 0 };
         let discriminant = union.discriminant.len();

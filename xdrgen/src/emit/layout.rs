@@ -10,7 +10,7 @@ use crate::ir::{Arm, Base, Field, Item, ItemId, ItemKind, ShortInt, Spec, Type, 
 /// The maximum size of an inline fixed-length array, in bytes. Larger arrays are stored on the heap.
 const MAX_IN_PLACE: u64 = 4096;
 
-/// The maximum length of an encoding that is read and written in one piece, on the stack, in bytes.
+/// The maximum length, in bytes, of an encoding that is read and written in one piece, through a buffer on the stack.
 const MAX_WORDS: u64 = 1024;
 
 /// The maximum length of an array for which the standard library implements `Default`.
@@ -27,11 +27,11 @@ struct ItemLayout {
     variants: OnceCell<HashMap<i64, Ident>>,
     /// The length of the encoding, in bytes, if the item can be part of a run.
     words: Option<u64>,
-    /// The name of the borrowed form, if any.
+    /// The name of the borrowed form, if the item has one.
     ref_name: Option<RustName>,
-    /// `true` for a union that accepts a number that selects no arm.
+    /// `true` if the item is a union that accepts discriminants that select none of its arms.
     is_open: bool,
-    /// `true` for the status of a union that converts to a `Result`.
+    /// `true` if the item is the status enumeration of a union that converts to a `Result`.
     is_status: bool,
 }
 
@@ -125,9 +125,8 @@ impl<'a> Layout<'a> {
         !self.items[id.0].has_float
     }
 
-    /// Returns the status enumeration of a union that converts to a `Result`. Its only case that is not void has the value 0,
-    /// which
-    /// means success by convention, and a default arm handles all other statuses.
+    /// Returns the status enumeration of a union that converts to a `Result`. The only case of such a union that is not
+    /// void has the value 0, which means success by convention. A default arm handles all other statuses.
     pub(super) fn status_of(&self, union: &Union) -> Option<ItemId> {
         let Type::Base(base) = union.discriminant.ty else { return None };
         let Base::Item(id) = self.resolve(base) else { return None };
@@ -154,7 +153,8 @@ impl<'a> Layout<'a> {
         self.items[id.0].has_default
     }
 
-    /// Returns the variants of an enumeration by value. They are cached, because many unions may use one large enumeration.
+    /// Returns the variants of an enumeration by value. `named` computes them on first use. They are cached, because
+    /// many unions may use one large enumeration.
     pub(crate) fn variants(&self, id: ItemId, named: impl FnOnce() -> HashMap<i64, Ident>) -> &HashMap<i64, Ident> {
         self.items[id.0].variants.get_or_init(named)
     }
@@ -187,7 +187,8 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Adds a borrowed form to the `wanted` types, and to the types that they contain, if these contain opaque items or strings.
+    /// Adds a borrowed form to the `wanted` types and to the types that they contain. Types without opaque items and
+    /// strings get none.
     pub(crate) fn borrow(&mut self, wanted: impl Fn(&Item) -> bool) {
         let count = self.spec.items.len();
         let holds = |holding: &[bool], id: usize| {
@@ -229,7 +230,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns `true` for a union that accepts a number that selects no arm.
+    /// Returns `true` if the item is a union that accepts discriminants that select none of its arms.
     pub(crate) fn is_open(&self, id: ItemId) -> bool {
         self.items[id.0].is_open
     }
@@ -248,7 +249,7 @@ impl<'a> Layout<'a> {
         self.items[id.0].ref_name.as_ref()
     }
 
-    /// Returns the length of the encoding, in bytes, of an item that implements `xdr::XdrFixed` and can be part of a run.
+    /// Returns the length of the encoding, in bytes, if the item implements `xdr::XdrFixed` and can be part of a run.
     pub(crate) fn words(&self, id: ItemId) -> Option<u64> {
         self.items[id.0].words
     }
@@ -267,7 +268,7 @@ impl<'a> Layout<'a> {
         (words <= MAX_WORDS).then_some(words)
     }
 
-    /// Returns the length of a field, in bytes, that can be part of a run.
+    /// Returns the encoded length of a field, in bytes, if the field can be part of a run.
     pub(super) fn field_words(&self, field: &Field) -> Option<u64> {
         let base = |base: Base| match self.resolve(base) {
             Base::Bool | Base::Int | Base::UInt | Base::Short(_) | Base::Float => Some(4),

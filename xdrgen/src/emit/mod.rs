@@ -84,7 +84,8 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     tokens.into_iter().collect()
 }
 
-/// Marks the open unions of a specification and recomputes the sizes: an open union may consist of its discriminant only.
+/// Marks the open unions of a specification. Recomputes the sizes, because an open union can consist of its
+/// discriminant only.
 fn opened<'a>(spec: &'a Spec, options: &EmitOptions) -> std::borrow::Cow<'a, Spec> {
     if options.open.is_empty() {
         return std::borrow::Cow::Borrowed(spec);

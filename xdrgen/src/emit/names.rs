@@ -31,7 +31,7 @@ const KEYWORDS: [&str; 53] = [
 /// Keywords that are not valid as raw identifiers either.
 const NEVER_RAW: [&str; 5] = ["self", "Self", "super", "crate", "_"];
 
-/// Converts the case of `text`. Does not check keywords and collisions.
+/// Converts `text` to the letter case `case`. Does not check for keywords and collisions.
 pub(crate) fn convert(text: &str, case: LetterCase) -> String {
     let mut name = match case {
         LetterCase::Camel => text.to_upper_camel_case(),
@@ -61,7 +61,7 @@ pub(crate) fn ident(name: &str) -> Ident {
 pub(crate) struct RustName {
     /// The identifier.
     pub(crate) ident: Ident,
-    /// The plain name, if it was already in use.
+    /// The plain name, if `ident` replaces it because it was already in use.
     pub(crate) instead_of: Option<String>,
 }
 

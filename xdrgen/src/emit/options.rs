@@ -6,35 +6,37 @@ use crate::ir::{Item, ItemKind, Spec};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EmitOptions {
-    /// The path of the runtime crate. Default `::rpcrdma`.
+    /// The path of the runtime crate. The default is `::rpcrdma`.
     pub runtime: syn::Path,
     /// Traits that every type derives in addition to the standard ones.
     pub derives: Vec<syn::Path>,
     /// Additional traits for single types, by the XDR name of the type.
     pub derives_for: Vec<(String, syn::Path)>,
-    /// `true` if the code contains a typed client for each program version. Default `true`.
+    /// `true` if the code contains a typed client for each program version. The default is `true`.
     pub client: bool,
-    /// `true` if the code contains a server trait and a dispatcher for each program version. Default `true`.
+    /// `true` if the code contains a server trait and a dispatcher for each program version. The default is `true`.
     pub server: bool,
-    /// `true` if the code uses absolute paths for items of the standard library, because the short names may have another
-    /// meaning in the surrounding scope. Default `false`.
+    /// `true` if the code uses absolute paths for items of the standard library, because the short names may have
+    /// another meaning in the surrounding scope. The default is `false`.
     pub absolute_paths: bool,
-    /// The name of the source file, for the header of the generated code. Default none.
+    /// The name of the source file, for the header of the generated code. The default is no name.
     pub source: Option<String>,
-    /// Types that also get a borrowed form. Default none.
+    /// Types that also get a borrowed form. By default, none does.
     pub borrowed: Borrow,
-    /// Open unions, by their XDR names. An open union accepts discriminants that select none of its arms. Default none.
+    /// XDR names of the open unions. An open union accepts discriminants that select none of its arms. By default, no
+    /// union is open.
     ///
-    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after it. An NFS version 4 server uses this to
-    /// reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4). The discriminant of an open union is
-    /// an enumeration, and the union has no default arm. The length of an arm of an `opaque_union` is known, so its decoder skips
-    /// the arm and continues.
+    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after it. An NFS version 4 server uses
+    /// this to reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4).
+    ///
+    /// The discriminant of an open union must be an enumeration, and the union must have no default arm. The length of
+    /// an arm of an `opaque_union` is known, so its decoder skips the arm and continues.
     pub open: Vec<String>,
 }
 
 impl EmitOptions {
-    /// Returns a name from `borrowed` that is not a type of `spec`, or a name from `open` that is not a union
-    /// without a default arm.
+    /// Returns an invalid name from the options, if there is one: a name from `borrowed` that is not a type of `spec`,
+    /// or a name from `open` that is not a union without a default arm.
     #[must_use]
     pub(crate) fn unknown_type(&self, spec: &Spec) -> Option<&str> {
         let can_be_open = |item: &&Item| matches!(&item.kind, ItemKind::Union(union) if union.default.is_none());
@@ -60,7 +62,7 @@ pub enum Borrow {
 }
 
 impl Borrow {
-    /// Returns a name that is not a type of `spec`.
+    /// Returns the first name that is not a type of `spec`, if there is one.
     fn unknown<'b>(&'b self, spec: &Spec) -> Option<&'b str> {
         let Self::Types(names) = self else { return None };
         let is_type = |name: &str| {
@@ -132,7 +134,7 @@ impl EmitOptions {
     /// Checks that `spec` declares all types that the options name.
     ///
     /// # Errors
-    /// Returns [`EmitError::NoSuchType`] or [`EmitError::NoTypeToDerive`] if it does not.
+    /// Returns [`EmitError::NoSuchType`] or [`EmitError::NoTypeToDerive`] if `spec` lacks one of the types.
     pub fn check(&self, spec: &Spec) -> Result<(), EmitError> {
         let declares = |name: &str| {
             spec.items.iter().any(|item| {

@@ -1,5 +1,5 @@
-//! Generation of the text in parts. Parts are emitted and printed in parallel, on as many threads as there are processors.
-//! The output does not depend on the number of threads.
+//! Generation of the text in parts. Several threads emit and print parts in parallel. The output does not depend on the
+//! number of threads.
 
 use std::{
     ops::Range,
@@ -29,8 +29,8 @@ use crate::ir::{Item, ItemId, ItemKind, Spec};
 /// The number of items in a part. It is large enough that the fixed cost of a part does not matter.
 const ITEMS_PER_PART: usize = 24;
 
-/// The number of procedures in a part. A version with more procedures is printed in pieces. The tokens and the syntax tree of a
-/// procedure take about 100 kilobytes, so that all procedures should not be in memory at the same time.
+/// The number of procedures in a part. A version with more procedures is printed in pieces. The tokens and the syntax
+/// tree of a procedure take about 100 kilobytes, so not all procedures should be in memory at the same time.
 const PROCEDURES_PER_PART: usize = 64;
 
 /// The maximum number of threads. More threads do not reduce the run time.
@@ -38,7 +38,8 @@ const MAX_THREADS: usize = 8;
 
 /// The text of one part.
 ///
-/// Texts are in pieces. Those with an odd index grow by the pieces of the parts that continue the part.
+/// The texts are divided into pieces. If other parts continue this part, their pieces with an odd index are appended to
+/// the pieces here.
 #[derive(Debug, Default)]
 struct PrintedPart {
     declarations: Vec<String>,
@@ -48,13 +49,14 @@ struct PrintedPart {
     codecs: Vec<String>,
 }
 
-/// A unit of work.
+/// The part of a specification that one thread generates at a time.
 #[derive(Debug, Clone)]
 enum Part {
     Items(Range<usize>),
     /// A piece of the long struct with this index among all long structs.
     Fields(usize, usize),
-    /// The version with this index among all versions. If it has many procedures, a range of them.
+    /// The version with this index among all versions. A version with many procedures has several parts, each with a
+    /// range of them.
     Version(usize, Option<Range<usize>>),
 }
 
@@ -69,13 +71,13 @@ impl Part {
     }
 }
 
-/// Returns the parts of items.
+/// Divides a range of items into parts.
 fn parts_of_items(items: Range<usize>) -> impl Iterator<Item = Part> {
     let starts = items.clone().step_by(ITEMS_PER_PART);
     starts.map(move |start| Part::Items(start..items.end.min(start + ITEMS_PER_PART)))
 }
 
-/// Returns the plans of the structs with more than `per_piece` fields.
+/// Returns the plans for dividing the structs with more than `per_piece` fields.
 fn long_structs(spec: &Spec, options: &EmitOptions, per_piece: usize) -> Vec<LongStruct> {
     let is_long = |item: &Item| matches!(&item.kind, ItemKind::Struct { fields, .. } if fields.len() > per_piece);
     if !spec.items.iter().any(is_long) {
@@ -85,7 +87,7 @@ fn long_structs(spec: &Spec, options: &EmitOptions, per_piece: usize) -> Vec<Lon
     (0..spec.items.len()).filter_map(|index| LongStruct::plan(&layout, ItemId(index), options, per_piece)).collect()
 }
 
-/// Returns the parts of a version.
+/// Returns the parts of the version with this index, which has this number of procedures.
 fn parts_of(index: usize, procedures: usize) -> Vec<Part> {
     if procedures <= PROCEDURES_PER_PART {
         return vec![Part::Version(index, None)];
@@ -158,7 +160,7 @@ pub(super) fn print_with(spec: &Spec, options: &EmitOptions, per_piece: usize) -
     Ok(format::space(&(head + &body)))
 }
 
-/// Adds the pieces of a part to those of the parts that it continues.
+/// Appends the pieces of a part that continues other parts. `open` contains the pieces of those parts.
 fn grow(open: &mut Vec<String>, pieces: Vec<String>) {
     if open.is_empty() {
         *open = pieces;
@@ -202,7 +204,7 @@ pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, V
     (layout, versions)
 }
 
-/// The options in a form that can be sent to another thread. Tokens are not `Send`.
+/// The options with paths as text, to send them to another thread. Tokens are not `Send`.
 struct SendableOptions {
     runtime: String,
     derives: Vec<String>,

@@ -21,8 +21,9 @@ pub struct SplitFile {
     pub text: String,
 }
 
-/// Generates the code as the files of a folder, which is a module: `mod.rs`, a file for each type, one for all constants, and one
-/// for each version of a program. `mod.rs` re-exports the types and constants, so that their paths are those of [`emit`](super::emit).
+/// Generates the code as the files of a folder, which is a module: `mod.rs`, a file for each type, one for all
+/// constants, and one for each version of a program. `mod.rs` re-exports the types and constants, so that they have the
+/// same paths as in the output of [`emit`](super::emit).
 ///
 /// # Errors
 /// Returns the errors of [`emit`](super::emit).
@@ -70,7 +71,7 @@ pub fn emit_split(spec: &Spec, options: &EmitOptions) -> Result<Vec<SplitFile>, 
 
 /// Assigns a name to the module of a type.
 fn module_name(text: &str, scope: &mut NameScope) -> Ident {
-    /// Names of files with a meaning to Rust.
+    /// File names that have a meaning in Rust.
     const SPECIAL: [&str; 3] = ["mod", "lib", "main"];
     let name = scope.claim(text, LetterCase::Snake).ident;
     let is_special = SPECIAL.contains(&name.to_string().trim_start_matches("r#"));

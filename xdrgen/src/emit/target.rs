@@ -18,7 +18,7 @@ pub(crate) struct Target<'a> {
     pub(crate) name: &'a str,
     /// The generic parameters of the implementations, with their where clauses.
     pub(crate) generics: Generics,
-    /// The form of standard names.
+    /// The form of standard library and runtime names in the generated code.
     pub(crate) std: Std<'a>,
     /// `true` if the type contains itself, so that its decoder counts levels.
     pub(crate) recursive: bool,
@@ -31,17 +31,17 @@ pub(crate) struct Target<'a> {
 /// The generic parameters and where clauses of the implementations.
 #[derive(Debug, Default)]
 pub(crate) struct Generics {
-    /// `<T>`
+    /// The parameters: `<T>`.
     pub(crate) params: TokenStream,
-    /// `where T: xdr::XdrType`
+    /// The where clause of `impl XdrType`: `where T: xdr::XdrType`.
     pub(crate) where_type: TokenStream,
-    /// `where T: xdr::XdrEncode`
+    /// The where clause of `impl XdrEncode`: `where T: xdr::XdrEncode`.
     pub(crate) where_encode: TokenStream,
-    /// `where T: xdr::XdrDecode`
+    /// The where clause of `impl XdrDecode`: `where T: xdr::XdrDecode`.
     pub(crate) where_decode: TokenStream,
 }
 
-/// A field of a struct.
+/// A field of a struct or of a union variant, with its codec.
 #[derive(Debug)]
 pub(crate) struct FieldCodec {
     /// The member: `name` or `0`.
@@ -60,7 +60,7 @@ impl FieldCodec {
     }
 }
 
-/// A discriminated union.
+/// A discriminated union, with the codecs of its arms.
 #[derive(Debug)]
 pub(crate) struct UnionCodec {
     /// The name of the discriminant for error messages.
@@ -77,11 +77,11 @@ pub(crate) struct UnionCodec {
     pub(crate) exhaustive: bool,
     /// The variant for a number that selects no arm, if the union is open. It contains only the number.
     pub(crate) unknown: Option<Ident>,
-    /// `true` for an `opaque_union`: the length of a void arm, 0, is encoded.
+    /// `true` for an `opaque_union`, which encodes the length of each arm, including the length 0 of a void arm.
     pub(crate) opaque: bool,
 }
 
-/// The type of the emitted discriminant.
+/// The Rust type of the discriminant.
 #[derive(Debug, Clone)]
 pub(crate) enum EmittedDiscriminant {
     /// `bool`, `i32`, `u32` or `u64`.
@@ -91,7 +91,7 @@ pub(crate) enum EmittedDiscriminant {
 }
 
 impl EmittedDiscriminant {
-    /// Returns `true` for an `unsigned hyper`.
+    /// Returns `true` if the discriminant is an `unsigned hyper`.
     pub(crate) fn is_hyper(&self) -> bool {
         matches!(self, Self::Scalar(ty) if ty.to_string() == "u64")
     }
@@ -102,7 +102,7 @@ impl EmittedDiscriminant {
     }
 }
 
-/// The variant of a case.
+/// The variant of a union for a case.
 #[derive(Debug)]
 pub(crate) struct ArmCodec {
     /// The variant.
@@ -127,7 +127,7 @@ pub(crate) struct DefaultCodec {
 }
 
 impl Target<'_> {
-    /// Returns the `impl XdrType`.
+    /// Returns the `impl XdrType` with the constants of `source`.
     pub(crate) fn impl_type(&self, source: &BoundsSource) -> TokenStream {
         let Generics { params, where_type, .. } = &self.generics;
         let (ty, constants) = (&self.ty, facts::constants(source, &self.std));
@@ -144,7 +144,7 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the `impl XdrEncode` with these two method bodies.
+    /// Returns the `impl XdrEncode`. `len` and `encode` are the bodies of its two methods.
     pub(super) fn impl_encode(&self, len: TokenStream, encode: TokenStream) -> TokenStream {
         // The decoder counts the same levels.
         let encode = if self.recursive {
@@ -175,12 +175,12 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the `impl XdrDecode` with this method body.
+    /// Returns the `impl XdrDecode`. `body` is the body of its method.
     pub(super) fn impl_decode(&self, body: TokenStream) -> TokenStream {
         self.impl_decode_with(quote!(#[inline]), body)
     }
 
-    /// Returns the `impl XdrDecode` with this method body. `inline` is the attribute of the method.
+    /// Returns the `impl XdrDecode`. `inline` is the attribute of its method, and `body` is the body.
     pub(super) fn impl_decode_with(&self, inline: TokenStream, body: TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
@@ -207,7 +207,7 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the `impl XdrDecode` of a type whose value is this expression.
+    /// Returns the `impl XdrDecode` whose method evaluates `value`, an expression of the type.
     pub(super) fn impl_decode_value(&self, value: TokenStream) -> TokenStream {
         self.impl_decode(if self.recursive {
             quote! {

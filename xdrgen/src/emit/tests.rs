@@ -273,7 +273,7 @@ fn long_chains_of_types_do_not_overflow_the_stack() {
     assert!(layout.has_default(ItemId(0)) && layout.is_eq(ItemId(0)));
 }
 
-/// RFC 4506 §4.15.
+/// A union without a default arm rejects discriminants that select none of its arms (RFC 4506 §4.15).
 #[test]
 fn unions_without_a_default_arm_refuse_other_values() {
     let decoding = |discriminant: &str, arms: &str| {

@@ -31,7 +31,8 @@ pub(crate) struct Emitted {
     pub(crate) codec: Vec<TokenStream>,
 }
 
-/// Emits one item; the derives of `options` are added to a type's own.
+/// Emits one item, in its borrowed form too if it has one. The owned type also derives the traits that `options`
+/// requests.
 fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Emitted {
     let owned = emitter(layout, id, options);
     let item = owned.item;
@@ -164,7 +165,8 @@ impl Emitter<'_> {
         docs.attributes()
     }
 
-    /// Emits an alias for an external type, and a check of the front end's assumption about it.
+    /// Emits an alias for an external type, and a compile-time check that the type contains no eligible items, as the
+    /// front end assumes.
     fn extern_type(&self, path: &str) -> Emitted {
         let docs = self.docs("type").to_owned();
         let (name, path) = (&self.name.ident, path.parse::<TokenStream>().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The Rust type and wire form of each XDR type, as seen from a scope of the generated code.
+//! Mapping of XDR types to Rust types and wire forms, as seen from a scope of the generated code.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, ShortInt, Type};
 
-/// The scope of the generated code that refers to items.
+/// A scope of the generated code, from which the paths of items are determined.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     layout: &'a Layout<'a>,
@@ -41,7 +41,7 @@ impl<'a> View<'a> {
         self.layout
     }
 
-    /// Returns the form of standard names.
+    /// Returns the form of standard library and runtime names.
     pub(crate) fn names(&self) -> Std<'a> {
         self.std
     }
@@ -63,7 +63,7 @@ impl<'a> View<'a> {
         self.std.short(name, quote!(#runtime::alloc::#module::#ident))
     }
 
-    /// Returns the same view with borrowed forms. Their lifetime is `'a`.
+    /// Returns a view that uses borrowed forms. Their lifetime is `'a`.
     pub(crate) fn borrowed(self) -> Self {
         Self { borrowed: true, ..self }
     }
@@ -86,7 +86,7 @@ impl<'a> View<'a> {
         self.borrowed && self.layout.ref_name(id).is_some()
     }
 
-    /// Returns how a field differs in the borrowed form.
+    /// Returns the form of a field in a borrowed type. Returns `None` if the field is the same as in the owned type.
     fn borrows(&self, field: &Field) -> Option<Borrowed> {
         if self.borrowed && self.layout.is_view(field) {
             return Some(Borrowed::View);
@@ -101,7 +101,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Returns the Rust type of a type without declarator.
+    /// Returns the Rust type of an XDR type without a declarator.
     pub(crate) fn base(&self, base: Base) -> TokenStream {
         match base {
             Base::Bool => quote!(bool),
@@ -120,8 +120,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the length or maximum of a field as generated code of type `u32`: the name of the constant if the specification
-    /// names one.
+    /// Returns the length or maximum of a field, as an expression of type `u32`. It is the constant that the
+    /// specification names, if it names one.
     fn length(&self, field: &Field, length: u32) -> TokenStream {
         let is_u32 = |id: &ItemId| match self.layout.item(*id).kind {
             ItemKind::Const(ConstValue::Int(value) | ConstValue::Typed(value, Base::UInt)) => {
@@ -243,7 +243,8 @@ impl<'a> View<'a> {
         slot
     }
 
-    /// Returns the wire form of a DDP-eligible item with a named type. The contents of the newtype are placed.
+    /// If the type of a DDP-eligible item is a newtype, replaces the wire form of the item by the wire form of the
+    /// newtype's contents, because the contents are placed.
     fn unwrap_placed(&self, base: Base, slot: &mut CodecItem) {
         if let Base::Item(id) = self.layout.resolve(base)
             && let ItemKind::Typedef(target) = &self.layout.item(id).kind

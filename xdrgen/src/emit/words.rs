@@ -1,5 +1,5 @@
-//! Items with fixed-length encodings: implementations of the runtime's `XdrFixed` for types of such items, and runs of such items
-//! in other types.
+//! Generation of codecs for items with fixed-length encodings. A type that consists of such items implements the
+//! runtime's `XdrFixed`. In other types, adjacent fields form runs.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -15,7 +15,7 @@ pub(super) const MAX_INLINED: u64 = 256;
 /// The maximum number of fields in a run.
 const MAX_RUN: usize = 12;
 
-/// The fields that are read or written in one operation.
+/// A field or a run of fields that is read or written in one operation.
 #[derive(Debug)]
 pub(super) enum CodecRun<'a> {
     /// A field that is encoded by its own codec.
@@ -49,7 +49,8 @@ pub(super) fn run_len(field: &FieldCodec) -> Option<u64> {
     field.slot.fixed_len.filter(|_| field.slot.words)
 }
 
-/// Returns the number of fields with these lengths that form a run, and their total length in bytes.
+/// Returns the number of fields, from the first on, that form a run, and their total length in bytes. `lengths` has the
+/// length of each field that can be part of a run.
 pub(super) fn run_at(lengths: impl Iterator<Item = Option<u64>>) -> (usize, u64) {
     let mut bytes = 0_u64;
     // Twelve is the maximum length of a tuple that implements the standard traits. Here the limit is only for readability.
@@ -69,8 +70,8 @@ impl Target<'_> {
         quote!(#read.map_err(|e| e.in_field(#ty, #name))?)
     }
 
-    /// Implements `XdrFixed`, `XdrEncode` and `XdrDecode` for a struct whose encoding has `len` bytes. `cut` stands before and after the
-    /// code of the fields if these are a piece of a struct.
+    /// Implements `XdrFixed`, `XdrEncode` and `XdrDecode` for a struct whose encoding has `len` bytes. If `fields` are
+    /// a piece of a struct, `cut` marks the start and the end of their code.
     pub(crate) fn fixed_struct(&self, len: u64, fields: &[FieldCodec], cut: Option<&Ident>) -> [TokenStream; 3] {
         let reads = fields.iter().map(|field| {
             let (member, read) = (&field.member, self.read_words(field));
@@ -86,7 +87,7 @@ impl Target<'_> {
         self.fixed(len, &parts, &read, &quote!(#statement #(#writes)* #statement))
     }
 
-    /// Implements the same traits for a newtype.
+    /// Implements `XdrFixed`, `XdrEncode` and `XdrDecode` for a newtype whose encoding has `len` bytes.
     pub(crate) fn fixed_newtype(&self, len: u64, slot: &CodecItem) -> [TokenStream; 3] {
         let read = slot.read_words();
         // Error paths do not contain newtypes. The parts of a newtype are those of its contents.
@@ -143,7 +144,7 @@ impl Target<'_> {
     }
 }
 
-/// Returns the attribute of the methods that read or write a run of `len` bytes.
+/// Returns the inline attribute of the methods that read or write a run of `len` bytes.
 // The optimizer must see the length of the whole run. For longer runs this does not pay off.
 fn inlining(len: u64) -> TokenStream {
     if len <= MAX_INLINED { quote!(#[inline(always)]) } else { quote!(#[inline]) }

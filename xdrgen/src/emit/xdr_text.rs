@@ -2,7 +2,7 @@
 
 use crate::ir::{Base, Field, Spec, Type};
 
-/// Returns the XDR declaration of `field`: `opaque data<1024>`.
+/// Returns the XDR declaration of `field`, such as `opaque data<1024>`.
 pub(crate) fn declaration(spec: &Spec, field: &Field) -> String {
     let name = &field.name.text;
     match &field.ty {

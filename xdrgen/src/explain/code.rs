@@ -1,4 +1,4 @@
-//! XDR declarations: formatted, with syntax highlighting, with links to the types that they use.
+//! Output of XDR declarations in HTML, formatted and highlighted, with links to the types that they use.
 
 use super::{html::Html, names::ItemUsers};
 use crate::{
@@ -33,13 +33,14 @@ const KEYWORDS: [&str; 21] = [
     "void",
 ];
 
-/// Writes the declaration of `name`.
+/// Writes the declaration `text` of the item `name`.
 pub(super) fn declaration(names: &ItemUsers<'_>, name: &str, text: &str, out: &mut Html) {
     let formatted = format("", text, &options());
     coloured(names, name, formatted.as_deref().unwrap_or(text).trim_end(), out);
 }
 
-/// Writes the declaration of the procedure `name`, which the formatter accepts only inside a program.
+/// Writes the declaration `text` of the procedure `name`. Formats it inside a program, because the formatter accepts it
+/// only there.
 pub(super) fn procedure(names: &ItemUsers<'_>, name: &str, text: &str, out: &mut Html) {
     const INDENT: usize = 8;
     let whole =

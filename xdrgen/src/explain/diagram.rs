@@ -1,4 +1,4 @@
-//! A diagram of the encoding of a type, in the style of the RFCs: one row per 4-byte word.
+//! A diagram of the encoding of a type, in the style of the RFCs, with a width of one 4-byte word.
 
 use super::{
     html::{Html, cut},
@@ -6,7 +6,7 @@ use super::{
     wire::{Row, RowStyle},
 };
 
-/// The columns: byte offsets, words, notes.
+/// The widths and positions of the columns, which contain byte offsets, words and notes.
 const WIDTH: i64 = 860;
 const LEFT: i64 = 64;
 const WORD: i64 = 432;
@@ -30,7 +30,7 @@ fn height(row: &Row) -> i64 {
     }
 }
 
-/// Draws `rows`, the encoding of the type `name`.
+/// Draws the diagram of the type `name`, whose encoding is `rows`.
 pub(super) fn draw(names: &ItemUsers<'_>, name: &str, rows: &[Row], out: &mut Html) {
     let bottom = TOP + rows.iter().map(height).sum::<i64>() + 4;
     out.raw("<svg class=\"wire\" role=\"img\" viewBox=\"0 0 ").number(WIDTH).raw(" ").number(bottom);
@@ -99,7 +99,7 @@ fn draw_case(row: &Row, y: i64, out: &mut Html) {
     );
 }
 
-/// Draws the outline of a row, with marks between its bytes and words.
+/// Draws the outline of a row. Marks separate its bytes and words.
 fn draw_box(row: &Row, y: i64, height: i64, out: &mut Html) {
     out.raw("<path class=\"");
     out.raw(match row.style {

@@ -10,14 +10,14 @@ const WIDTH: i64 = 860;
 const CALLER: i64 = 90;
 const SERVER: i64 = 770;
 const MIDDLE: i64 = (CALLER + SERVER) / 2;
-/// The distance between arrows.
+/// The vertical distance between arrows.
 const STEP: i64 = 52;
 const TOP: i64 = 40;
 
 /// The maximum length of the text above and below an arrow, in characters.
 const MAX_TEXT: usize = 84;
 
-/// The operation that moves data.
+/// The RDMA operation that moves data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransferMeans {
     /// The Send of the call.
@@ -30,13 +30,13 @@ pub(super) enum TransferMeans {
     Reply,
 }
 
-/// An arrow.
+/// An arrow of the diagram, for data that moves between client and server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrow {
     pub(super) means: TransferMeans,
     /// The data that moves.
     pub(super) what: String,
-    /// The maximum size.
+    /// The text that states the maximum size of the data.
     pub(super) max: String,
 }
 

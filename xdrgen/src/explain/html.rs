@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-/// HTML under construction.
+/// A builder of HTML text.
 #[derive(Debug, Default)]
 pub(super) struct Html(String);
 

@@ -1,4 +1,4 @@
-//! `xdrgen explain`, which documents a specification as one HTML page.
+//! The page of `xdrgen explain`, which documents a specification in HTML.
 //!
 //! The page is self-contained: it includes its style sheet, script and diagrams. All content from the specification is
 //! escaped by `html`, and the content security policy of the page allows no other script.

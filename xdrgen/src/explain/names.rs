@@ -1,4 +1,4 @@
-//! Cross-references: anchors, and the users of each type.
+//! Cross-references within the page: anchors, and the users of each type.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ pub(super) struct ItemUsers<'a> {
     ambiguous: HashSet<&'a str>,
 }
 
-/// A user of a type.
+/// An item or procedure that uses a type.
 #[derive(Clone, Copy)]
 pub(super) enum User<'a> {
     Type(ItemId),
@@ -115,13 +115,14 @@ pub(super) fn item_anchor(name: &str) -> String {
     format!("item-{name}")
 }
 
-/// Returns the anchor of a version. Links with names survive a change of numbers, and tell where they lead.
+/// Returns the anchor of a version. It consists of names and not of numbers, so that links stay valid if numbers
+/// change.
 pub(super) fn version_anchor(program: &Program, version: &Version) -> String {
     format!("version-{}-{}", program.name.text, version.name.text)
 }
 
-/// Returns the version whose section describes a procedure of `version`: the version that declares it, unless the binding states
-/// other bounds for the version that takes it over.
+/// Returns the version whose section describes a procedure of `version`. This is the version that declares the
+/// procedure. If the binding states other bounds for `version`, it is `version` itself.
 pub(super) fn described_in<'p>(program: &'p Program, version: &'p Version, procedure: &Procedure) -> &'p Version {
     let declared_in = procedure.declared_in.and_then(|index| program.versions.get(index));
     let is_same = |other: &&Procedure| {

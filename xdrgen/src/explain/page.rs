@@ -1,4 +1,4 @@
-//! The page: header, table of contents, programs with their procedures, types, constants.
+//! The layout of the page: header, table of contents, programs with their procedures, types, constants.
 
 use super::{
     code, diagram,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::ir::{ConstValue, Enumerator, Item, ItemId, ItemKind, Program, Spec, Version};
 
-/// Style sheet of each page.
+/// The style sheet of each page.
 const STYLE: &str = include_str!("style.css");
 
 /// The script that filters the table of contents. The content security policy allows only this script, by its digest.

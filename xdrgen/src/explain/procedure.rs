@@ -17,8 +17,9 @@ use crate::{
 /// The minimum inline threshold, in bytes (RFC 8166 §3.3.3).
 const THRESHOLD: u64 = 1024;
 
-/// The size of the headers before arguments (without credentials) and before results, in bytes: the RPC header
-/// (RFC 5531 §9) and the transport header with empty chunk lists (RFC 8166 §4.1).
+/// The size of the headers before the arguments, in bytes, without credentials. They are the RPC header (RFC 5531 §9)
+/// and the transport header with empty chunk lists (RFC 8166 §4.1). `BEFORE_RESULTS` is the size of the headers before
+/// the results.
 const BEFORE_ARGUMENTS: u64 = 40 + 28;
 const BEFORE_RESULTS: u64 = 24 + 28;
 
@@ -31,10 +32,12 @@ pub(super) struct ProcedureData {
     pub(super) read: Vec<(String, String)>,
     /// The DDP-eligible results and their maximum sizes.
     pub(super) write: Vec<(String, String)>,
-    /// The maximum sizes of the arguments, then of the result, in bytes: inline and total.
+    /// The maximum inline size and the maximum total size of the arguments, in bytes. `reply` has the same sizes of the
+    /// result.
     call: (Option<u64>, Option<u64>),
     reply: (String, Option<u64>),
-    /// `true` if the call, or the reply, always fits a Send. `None` if this depends on the arguments.
+    /// `true` if the call, or the reply, always fits a Send. For the reply, `None` means that this depends on the
+    /// arguments.
     short: (bool, Option<bool>),
 }
 

@@ -11,7 +11,7 @@ enum LineKind {
     Layout,
 }
 
-/// Writes a comment, given without comment marks.
+/// Writes the comment `lines`, which have no comment marks.
 pub(super) fn prose(names: &ItemUsers<'_>, lines: &[String], out: &mut Html) {
     let mut open: Option<LineKind> = None;
     for (at, line) in lines.iter().enumerate() {
@@ -123,7 +123,8 @@ pub(super) fn inline(names: &ItemUsers<'_>, line: &str, out: &mut Html) {
     }
 }
 
-/// Returns `true` if a word of prose looks like a name. A plain word such as `file` may also be the name of a type.
+/// Returns `true` if a word of prose looks like a name. A plain word such as `file` does not, even if a type has that
+/// name.
 fn is_name(word: &str) -> bool {
     word.len() > 3 && word.contains(|c: char| c == '_' || c.is_ascii_digit() || c.is_ascii_uppercase())
 }

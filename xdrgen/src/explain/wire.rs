@@ -37,7 +37,7 @@ pub(super) struct Row {
     pub(super) eligible: bool,
 }
 
-/// The maximum number of union arms to show. Only the number of further arms is shown.
+/// The maximum number of union arms to show. The diagram states only the number of further arms.
 const MAX_ARMS: usize = 200;
 
 /// Returns the rows of an item. Items without an encoding have no rows.
@@ -180,7 +180,7 @@ fn value(names: &ItemUsers<'_>, name: &str, base: Base) -> Row {
     Row { link: Some(id), ..row(style, name, &format!("{what} {}{size}", names.name(id)), bytes) }
 }
 
-/// Formats the range of sizes, in bytes.
+/// Formats a range of sizes in bytes. `max` is `None` if there is no maximum.
 pub(super) fn size(min: u64, max: Option<u64>) -> String {
     // A larger bound is shown as unbounded, because no message can reach it.
     match max.filter(|max| *max <= u64::from(u32::MAX)) {

@@ -19,7 +19,7 @@ pub struct Amendment {
     pub title: String,
     /// Number of the section that contains the defect.
     pub section: Option<String>,
-    /// Why this is a defect, and why these changes correct it.
+    /// The reason why this is a defect, and why the changes correct it.
     pub reason: String,
     /// The changes, in order.
     pub changes: Vec<Change>,
@@ -189,7 +189,7 @@ fn continue_text(text: Option<&mut String>, line: &str) {
     }
 }
 
-/// Returns the sign and the text of a `- ` or `+ ` line.
+/// Returns the sign and the text of a `- ` or `+ ` line. Returns `None` for other lines.
 fn signed(line: &str) -> Option<(char, &str)> {
     let sign = line.chars().next().filter(|sign| matches!(sign, '-' | '+'))?;
     let rest = &line[1..];

@@ -66,7 +66,8 @@ fn section_of(line: &str) -> Option<&str> {
     (is_number && !title.trim().is_empty() && !line.contains(". .") && !line.contains("...")).then_some(number)
 }
 
-/// Same as [`section_of`], but the number may lack the last dot, as in older RFCs: `5.1.4 Sizes`.
+/// Returns the section number like [`section_of`], but accepts a number without the last dot, as in older RFCs: `5.1.4
+/// Sizes`.
 pub(super) fn heading_number(line: &str) -> Option<&str> {
     let (number, title) = line.split_once(' ')?;
     let number = number.strip_suffix('.').unwrap_or(number);

@@ -23,9 +23,9 @@ pub use split::ExtractedFile;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ExtractOptions {
-    /// Enables the repair of marks that optical character recognition damaged. Within a code block, `111` is read as `///`, an
-    /// unmarked line as marked, and a line with several marks as several lines. Each repair is reported in
-    /// [`Extraction::repairs`]. Default: `false`.
+    /// `true` to repair marks that optical character recognition damaged. Within a code block, `111` is then read as
+    /// `///`, an unmarked line as marked, and a line with several marks as several lines. [`Extraction::repairs`]
+    /// reports each repair. The default is `false`.
     pub scanned: bool,
 }
 
@@ -44,8 +44,8 @@ impl ExtractOptions {
 pub struct Extraction {
     /// The whole XDR after amendments. It starts with a comment that names its origin.
     pub text: String,
-    /// The same XDR as the separate files that the document defines, in order. Each file starts with the comment. Empty if
-    /// the document has no `FILE ENDS`.
+    /// The XDR of `text`, divided into the files that the document defines, in order. Each file starts with the
+    /// comment. Empty if the document has no `FILE ENDS`.
     pub files: Vec<ExtractedFile>,
     /// Numbers of the sections that contain the XDR, in order and without duplicates.
     pub sections: Vec<String>,
@@ -53,7 +53,7 @@ pub struct Extraction {
     pub repairs: Vec<Repair>,
 }
 
-/// Error from the extraction of XDR.
+/// The error type of the extraction of XDR.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractError {
@@ -75,7 +75,7 @@ pub enum ExtractError {
     /// A section that the amendments name does not exist or has no declarations.
     #[error("section {section}: no declaration found")]
     EmptySection {
-        /// Section number in the amendments file.
+        /// The section number in the amendments file.
         section: String,
     },
     /// An amendments file does not have the format that [`Amendments::parse`] requires.
@@ -132,7 +132,7 @@ pub fn extract(document: &str, amendments: &Amendments) -> Result<Extraction, Ex
 ///
 /// # Errors
 ///
-/// Same as [`extract`].
+/// Fails under the same conditions as [`extract`].
 pub fn extract_with(document: &str, sets: &[Amendments], options: ExtractOptions) -> Result<Extraction, ExtractError> {
     let sections: Vec<String> = sets.iter().flat_map(Amendments::sections).cloned().collect();
     let found = match sections.as_slice() {
@@ -151,8 +151,8 @@ pub fn extract_with(document: &str, sets: &[Amendments], options: ExtractOptions
     Ok(Extraction { text: heading + &code, files, sections: found.sections, repairs: found.repairs })
 }
 
-/// Returns the comment that names the origin of the XDR and lists the changes. It contains no local path and no date, so
-/// the result is reproducible.
+/// Returns the comment that names the origin of the XDR and lists the changes. The output is reproducible, because the
+/// comment contains no local path and no date.
 fn heading(sections: &[String], repairs: &[Repair], sets: &[Amendments]) -> String {
     let mut lines = Vec::new();
     for source in sets.iter().flat_map(Amendments::source) {
@@ -191,7 +191,7 @@ fn plural<T>(things: &[T]) -> &'static str {
     if things.len() == 1 { "" } else { "s" }
 }
 
-/// Wraps `line` between words. Continuation lines of a list item are indented.
+/// Wraps `line` between words to lines of at most `width` bytes. Indents the continuation lines of a list item.
 fn wrap(line: &str, width: usize) -> Vec<String> {
     let indent = if line.starts_with("- ") { "  " } else { "" };
     let mut rows = Vec::new();

@@ -106,7 +106,7 @@ struct DeclarationState {
     /// Number of open braces.
     depth: u32,
     in_comment: bool,
-    /// `true` if there was anything except comments.
+    /// `true` if the declaration contains anything except comments so far.
     has_code: bool,
     /// `true` if the `;` outside all braces was found.
     is_closed: bool,

@@ -450,7 +450,7 @@ proptest! {
         let _ = extract_with(&text, &sets, options);
     }
 
-    /// Code survives marking and page layout unchanged.
+    /// Marks and page layout do not change the extracted code.
     #[test]
     fn marked_lines_round_trip(lines in proptest::collection::vec("[a-z;{}*/ ]{0,20}", 1..30), page in 1..6usize) {
         let mut document = String::new();

@@ -1,4 +1,4 @@
-//! The layout between tokens: nothing, a blank, or a line break with indentation.
+//! Choice of the white space between tokens: nothing, a blank, or a line break with indentation.
 //!
 //! The formatter keeps the author's choice where the style permits alternatives: short bodies or arms on one line,
 //! annotations on separate lines, and empty lines.
@@ -29,7 +29,7 @@ impl Gap {
     }
 }
 
-/// Position at which a line that is too long can be broken, in order of preference.
+/// The kind of position at which a line that is too long can be broken. The variants are in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SoftBreak {
     /// Before an arm on the same line as its label.
@@ -47,7 +47,7 @@ pub(super) enum SoftBreak {
 pub(super) struct Plan {
     /// White space before each token.
     pub(super) gaps: Vec<Gap>,
-    /// Possible line break before each token.
+    /// The kind of line break that is possible before each token. `None` if none is.
     pub(super) soft: Vec<Option<SoftBreak>>,
 }
 
@@ -62,11 +62,12 @@ struct Planner<'a, 'b> {
     forced: &'a [bool],
     lookahead: Lookahead,
     state: LayoutState,
-    /// States at the start of the open conditions.
+    /// The state at the start of each open condition.
     saved: Vec<LayoutState>,
     /// `true` if the line so far contains only white space and comments.
     blank: bool,
-    /// `true` if only separators follow a comment on a line of its own. The comment may then document the next token.
+    /// `true` if only separators follow a comment on a separate line so far. The comment may then document the next
+    /// token.
     chain: bool,
     plan: Plan,
 }
@@ -258,7 +259,7 @@ impl Planner<'_, '_> {
 
 /// Facts about each token that depend on later tokens.
 struct Lookahead {
-    /// Number of tokens, up to each token, that prevent a surrounding body from being on one line.
+    /// The number of tokens, up to and including each token, that prevent a surrounding body from being on one line.
     breaks: Vec<usize>,
     /// The matching closing brace of each opening brace.
     closing: Vec<Option<usize>>,

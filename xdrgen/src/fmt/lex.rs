@@ -1,5 +1,5 @@
-//! Tokens for the formatter: all tokens, comments and foreign lines, with the line breaks before each. Inactive branches
-//! of conditions are included, because the formatter does not know which branch is active.
+//! Tokens for the formatter: all tokens, comments and foreign lines, with the number of line breaks before each. They
+//! include inactive branches of conditions, because the formatter does not know which branch is active.
 
 use crate::{
     lexer::{self, Lexer},
@@ -27,12 +27,12 @@ pub(crate) enum FmtTokenKind {
     Foreign,
 }
 
-/// A token.
+/// A token of the formatter, with its position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FmtToken<'a> {
     pub(crate) kind: FmtTokenKind,
     pub(crate) text: &'a str,
-    /// Byte offset of the start.
+    /// The byte offset of the start of the token.
     pub(crate) at: usize,
     /// Number of line breaks before the token: 0, 1, or 2 for two or more.
     pub(crate) newlines: u8,
@@ -41,7 +41,7 @@ pub(crate) struct FmtToken<'a> {
 }
 
 impl FmtToken<'_> {
-    /// Returns `true` if the grammar sees this token.
+    /// Returns `true` if the token is part of the grammar. Comments, directives and verbatim lines are not.
     pub(crate) fn is_code(&self) -> bool {
         matches!(self.kind, FmtTokenKind::Word | FmtTokenKind::Text | FmtTokenKind::Punct | FmtTokenKind::Foreign)
     }
@@ -115,7 +115,7 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().fold(0, |column, c| if c == '\t' { (column / 8 + 1) * 8 } else { column + 1 })
 }
 
-/// Returns `true` if the region contains characters that are not part of XDR, or nests too deeply for the compiler.
+/// Returns `true` if `region` contains characters that are not part of XDR, or nests too deeply for the compiler.
 fn is_foreign(region: &[FmtToken<'_>]) -> bool {
     let mut depth = 0_usize;
     region.iter().any(|token| {
@@ -128,7 +128,8 @@ fn is_foreign(region: &[FmtToken<'_>]) -> bool {
     })
 }
 
-/// Merges regions between two directives that are not XDR. Prose, C and other text in inactive branches is kept unchanged.
+/// Merges each region between two directives that is not XDR to one verbatim token. Prose, C and other text in inactive
+/// branches thus stays unchanged.
 fn foreign_regions<'a>(text: &'a str, tokens: Vec<FmtToken<'a>>) -> Vec<FmtToken<'a>> {
     let mut out: Vec<FmtToken<'a>> = Vec::with_capacity(tokens.len());
     for region in tokens.chunk_by(|a, b| a.kind != FmtTokenKind::Directive && b.kind != FmtTokenKind::Directive) {

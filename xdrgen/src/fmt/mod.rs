@@ -31,7 +31,7 @@ pub const DEFAULT_WIDTH: usize = 100;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FormatOptions {
-    /// Maximum line length, in characters. Lines that cannot be broken may be longer. Default: [`DEFAULT_WIDTH`].
+    /// Maximum line length, in characters. Lines that cannot be broken may be longer. The default is [`DEFAULT_WIDTH`].
     pub width: usize,
 }
 
@@ -41,7 +41,7 @@ impl Default for FormatOptions {
     }
 }
 
-/// Error from the formatter.
+/// The error type of the formatter.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -111,7 +111,7 @@ pub fn format_bytes(name: &str, bytes: &[u8], options: &FormatOptions) -> Result
     Ok(out)
 }
 
-/// Returns the syntax errors of a text. Included files are not read.
+/// Checks the syntax of a text, and returns its errors. Does not read included files.
 pub(crate) fn check(name: &str, text: &str) -> Result<(), Diagnostics> {
     let mut sources = Sources::default();
     let mut out = Vec::new();
@@ -122,7 +122,7 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), Diagnostics> {
     if out.is_empty() { Ok(()) } else { Err(Diagnostics::new(out, Arc::new(sources))) }
 }
 
-/// Returns `true` if two tokens are equal. Block comments may differ in white space.
+/// Returns `true` if two tokens are equal, except for white space in block comments.
 fn same(old: &FmtToken<'_>, new: &FmtToken<'_>) -> bool {
     let blanks = |c: &char| !c.is_ascii_whitespace();
     old.kind == new.kind

@@ -95,7 +95,8 @@ fn width_of(tokens: &[FmtToken<'_>], plan: &Plan, range: Range<usize>, mut colum
     column
 }
 
-/// Marks the positions at which to break a line that is too long. Returns `true` if there is one.
+/// Marks in `forced` the positions at which to break a line that is too long. Returns `true` if a new position was
+/// marked.
 fn break_line(tokens: &[FmtToken<'_>], plan: &Plan, line: &OutputLine, max_width: usize, forced: &mut [bool]) -> bool {
     let soft = |at: usize| plan.soft.get(at).copied().flatten();
     let first = line.tokens.start + 1;

@@ -1,4 +1,4 @@
-//! The syntactic state that the layout depends on: the current body and the position within a statement.
+//! Tracking of the syntactic state that the layout depends on: the current body and the position within a statement.
 //!
 //! The state is derived from brackets and the words before them. The grammar cannot be used, because it does not see
 //! inactive branches of conditions.
@@ -8,7 +8,7 @@ use super::lex::{FmtToken, FmtTokenKind};
 /// The construct that a bracket opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BracketBody {
-    /// The file itself.
+    /// No construct: the file itself.
     Top,
     Struct,
     Union,
@@ -18,7 +18,7 @@ pub(super) enum BracketBody {
     Namespace,
     /// The arguments of an annotation.
     Annotation,
-    /// Any other parentheses.
+    /// Parentheses that do not enclose the arguments of an annotation.
     Round,
     /// `[` or `<`.
     Length,
@@ -30,7 +30,7 @@ impl BracketBody {
     }
 }
 
-/// An open bracket.
+/// A bracket that is still open.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenBracket {
     pub(super) body: BracketBody,
@@ -76,9 +76,9 @@ pub(super) enum LayoutAction {
     Separator,
     /// A `;` without a statement.
     Stray,
-    /// Ends a body. The value is whether the body is on one line.
+    /// Ends a body. The value is `true` if the body is on one line.
     Close(bool),
-    /// Continues a statement. The value is whether a blank precedes the token.
+    /// Continues a statement. The value is `true` if a blank precedes the token.
     Within(bool),
 }
 
@@ -105,7 +105,7 @@ pub(super) struct LayoutState {
 #[derive(Debug, Clone, Copy, Default)]
 struct LastToken {
     word: bool,
-    /// `true` if it is `switch` or `case`.
+    /// `true` if the token is `switch` or `case`.
     keyword: bool,
     first: u8,
     joined: bool,
@@ -156,12 +156,12 @@ impl LayoutState {
         self.head
     }
 
-    /// Returns `true` if a statement at this position is outside all definitions.
+    /// Returns `true` if the current position is outside all definitions.
     pub(super) fn is_outside(&self) -> bool {
         matches!(self.frame().body, BracketBody::Top | BracketBody::Namespace)
     }
 
-    /// Advances the state by an XDR token. For a `{`, `one_line` is whether its body is on one line.
+    /// Advances the state by an XDR token. For a `{`, `one_line` is `true` if its body is on one line.
     pub(super) fn take(&mut self, token: &FmtToken<'_>, one_line: bool) -> LayoutAction {
         if self.annotation == AnnotationState::Name && token.text != "(" {
             self.annotation = AnnotationState::Ended;

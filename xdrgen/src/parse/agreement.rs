@@ -39,7 +39,7 @@ fn preprocessed(text: &str) -> String {
     .into_owned()
 }
 
-/// Compares the tokens of a definition with the innermost rules that match it. Returns the number of tokens.
+/// Checks that the tokens of a definition agree with the innermost rules that match it. Returns the number of tokens.
 fn compare(rule: Rule, unit: &str, name: &str) -> usize {
     let Ok(pairs) = Grammar::parse(rule, unit) else { return 0 };
     let is_leaf = |pair: &Pair<'_, Rule>| pair.clone().into_inner().next().is_none() && !pair.as_str().is_empty();
@@ -77,7 +77,7 @@ fn lexer_and_grammar_agree_on_all_specifications() {
     assert!(units > 500 && leaves > 10_000, "{units} definitions, {leaves} tokens");
 }
 
-/// Returns all short strings of characters that the lexer treats specially.
+/// Returns all strings of up to four characters that the lexer treats specially.
 fn strings() -> impl Iterator<Item = String> {
     const CHARACTERS: [char; 15] =
         ['\'', '"', '\\', '\n', 'n', '0', '7', '8', '_', '\u{e9}', '/', '*', ' ', '#', '\u{feff}'];

@@ -1,4 +1,4 @@
-//! Annotations and their expressions. `ulb` checks their meaning and their placement.
+//! Parsing of annotations and their expressions. `ulb` checks their meaning and their placement.
 
 use pest::iterators::Pair;
 

@@ -9,7 +9,7 @@ use crate::{
     scan,
 };
 
-/// Parses `text`, the source with index `file`.
+/// Parses the statements of `text`, which is the source with index `file`.
 pub(crate) fn parse(file: usize, text: &str, diagnostics: &mut Vec<Diagnostic>) -> Vec<Statement> {
     let scan = scan::scan(file, text);
     diagnostics.extend(scan.diagnostics);

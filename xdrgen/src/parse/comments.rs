@@ -25,7 +25,7 @@ impl<'a> Comments<'a> {
         if above.is_empty() { self.beside(end) } else { above }
     }
 
-    /// Returns the comments on lines of their own that end on the line before `start`.
+    /// Returns the comments on separate lines that end on the line before `start`.
     pub(super) fn above(&self, start: usize) -> Vec<String> {
         let last = self.comments.partition_point(|comment| comment.range.end <= start);
         let mut first = last;
@@ -43,7 +43,7 @@ impl<'a> Comments<'a> {
         self.lines(first, last)
     }
 
-    /// Returns the comments after `end` on the same line, and those directly below that start in the same column.
+    /// Returns the comments that follow `end` on the same line.
     fn beside(&self, end: usize) -> Vec<String> {
         let first = self.comments.partition_point(|comment| comment.range.start < end);
         let mut last = first;
@@ -77,8 +77,8 @@ impl<'a> Comments<'a> {
         }
     }
 
-    /// Returns the number of line breaks between two positions, or `None` if there is anything but white space and
-    /// separators.
+    /// Returns the number of line breaks between two positions. Returns `None` if there is anything but white space and
+    /// separators between them.
     fn between(&self, from: usize, to: usize) -> Option<usize> {
         let text = self.text.get(from..to)?;
         text.chars().all(|c| is_blank(c) || matches!(c, ';' | ',')).then(|| text.matches('\n').count())

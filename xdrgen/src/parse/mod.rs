@@ -1,4 +1,4 @@
-//! Parser: `xdr.pest` matches the text, and this module builds the syntax tree.
+//! The parser. The grammar `xdr.pest` matches the text, and this module builds the syntax tree.
 
 #[cfg(test)]
 mod agreement;
@@ -46,8 +46,9 @@ pub(crate) use binding::parse as parse_binding;
 /// not XDR.
 const MAX_SYNTAX_ERRORS: usize = 100;
 
-/// Parses `text`, the source with index `file`. Definitions that cannot be parsed are omitted from the tree and reported
-/// in `diagnostics`. If `strict`, records constructs that the RFCs do not define. Skips preprocessor lines.
+/// Parses `text`, the source with index `file`. Definitions that cannot be parsed are omitted from the tree and
+/// reported in `diagnostics`. If `strict` is `true`, records constructs that the RFCs do not define. Skips preprocessor
+/// lines.
 pub(crate) fn parse(file: usize, text: &str, strict: bool, diagnostics: &mut Vec<Diagnostic>) -> File {
     let scan = scan::scan(file, text);
     diagnostics.extend(scan.diagnostics);

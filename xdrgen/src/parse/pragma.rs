@@ -1,6 +1,7 @@
 //! Pragmas of the Linux kernel's XDR compiler.
 //!
-//! They concern the C code of the kernel, except that `pages` and `skip` name items that are worth placing directly.
+//! Most concern the C code of the kernel. Only `pages` and `skip` matter here, because they name items that are worth
+//! placing directly.
 
 use pest::iterators::Pair;
 
@@ -13,7 +14,7 @@ use crate::{
 /// The pragmas. All except the last two have no effect.
 const PRAGMAS: [&str; 6] = ["big_endian", "exclude", "header", "public", "pages", "skip"];
 
-/// The pragmas whose arguments are a type and one of its items: a hint that the item holds bulk data.
+/// The pragmas that hint that an item holds bulk data. Their arguments are a type and one of its items.
 const HINTS: [&str; 2] = ["pages", "skip"];
 
 impl Builder<'_, '_> {

@@ -1,4 +1,4 @@
-//! Programs, versions and procedures (RFC 5531 §12.2).
+//! Parsing of programs, versions and procedures (RFC 5531 §12.2).
 
 use pest::iterators::Pair;
 

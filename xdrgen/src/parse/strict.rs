@@ -1,4 +1,4 @@
-//! Finds the constructs in a definition that the grammar accepts, but RFC 4506 and RFC 5531 do not define.
+//! Detection of constructs in a definition that the grammar accepts, but that RFC 4506 and RFC 5531 do not define.
 
 use pest::iterators::Pair;
 
@@ -6,7 +6,7 @@ use super::Rule;
 use crate::{ast::Dialect, source::span};
 
 const XDR: &str = "RFC 4506 §6.3";
-/// Comments, identifiers and numbers.
+/// The section that defines comments, identifiers and numbers.
 const LEXICAL: &str = "RFC 4506 §6.2";
 const RPC: &str = "RFC 5531 §12.2";
 
@@ -78,7 +78,7 @@ fn value_is_name(pair: &Pair<'_, Rule>) -> bool {
     values.flat_map(Pair::into_inner).any(|inner| matches!(inner.as_rule(), Rule::name | Rule::scoped))
 }
 
-/// RFC 4506 defines `unsigned int` and `unsigned hyper` only.
+/// Returns the dialect of an `unsigned` type. RFC 4506 defines only `unsigned int` and `unsigned hyper`.
 fn unsigned(pair: &Pair<'_, Rule>) -> Option<(&'static str, &'static str)> {
     if pair.clone().into_inner().next()?.as_rule() != Rule::kw_unsigned {
         return None;

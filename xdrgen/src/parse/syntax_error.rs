@@ -1,4 +1,4 @@
-//! Turns failed matches of the grammar into readable diagnostics.
+//! Conversion of failed matches of the grammar to readable diagnostics.
 
 use std::ops::Range;
 
@@ -93,8 +93,8 @@ pub(super) fn describe(
     diagnostic
 }
 
-/// Returns the range of the word that ends at `end` if no other word precedes it. The parser took it for a type name, as
-/// in `unsinged int`.
+/// Returns the range of the word that ends at `end`, if no other word precedes it. The parser took this word for a type
+/// name. An example is `unsinged int`.
 fn first_word_before(text: &str, from: usize, end: usize) -> Option<Range<usize>> {
     let before = text.get(from..end)?;
     let rest = before.trim_end_matches(is_of_word);
@@ -125,7 +125,7 @@ fn is_reserved(word: &str) -> bool {
     super::grammar::Grammar::parse(Rule::reserved, word).is_ok()
 }
 
-/// Returns the description of a rule for users. Empty for rules that would confuse them.
+/// Returns the description of a rule for users. It is empty for rules that would confuse them.
 fn words(rule: Rule) -> &'static str {
     match rule {
         Rule::at | Rule::annotation | Rule::reserved | Rule::EOI | Rule::digits => "",

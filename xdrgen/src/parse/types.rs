@@ -1,4 +1,4 @@
-//! Types and declarations (RFC 4506 §6.3).
+//! Parsing of types and declarations (RFC 4506 §6.3).
 
 use pest::iterators::Pair;
 
@@ -167,7 +167,8 @@ impl Builder<'_, '_> {
     }
 }
 
-/// Maps the words of a built-in type. `unsigned` means `unsigned int`. rpcgen's `long` is `int`. rpcgen does not support `long long`. Compilers that do encode it in 64 bits.
+/// Returns the built-in type that consists of these words. `unsigned` means `unsigned int`, and `long` means `int`, as
+/// in rpcgen. `long long` has 64 bits, as in the compilers that support it. rpcgen does not.
 fn primitive(pair: &Pair<'_, Rule>) -> Option<Primitive> {
     let leaves = pair.clone().into_inner().flatten().filter(|inner| inner.clone().into_inner().next().is_none());
     let words: Vec<&str> = leaves.map(|word| word.as_str()).collect();
@@ -189,7 +190,7 @@ fn primitive(pair: &Pair<'_, Rule>) -> Option<Primitive> {
     })
 }
 
-/// Parameters and results: a [`Declaration`] whose name may be missing.
+/// Parsing of parameters and results, which are [`Declaration`]s whose name may be missing.
 impl Builder<'_, '_> {
     pub(super) fn bare_declaration(&mut self, pair: Pair<'_, Rule>) -> Option<Declaration> {
         let at = self.span(&pair);

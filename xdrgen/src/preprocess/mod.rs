@@ -14,7 +14,8 @@ use crate::{
     source::{Span, span},
 };
 
-/// Reads an included file. The arguments are its name, the names defined so far, and the list for diagnostics.
+/// A function that reads an included file. Its arguments are the name of the file, the names defined so far, and the
+/// list for diagnostics.
 pub(crate) type Include<'a> = dyn FnMut(&str, &mut Defines, &mut Vec<Diagnostic>) -> Included + 'a;
 
 /// The outcome of an `#include`.
@@ -40,20 +41,20 @@ pub(crate) struct Preprocessed<'a> {
     pub(crate) dialects: Vec<Dialect>,
     /// Directives and inactive lines, in order, without surrounding white space.
     pub(crate) excluded: Vec<Span>,
-    /// The `%` lines, without the `%`, that are active only for one of rpcgen's outputs.
+    /// The `%` lines that are active only for one of rpcgen's outputs, without the `%`.
     pub(crate) passed_through: Vec<Ident>,
 }
 
-/// An open `#if`.
+/// An `#if` that is still open.
 struct Condition {
     at: Range<usize>,
     /// `true` if the text around the condition is active.
     around: bool,
     /// `true` if a branch has been active.
     taken: bool,
-    /// `true` if `#else` has been seen.
+    /// `true` if the condition has had its `#else`.
     last: bool,
-    /// `true` if the current branch is active, or is the first branch of `#ifdef RPC_HDR` or the like.
+    /// `true` if the current branch is active, or is the first branch of an `#ifdef` with one of [`RPCGEN_OUTPUTS`].
     for_rpcgen: bool,
 }
 
@@ -75,7 +76,7 @@ struct Lines<'a, 'b> {
     passed_through: Vec<Ident>,
 }
 
-/// Preprocesses `text`, the source with index `file`. Reads and updates `defines`.
+/// Preprocesses `text`, which is the source with index `file`. Reads and updates `defines`.
 pub(crate) fn run<'a>(
     file: usize,
     text: &'a str,
@@ -134,7 +135,7 @@ impl Lines<'_, '_> {
         }
     }
 
-    /// Processes the text between two directives. Removes it if it is inactive.
+    /// Processes the text between two directives. Marks it as excluded if it is inactive.
     fn region(&mut self, range: Range<usize>) {
         if self.active || range.is_empty() {
             return;
@@ -301,7 +302,8 @@ fn without_comments(directive: &str) -> (String, Option<String>) {
     (words, doc)
 }
 
-/// Replaces every byte of `ranges` by a space, except line terminators. The ranges must be in order.
+/// Returns `text` with a space in place of every byte in `ranges`, except line terminators. The ranges must be in
+/// order.
 fn blanked<'a>(text: &'a str, ranges: &[Range<usize>]) -> Cow<'a, str> {
     if ranges.is_empty() {
         return Cow::Borrowed(text);

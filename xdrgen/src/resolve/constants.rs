@@ -18,7 +18,7 @@ use crate::{
     source::Span,
 };
 
-/// The origin of a constant's value.
+/// The origin of the value of a constant or enumerator.
 enum ConstantOrigin<'a> {
     Value(&'a Value),
     /// An enumerator without a value, which follows this node.
@@ -38,14 +38,14 @@ enum VisitState {
     New,
     /// Waiting for the nodes it depends on.
     Open,
-    /// Evaluated. `None` after an error.
+    /// Evaluated. The value is `None` after an error.
     Done(Option<i128>),
 }
 
 struct ConstantNode<'a> {
     name: Name,
     origin: ConstantOrigin<'a>,
-    /// The enumeration of an enumerator.
+    /// The enumeration, if this is an enumerator.
     of: Option<&'a str>,
     /// `true` if a value that is too large is an error only if the constant is used.
     may_be_unused: bool,
@@ -59,7 +59,7 @@ pub(super) struct Constants<'a> {
     types: HashSet<&'a str>,
     /// Enumerators by enumeration and name.
     scoped: HashMap<(&'a str, &'a str), usize>,
-    /// Names that several enumerations use for an enumerator, with these enumerations.
+    /// Names that several enumerations use for an enumerator, with the names of these enumerations.
     ambiguous: HashMap<&'a str, Vec<&'a str>>,
     states: Vec<VisitState>,
     /// The string value of each node, if it is a string.
@@ -68,9 +68,9 @@ pub(super) struct Constants<'a> {
     first_of: HashMap<usize, usize>,
     /// Words in definitions with syntax errors.
     failed_words: &'a HashSet<String>,
-    /// Errors about constants, to be reported when a constant is used.
+    /// Errors about constants, by node. They are reported when the constant is used.
     waiting: RefCell<HashMap<usize, Diagnostic>>,
-    /// Names that RFC 4506 does not allow.
+    /// Uses of names that RFC 4506 and RFC 5531 do not allow.
     pub(super) dialects: Vec<Dialect>,
 }
 
@@ -186,7 +186,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Returns what is unusual about a length with this name at `at`.
+    /// Returns the description of the dialect if the name is not a standard length at the position `at`.
     // RFC 4506 §6.4 (2): the name of a length is declared previously, by `const`.
     pub(super) fn dialect_of_length(&self, name: &str, at: &Span) -> Option<&'static str> {
         let declared = match self.find(name) {
@@ -251,7 +251,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Returns the dependency with this index.
+    /// Returns the dependency of a node with this index. Returns `None` if there are no more.
     fn dependency(&self, node: usize, index: usize) -> Option<Dependency> {
         let name = match &self.nodes[node].origin {
             ConstantOrigin::Zero => return None,
@@ -410,7 +410,8 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Returns the value of the enumerator `name` of the enumeration `of`. Other enumerations may have the same name for one.
+    /// Returns the value of the enumerator `name` of the enumeration `of`. Other enumerations may have an enumerator
+    /// with the same name.
     pub(super) fn enumerator_named(&self, of: &str, name: &str) -> Option<i128> {
         match self.states.get(*self.scoped.get(&(of, name))?) {
             Some(VisitState::Done(value)) => *value,
@@ -432,7 +433,7 @@ impl<'a> Constants<'a> {
     }
 }
 
-/// Creates the error for a name that several enumerations use for an enumerator.
+/// Creates the error for a name that several enumerations `enums` use for an enumerator.
 fn ambiguous(name: &str, enums: &[&str], at: &Span) -> Diagnostic {
     let of = enums.iter().map(|of| format!("`{of}`")).collect::<Vec<_>>().join(" and ");
     let mut diagnostic = Diagnostic::new(Code::UnknownConstant, format!("`{name}` is an enumerator of {of}"))

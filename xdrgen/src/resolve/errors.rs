@@ -21,7 +21,7 @@ pub(super) fn duplicate(what: &str, name: &str, first: &Span, second: &Span) -> 
         .note(note)
 }
 
-/// Creates the error for a cycle of names.
+/// Creates the error for a cycle of names. The message is that the `what` is defined `how`.
 pub(super) fn cycle(what: &str, how: &str, names_in_cycle: &[&Name]) -> Diagnostic {
     /// Maximum number of names to show.
     const MAX_NAMES: usize = 6;
@@ -46,7 +46,7 @@ pub(super) fn did_you_mean<'a>(
     known: impl Iterator<Item = &'a str>,
     reported: &[Diagnostic],
 ) -> Diagnostic {
-    /// Maximum number of diagnostics with a suggestion. Each suggestion compares with every name.
+    /// Maximum number of diagnostics with a suggestion. Each suggestion is compared with every known name.
     const MAX_SUGGESTIONS: usize = 50;
     if reported.len() > MAX_SUGGESTIONS {
         return diagnostic;

@@ -35,7 +35,7 @@ fn in_place(ty: &Type) -> bool {
     requires(ty) || matches!(ty, Type::Optional(_))
 }
 
-/// Checks and marks recursion. Returns the items in an order in which each follows the items it contains.
+/// Checks and marks recursion. Returns the items in an order in which each item follows the items that it contains.
 pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
     finite(spec, out);
     let all = Components::new(spec, |_| true);

@@ -6,7 +6,7 @@ use crate::{
     ir::{Base, Field, Item, ItemId, ItemKind, Name, Spec, Type},
 };
 
-/// Returns the type that a plain typedef stands for.
+/// Returns the type that a typedef stands for. Returns `None` if the item is not a typedef.
 fn alias(spec: &Spec, id: ItemId) -> Option<&Type> {
     match spec.items.get(id.0).map(|item| &item.kind) {
         Some(ItemKind::Typedef(field)) => Some(&field.ty),
@@ -148,8 +148,8 @@ pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
     }
 }
 
-/// Returns the struct in a union that is either void or a struct whose last field is the union again. The struct must not
-/// refer to the union elsewhere.
+/// Returns the struct of a union that is equivalent to an optional list node. Such a union is void or a struct, and the
+/// last field of the struct is the union itself. No other field of the struct refers to the union.
 fn optional_node(spec: &Spec, ends: &TypedefTargets, id: ItemId) -> Option<Base> {
     let ItemKind::Union(union) = &spec.items.get(id.0)?.kind else { return None };
     if union.discriminant.ty != Type::Base(Base::Bool) || union.open || union.opaque {

@@ -173,7 +173,7 @@ impl<'a> Lowering<'a> {
         fields
     }
 
-    /// Lowers a field. `made` generates a name if the declaration has none.
+    /// Lowers a field. `made` creates a name if the declaration has none.
     pub(super) fn field(&mut self, declaration: &Declaration, made: impl FnOnce() -> String) -> Field {
         let name = match &declaration.name {
             Some(name) => Name { text: name.text.clone(), span: name.span.clone() },
@@ -314,7 +314,7 @@ impl<'a> Lowering<'a> {
         Some(Case { label, value })
     }
 
-    /// Lists the enumerators of the discriminant for the error about a case, and suggests a similar one.
+    /// Adds the enumerators of the discriminant to the error about a case, and suggests a similar enumerator.
     fn with_enumerators(&self, error: Diagnostic, kind: Option<&Discriminant<'_>>, case: &Value) -> Diagnostic {
         /// Maximum number of errors with a list. Each list visits all constants.
         const MAX_LISTS: usize = 50;

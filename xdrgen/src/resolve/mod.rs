@@ -1,5 +1,6 @@
-//! Resolver: turns syntax trees into the IR. Resolves names, constants, types, lists and recursion. Annotations are passed
-//! on to `ulb`, which interprets them. Sizes are computed after `ulb`, because eligible items change them.
+//! The resolver, which turns syntax trees into the IR. It resolves names, constants, types, lists and recursion. It
+//! passes annotations on to `ulb`, which interprets them. Sizes are computed after `ulb`, because eligible items change
+//! them.
 
 mod constants;
 mod errors;
@@ -31,7 +32,7 @@ pub(crate) struct Resolved {
     pub(crate) spec: Spec,
     /// Annotations, in order of their positions in the text.
     pub(crate) marks: Vec<(AnnotationPlace, Annotation)>,
-    /// Items in an order in which each follows the items it contains, as far as recursion permits.
+    /// Items in an order in which each item follows the items that it contains, as far as recursion permits.
     pub(crate) order: Vec<ItemId>,
     /// Values of constants and enumerators.
     pub(crate) constants: HashMap<String, i128>,

@@ -1,4 +1,5 @@
-//! Tables of all types and constants by name, independent of the order of declaration. Unnamed bodies get generated names.
+//! Tables of all types and constants by name. The order of declaration does not matter. Unnamed bodies get generated
+//! names.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +14,7 @@ use crate::{
     source::{Span, span},
 };
 
-/// A future item of the specification.
+/// A constant or type that becomes an item of the specification.
 pub(super) struct NameEntry<'a> {
     pub(super) name: Name,
     pub(super) doc: &'a [String],
@@ -23,16 +24,16 @@ pub(super) struct NameEntry<'a> {
 }
 
 impl NameEntry<'_> {
-    /// Returns `true` for a type whose name is in the source.
+    /// Returns `true` if the entry is a type whose name is in the source, and not generated.
     pub(super) fn is_named_type(&self) -> bool {
         !matches!(self.body, ItemBody::Const(..)) && self.name.span.range.len() == self.name.text.len()
     }
 }
 
-/// The source of an item.
+/// The part of the syntax tree that defines an item.
 #[derive(Clone, Copy)]
 pub(super) enum ItemBody<'a> {
-    /// A constant with its declared type, if any.
+    /// A constant, with its declared type if it has one.
     Const(Option<&'a TypeSpec>, &'a Value),
     Enum(&'a EnumBody),
     Struct(&'a StructBody),
@@ -52,7 +53,7 @@ pub(super) struct SpecNames<'a> {
     /// Entries in order of declaration. A nested body precedes the body that contains it.
     pub(super) entries: Vec<NameEntry<'a>>,
     types: HashMap<String, ItemId>,
-    /// Items of bodies within declarations, by file and byte offset.
+    /// The items of bodies within declarations, by the file and the byte offset of the body.
     nested: HashMap<(usize, usize), ItemId>,
     taken: HashSet<String>,
 }

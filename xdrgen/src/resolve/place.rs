@@ -1,8 +1,8 @@
-//! Positions of annotations.
+//! The constructs to which annotations apply.
 
 use crate::ir::ItemId;
 
-/// The position of an annotation.
+/// The construct to which an annotation applies. Numbers are indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum AnnotationPlace {
     /// A definition. For a typedef, the type that it declares.

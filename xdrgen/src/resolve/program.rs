@@ -1,4 +1,4 @@
-//! Programs, versions and procedures (RFC 5531 §12).
+//! Lowering of programs, versions and procedures (RFC 5531 §12).
 
 use std::collections::HashMap;
 
@@ -10,10 +10,11 @@ use crate::{
     source::Span,
 };
 
-/// Maximum number of versions that take over one another's procedures.
+/// Maximum length of a chain of versions in which each takes over the procedures of the next.
 const MAX_LEVELS: usize = 32;
 
-/// Maximum number of procedures that the versions of a specification take over. Each is as large as one that is declared.
+/// Maximum number of procedures that the versions of a specification take over. Each takes as much memory as a declared
+/// procedure.
 const MAX_TAKEN_OVER: usize = 65_536;
 
 impl Lowering<'_> {
@@ -153,8 +154,8 @@ impl Lowering<'_> {
         Version { name: name(&version.name), number, doc: version.doc.clone(), base: None, procedures: Vec::new() }
     }
 
-    /// Returns the procedures of a version that takes over `procedures`. A procedure that the version declares replaces the one
-    /// with its name and number.
+    /// Returns the procedures of a version that takes over `procedures`. A procedure that the version declares replaces
+    /// the procedure with the same name and number.
     fn procedures(
         &mut self,
         at: (usize, usize),
@@ -241,7 +242,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Returns the indices of versions in an order in which each follows its base. The bases have no cycles.
+/// Returns the indices of versions in an order in which each version follows its base. The bases must have no cycles.
 fn base_first(bases: &[Option<usize>]) -> Vec<usize> {
     let depth = |mut at: usize| {
         let mut depth = 0_usize;
@@ -319,7 +320,8 @@ fn made_name(parameter: &ast::Declaration) -> String {
     }
 }
 
-/// Names and numbers in use. Both must be unique within their program or version (RFC 5531 §12.3).
+/// The names and numbers of versions or procedures. Both must be unique within their program or version (RFC 5531
+/// §12.3).
 #[derive(Default)]
 struct UsedNumbers<'a> {
     names: HashMap<&'a str, &'a Span>,

@@ -1,12 +1,13 @@
-//! Size facts of types: minimum and maximum encoded size in bytes, with and without eligible items, and the number of
-//! eligible items.
+//! Size facts of types. They are the minimum and maximum encoded size in bytes, with and without eligible items, and
+//! the maximum number of eligible items.
 
 use crate::ir::{Base, Field, ItemId, ItemKind, Spec, Type, TypeFacts, Union};
 
 /// Encoded size of a `bool`, an `int` or a count (RFC 4506 §4), in bytes.
 const WORD: u64 = 4;
 
-/// Computes the facts of all items. In `order`, each item follows the items it contains, as far as recursion permits.
+/// Computes the facts of all items. In `order`, each item must follow the items that it contains, as far as recursion
+/// permits.
 pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
     let is_marked = |id: &usize| spec.items[*id].fields().any(|field| field.ddp.is_some());
     let eligible = holders(spec, (0..spec.items.len()).filter(is_marked).collect());
@@ -34,7 +35,7 @@ pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
     }
 }
 
-/// Returns for each item `true` if it is one of `open`, or contains one of these at any depth.
+/// Returns one value for each item. It is `true` if the item is in `open`, or contains an item of `open` at any depth.
 pub(crate) fn holders(spec: &Spec, mut open: Vec<usize>) -> Vec<bool> {
     let mut holders: Vec<Vec<usize>> = vec![Vec::new(); spec.items.len()];
     for (id, item) in spec.items.iter().enumerate() {
@@ -120,7 +121,7 @@ pub(crate) fn ty(spec: &Spec, ty: &Type) -> TypeFacts {
     }
 }
 
-/// Returns the facts of a list with any number of nodes.
+/// Returns the facts of a linked list. `min_len` is its minimum length in bytes.
 fn list(spec: &Spec, node: ItemId, min_len: u64) -> TypeFacts {
     let none = base(spec, Base::Item(node)).max_ddp_items == Some(0);
     TypeFacts { min_len, max_len: None, max_inline: None, max_ddp_items: none.then_some(0) }
@@ -136,7 +137,7 @@ pub(crate) fn base(spec: &Spec, base: Base) -> TypeFacts {
     }
 }
 
-/// Resolves plain typedefs.
+/// Returns the type that `ty` stands for after resolving plain typedefs.
 pub(crate) fn through_typedefs<'a>(spec: &'a Spec, mut ty: &'a Type) -> &'a Type {
     // Each step resolves one typedef. `lists` has checked that there are no cycles.
     while let Type::Base(Base::Item(id)) = ty
@@ -147,13 +148,13 @@ pub(crate) fn through_typedefs<'a>(spec: &'a Spec, mut ty: &'a Type) -> &'a Type
     ty
 }
 
-/// Returns `true` if the encoding begins with a count, after resolving typedefs.
+/// Returns `true` if the type, after resolving typedefs, is encoded as a count and contents.
 pub(crate) fn counted(spec: &Spec, ty: &Type) -> bool {
     matches!(through_typedefs(spec, ty), Type::Opaque(_) | Type::String(_) | Type::Array(..))
 }
 
-/// Returns `true` if the type is a variable-length opaque item, after resolving typedefs. As an arm of an `opaque_union`, it has
-/// no length except its own.
+/// Returns `true` if the type is a variable-length opaque item, after resolving typedefs. As an arm of an
+/// `opaque_union`, such an item has only its own length.
 pub(crate) fn has_own_length(spec: &Spec, ty: &Type) -> bool {
     matches!(through_typedefs(spec, ty), Type::Opaque(_))
 }

@@ -17,7 +17,7 @@ use crate::{
 pub(super) enum Discriminant<'a> {
     Int,
     UInt,
-    /// One of C's shorter integers.
+    /// An integer of C that is shorter than 32 bits.
     Short(ShortInt),
     /// `unsigned hyper`, which some dialects allow.
     UHyper,
@@ -33,7 +33,7 @@ enum ResolvedSpecifier {
     String,
 }
 
-/// Resolves types by name.
+/// Resolves type specifiers and declarators.
 pub(super) struct TypeResolver<'a> {
     pub(super) names: &'a SpecNames<'a>,
     pub(super) constants: &'a Constants<'a>,
@@ -107,7 +107,8 @@ impl<'a> TypeResolver<'a> {
         }
     }
 
-    /// Evaluates a length or maximum, which is an unsigned 32-bit number (RFC 4506 §6.4).
+    /// Evaluates a length or maximum, which is an unsigned 32-bit number (RFC 4506 §6.4). Returns `None` after
+    /// reporting an error.
     fn length(&mut self, value: &Value) -> Option<u32> {
         let n = self.constants.number(value, self.out)?;
         if let ValueKind::Name(name) = &value.kind

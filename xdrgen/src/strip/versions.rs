@@ -1,4 +1,4 @@
-//! Expansion of versions that take over the procedures of others, for tools that know RFC 5531 only.
+//! Expansion of versions that take over the procedures of other versions, for tools that support only RFC 5531.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,25 +7,25 @@ use std::{
 
 use crate::fmt::{FmtToken, FmtTokenKind, lex};
 
-/// A version of a program in the text.
+/// A version of a program, as ranges of the text.
 struct VersionText<'a> {
     name: &'a str,
-    /// The name of the base version, with the range from the end of the version's name to the end of the base's.
+    /// The name of the base version, with the range from the end of this version's name to the end of the base's name.
     base: Option<(&'a str, Range<usize>)>,
     /// The text between the braces.
     body: Range<usize>,
-    /// The procedures: their names, and their ranges with the comments before them and beside them. The last one has no name, and
-    /// the range of what follows the others.
+    /// The name of each procedure, and its range, which includes the comments before it and beside it. The last entry
+    /// has no name. Its range is the text that follows the procedures.
     procedures: Vec<(&'a str, Range<usize>)>,
 }
 
-/// Maximum number of versions that take over one another's procedures, as in the compiler.
+/// Maximum length of a chain of versions in which each takes over the procedures of the next, as in the compiler.
 const MAX_LEVELS: usize = 32;
 
-/// Maximum length of the procedures that are written out, in bytes.
+/// Maximum total length of the procedures that are written out, in bytes.
 const MAX_LEN: usize = 64 << 20;
 
-/// The procedures that versions take over are too many to be written out.
+/// The error for versions that take over more procedures than can be written out.
 pub(super) struct TooMany;
 
 /// Writes the procedures that versions take over into these versions, and removes the names of the base versions. `text` has no
@@ -62,9 +62,12 @@ pub(super) fn expand(text: &str) -> Result<String, TooMany> {
     Ok(out)
 }
 
-/// Returns the names and texts of all procedures of `version`: those of its base, each replaced by that of `version` with the same
-/// name, and then the others. `depth` is the maximum number of bases to follow. The text may have a cycle of bases, because it may
-/// not have been compiled.
+/// Returns the names and texts of all procedures of `version`. The procedures of its base come first. A procedure that
+/// `version` declares anew replaces the inherited one of the same name. The other procedures that `version` declares
+/// follow.
+///
+/// `depth` is the maximum number of bases to follow. The text may have a cycle of bases, because it may not have been
+/// compiled.
 fn complete<'a>(
     text: &str,
     version: &VersionText<'a>,
@@ -92,12 +95,12 @@ fn complete<'a>(
     Ok(inherited.chain(own).collect())
 }
 
-/// Returns the preprocessor lines of `text`, each on a line of its own.
+/// Returns the preprocessor lines of `text`, with a line break before each.
 fn directives(text: &str) -> String {
     text.lines().filter(|line| line.trim_start().starts_with('#')).map(|line| format!("\n{line}")).collect()
 }
 
-/// Returns the versions of each program.
+/// Returns the versions of each program in the text.
 fn programs<'a>(text: &str, code: &[&FmtToken<'a>]) -> Vec<Vec<VersionText<'a>>> {
     let (mut programs, mut at, mut is_start) = (Vec::new(), 0, true);
     while let Some(token) = code.get(at) {
@@ -168,7 +171,7 @@ fn procedures<'a>(text: &str, code: &[&FmtToken<'a>], body: &Range<usize>) -> Ve
     found
 }
 
-/// Returns the index of the brace that closes the one at `open`.
+/// Returns the index of the brace that closes the brace at `open`, or the number of tokens if there is none.
 fn closing(code: &[&FmtToken<'_>], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in code.iter().enumerate().skip(open) {

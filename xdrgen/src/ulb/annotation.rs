@@ -27,7 +27,7 @@ pub(super) fn facts(
     marks.iter().filter_map(fact).collect()
 }
 
-/// Boxed because a diagnostic is large and errors are rare.
+/// A result with a boxed error, because a diagnostic is large and errors are rare.
 type AnnotationResult<T> = Result<T, Box<Diagnostic>>;
 
 fn kind(
@@ -98,8 +98,8 @@ fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::new(Code::BadArguments, message).at(span, "")
 }
 
-/// Returns the single argument of an annotation, if there is one. It may be written with one of `names`, and must be
-/// unless `bare` is set.
+/// Returns the single argument of an annotation, if there is one. The argument can have one of `names` before it.
+/// Without `bare`, it must have one.
 fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> AnnotationResult<Option<&'a ExprNode>> {
     let name = &annotation.name.text;
     let mut args = annotation.args.iter();
@@ -140,7 +140,7 @@ pub(super) fn port(value: &ExprNode, constants: &HashMap<String, i128>) -> Annot
 
 /// Evaluates a number of chunks.
 pub(super) fn limit(value: &ExprNode, constants: &HashMap<String, i128>) -> AnnotationResult<u32> {
-    /// A chunk list of this length already makes the transport header larger than 4 KiB.
+    /// Maximum number of chunks. A chunk list of this length already makes the transport header larger than 4 KiB.
     const MAX_CHUNKS: u32 = 255;
     let n = expr::number(value, constants)?;
     u32::try_from(n)

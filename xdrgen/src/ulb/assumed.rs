@@ -25,7 +25,8 @@ impl Assumed {
         self.first.get_or_insert_with(|| (item.clone(), why, procedure.clone()));
     }
 
-    /// Returns one warning for all procedures, so that an unbound specification does not print hundreds.
+    /// Returns one warning for all procedures, so that a specification without a binding does not cause hundreds of
+    /// warnings.
     pub(super) fn warning(&self) -> Option<Diagnostic> {
         /// Maximum number of procedures to list.
         const MAX_LISTED: usize = 12;

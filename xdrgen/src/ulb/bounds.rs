@@ -1,4 +1,5 @@
-//! Maximum size of each reply (RFC 8166 §6.2), and maximum number of eligible items in a call or reply.
+//! Computation of the maximum size of each reply (RFC 8166 §6.2), and a check of the number of eligible items in each
+//! call and reply.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,10 +24,11 @@ use crate::{
     source::Span,
 };
 
-/// The argument of `@reply_max(computed)`: user code computes the maximum (`service::BoundsReply` in the runtime).
+/// The argument of `@reply_max(computed)`, which means that user code computes the maximum (`service::BoundsReply` in
+/// the runtime).
 const COMPUTED: &str = "computed";
 
-/// Maximum that hints suggest if no argument determines one, in bytes.
+/// The maximum that help texts suggest if no argument determines one, in bytes.
 const ANY: &str = "64K";
 
 pub(super) fn compute(
@@ -89,17 +91,17 @@ pub(super) fn compute(
     }
 }
 
-/// Returns the program, the version and the number of the procedure that another version declares, if a version takes it over.
+/// If a version takes the procedure over, returns its program, the version that declares it, and its number.
 fn declaration(spec: &Spec, id: ProcedureId) -> Option<(usize, usize, u32)> {
     let procedure = procedure(spec, id)?;
     Some((id.0, procedure.declared_in?, procedure.number))
 }
 
-/// Positions that procedures reach.
+/// The positions of items in the arguments and results of procedures.
 #[derive(Default)]
 struct ReachablePlaces {
     arguments: HashSet<AnnotationPlace>,
-    /// Positions in results, with the stated maximum.
+    /// Positions in the result of each procedure, with the stated maximum.
     results: HashMap<(ProcedureId, AnnotationPlace), Option<Expr>>,
 }
 
@@ -117,7 +119,7 @@ impl ReachablePlaces {
     }
 }
 
-/// Warns about facts without an effect.
+/// Warns about stated facts that have no effect.
 fn without_effect(spec: &Spec, stated: &BoundFacts, reached: &ReachablePlaces, out: &mut Vec<Diagnostic>) {
     if spec.programs.is_empty() {
         return;
@@ -154,7 +156,7 @@ struct Bounder<'a> {
     reached: &'a mut ReachablePlaces,
     assumed: &'a mut Assumed,
     maxima: StatedMaxima<'a>,
-    /// Results for types already visited. `None` after an error.
+    /// The items of types already visited. `None` after an error.
     known: HashMap<ItemId, Option<EligibleItems>>,
 }
 
@@ -244,7 +246,7 @@ impl<'a> Bounder<'a> {
         Some(ReplyBounds { computed: true, ..ReplyBounds::default() })
     }
 
-    /// Checks the number of eligible items against the most specific limit.
+    /// Checks the number of eligible items against the most specific limit. Returns `false` after reporting an error.
     fn limit(
         &mut self,
         what: &str,

@@ -60,7 +60,8 @@ fn check_opaque_unions(spec: &Spec, out: &mut Vec<Diagnostic>) {
 /// Size of a segment in the transport header, in bytes (RFC 8166 §3.4.3).
 const SEGMENT: u64 = 16;
 
-/// Warns about an eligible number, boolean or enumeration. Returns `None` for other items.
+/// Returns a warning for an eligible number, boolean or enumeration, which is too small for direct data placement.
+/// Returns `None` for other items.
 fn small(spec: &Spec, owner: Option<&str>, field: &Field, at: &Span) -> Option<Diagnostic> {
     match through_typedefs(spec, &field.ty) {
         Type::Base(Base::Quadruple) => return None,
@@ -78,7 +79,7 @@ fn small(spec: &Spec, owner: Option<&str>, field: &Field, at: &Span) -> Option<D
     )
 }
 
-/// Checks all items marked as eligible. `hinted` are the items that only a hint marks.
+/// Checks all items marked as eligible. `hinted` contains the items that only a hint marks.
 pub(super) fn check(spec: &Spec, hinted: &HashSet<AnnotationPlace>, out: &mut Vec<Diagnostic>) {
     check_opaque_unions(spec, out);
     for (place, owner, field) in fields_with_places(spec) {
@@ -127,11 +128,11 @@ pub(super) fn check(spec: &Spec, hinted: &HashSet<AnnotationPlace>, out: &mut Ve
 }
 
 enum EligibilityError<'a> {
-    /// The name of the union, and whether it is an `opaque_union`.
+    /// The item is a union with this name. The second value is `true` for an `opaque_union`.
     Union(String, bool),
     NotEligible(&'static str, &'static str),
     Nested,
-    /// The type of the item is this typedef, which is also marked.
+    /// The type of the item is this typedef, which is marked as eligible as well.
     Twice(&'a Field),
 }
 

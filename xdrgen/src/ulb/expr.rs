@@ -1,4 +1,4 @@
-//! Expressions over the arguments of a call: name resolution, type checks, simplification and printing.
+//! Handling of expressions over the arguments of a call: name resolution, type checks, simplification and printing.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -72,7 +72,7 @@ impl ExprScope<'_> {
         })
     }
 
-    /// Returns the largest value that an expression can have.
+    /// Returns an upper bound of the value of an expression.
     pub(super) fn upper(&self, expr: &Expr) -> u64 {
         match expr {
             Expr::Const(n) => *n,
@@ -249,7 +249,8 @@ pub(super) fn number(expr: &ast::ExprNode, constants: &HashMap<String, i128>) ->
 /// Error message for an expression that must be a number.
 const DEPENDS: &str = "this cannot depend on a call's arguments";
 
-/// Evaluates the parts of an expression that do not depend on a call. `scope` gives the arguments of the call.
+/// Resolves an expression, and evaluates the parts that do not depend on a call. `scope` has the arguments of the call.
+/// Without it, the whole expression must not depend on a call.
 fn evaluate(
     expr: &ast::ExprNode,
     constants: &HashMap<String, i128>,

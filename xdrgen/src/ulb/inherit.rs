@@ -1,5 +1,5 @@
-//! Facts about procedures that a version takes over from another (`version NAME : BASE`). Facts about the base version hold for
-//! them too, unless the binding states others.
+//! Facts about procedures that a version takes over from another version (`version NAME : BASE`). The facts about the
+//! base version also hold for these procedures, unless the binding states other facts.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,7 +14,7 @@ use crate::{
     source::Span,
 };
 
-/// Adds the facts that versions take over from their bases.
+/// Adds to `facts` the facts that versions take over from their bases.
 pub(super) fn add(spec: &Spec, facts: &mut Vec<StatedFact>) {
     let versions = spec.programs.iter().enumerate().flat_map(|(p, program)| {
         let versions = program.versions.iter().enumerate();
@@ -47,7 +47,7 @@ pub(super) fn add(spec: &Spec, facts: &mut Vec<StatedFact>) {
     }
 }
 
-/// Removes diagnostics that repeat others, because they concern a procedure in several versions.
+/// Removes repeated diagnostics, which concern the same procedure in several versions.
 pub(super) fn without_repetitions(spec: &Spec, out: &mut Vec<Diagnostic>) {
     let mut versions = spec.programs.iter().flat_map(|program| &program.versions);
     if versions.all(|version| version.base.is_none()) {
@@ -61,7 +61,7 @@ pub(super) fn without_repetitions(spec: &Spec, out: &mut Vec<Diagnostic>) {
     out.retain(|diagnostic| seen.insert((diagnostic.code, at(diagnostic), diagnostic.message.clone())));
 }
 
-/// Returns the number of versions that a version is based on, directly or through others.
+/// Returns the number of versions that a version is based on, directly or through other versions.
 fn depth(versions: &[Version], mut at: usize) -> usize {
     let mut depth = 0;
     // The resolver has removed cycles.
@@ -71,7 +71,7 @@ fn depth(versions: &[Version], mut at: usize) -> usize {
     depth
 }
 
-/// A version or a procedure, within a program.
+/// The version or procedure that a fact is about, by its indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum FactOwner {
     Version(usize, usize),
@@ -87,7 +87,7 @@ impl FactOwner {
     }
 }
 
-/// Returns what corresponds in a version and its base.
+/// Returns each version or procedure of `base` with its counterpart in `version`.
 fn pairs(spec: &Spec, p: usize, version: usize, base: usize) -> Vec<(FactOwner, FactOwner)> {
     let mut pairs = vec![(FactOwner::Version(p, base), FactOwner::Version(p, version))];
     let Some((derived, base_version)) = super::version(spec, p, version).zip(super::version(spec, p, base)) else {
@@ -103,7 +103,7 @@ fn pairs(spec: &Spec, p: usize, version: usize, base: usize) -> Vec<(FactOwner, 
     pairs
 }
 
-/// Returns the same place in the other version.
+/// Returns the place in the version or procedure `to` that corresponds to `place` in `of`.
 fn moved(place: AnnotationPlace, of: FactOwner, to: FactOwner) -> AnnotationPlace {
     match (place, of, to) {
         (AnnotationPlace::Version(..), _, FactOwner::Version(p, v)) => AnnotationPlace::Version(p, v),

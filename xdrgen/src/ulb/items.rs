@@ -1,4 +1,4 @@
-//! The eligible items of a result: their maximum lengths in the order of the encoding, and how many of them there can be.
+//! The eligible items of a result: their possible numbers, and their maximum lengths in the order of the encoding.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,15 @@ pub(super) const TOO_LONG: Expr = Expr::Const(u64::MAX);
 /// The eligible items of a type.
 #[derive(Debug, Clone)]
 pub(super) struct EligibleItems {
-    /// The longest items that each position can have.
+    /// The maximum length of the item at each position of the encoding.
     pub(super) runs: Vec<ChunkRun>,
-    /// The numbers of items that a value can have. If a number depends on the call, this is only the smallest.
+    /// The numbers of items that a value can have. If the number depends on the call, only the minimum is known and
+    /// stored.
     lens: BTreeSet<usize>,
     /// Maximum length of all items together, in bytes with padding. `None` if the formula is too long.
     total: Option<Expr>,
-    /// `true` if an item counts in several of the runs, because items before it may be missing.
+    /// `true` if an item can be at several positions, because items before it may be missing. The runs then count it
+    /// several times.
     is_displaced: bool,
 }
 
@@ -35,7 +37,7 @@ impl Default for EligibleItems {
 }
 
 impl EligibleItems {
-    /// Creates the items of an eligible item of at most `max` bytes.
+    /// Returns the items of a type that is itself an eligible item of at most `max` bytes.
     pub(super) fn one(path: &str, max: Expr) -> Self {
         let total = match &max {
             Expr::Const(n) => Expr::Const(padded(*n)),
@@ -93,8 +95,8 @@ impl EligibleItems {
         Self { runs, lens, total, is_displaced }
     }
 
-    /// Returns the runs of a value followed by a value of `other`, where the position of each item of `other` is unknown. Every
-    /// position from the first variable one on has room for all items that can follow.
+    /// Returns the runs of a value followed by a value of `other`, where the position of each item of `other` is
+    /// unknown. From the first variable position on, every position has room for any item that can follow.
     fn followed_loosely(mut self, mut other: Self) -> Vec<ChunkRun> {
         let mut longest: Option<(String, Expr)> = None;
         for run in other.runs.iter_mut().rev() {
@@ -154,7 +156,7 @@ impl EligibleItems {
         (0..count).fold(Self::default(), |all, _| all.then(self.clone()))
     }
 
-    /// Returns the items of at most `count` values, one after the other.
+    /// Returns the items of a sequence of at most `count` values.
     pub(super) fn up_to(&self, count: u32) -> Self {
         let (mut all, mut lens) = (Self::default(), BTreeSet::from([0]));
         for _ in 0..count {
@@ -167,7 +169,7 @@ impl EligibleItems {
         Self { lens, ..all }
     }
 
-    /// Returns the items of at most `count` values, a number that depends on the call.
+    /// Returns the items of a sequence of at most `count` values, where `count` depends on the call.
     pub(super) fn repeated(self, count: &Expr) -> Self {
         if self.runs.is_empty() {
             return self;
@@ -198,7 +200,7 @@ fn once(items: Vec<(String, Expr)>) -> Vec<ChunkRun> {
     if items.is_empty() { Vec::new() } else { vec![ChunkRun { items, count: None }] }
 }
 
-/// Joins two lists of runs. Neighbours that occur once become one run.
+/// Joins two lists of runs. Merges neighbouring runs that do not repeat.
 fn joined(mut first: Vec<ChunkRun>, second: Vec<ChunkRun>) -> Vec<ChunkRun> {
     for run in second {
         match first.last_mut() {
@@ -209,7 +211,7 @@ fn joined(mut first: Vec<ChunkRun>, second: Vec<ChunkRun>) -> Vec<ChunkRun> {
     first
 }
 
-/// Returns the number of items in `runs`.
+/// Returns the number of items in `runs`, as an expression.
 fn number(runs: &[ChunkRun]) -> Expr {
     runs.iter().fold(Expr::Const(0), |sum, run| {
         let items = Expr::Const(run.items.len() as u64);
@@ -217,14 +219,14 @@ fn number(runs: &[ChunkRun]) -> Expr {
     })
 }
 
-/// Returns one item with room for each of `items`.
+/// Returns one position with room for each of `items`. Returns no position if `items` is empty.
 fn longest<'a>(items: impl Iterator<Item = &'a (String, Expr)>) -> Vec<(String, Expr)> {
     let mut longest = None;
     items.for_each(|item| merge(&mut longest, item.clone()));
     longest.into_iter().collect()
 }
 
-/// Adds an item that a position may have to those of `slot`.
+/// Extends the position `slot` with room for `item`.
 fn merge(slot: &mut Option<(String, Expr)>, item: (String, Expr)) {
     *slot = Some(match slot.take() {
         None => item,

@@ -1,4 +1,4 @@
-//! The function `max_len` of expressions: the maximum length of the encoding of a type or of a field.
+//! The function `max_len` of expressions, which returns the maximum length of the encoding of a type or of a field.
 
 use super::{
     expr_error::{ExprResult, MAX_COMPARED, bad},
@@ -46,7 +46,8 @@ pub(super) fn of(spec: &Spec, path: &[Ident], span: &Span) -> ExprResult<u64> {
     })
 }
 
-/// Returns the last of `parts`, each of which is a field or arm of the type before it.
+/// Returns the field or arm that `path` leads to from the item `id`. Each part of the path is a field or arm of the
+/// type before it. Returns `None` if `path` is empty.
 fn member<'a>(spec: &'a Spec, id: ItemId, path: &[Ident]) -> ExprResult<Option<(AnnotationPlace, &'a Field)>> {
     let mut owner = Type::Base(Base::Item(id));
     let mut found = None;
@@ -76,7 +77,7 @@ fn unbounded<'a>(spec: &'a Spec, place: AnnotationPlace, field: &'a Field) -> Un
     unbounded_item(spec, place, field, |facts: &TypeFacts| facts.max_len, &|_| false)
 }
 
-/// Creates the error for a type whose encoding can have any length because of `item`.
+/// Creates the error for a type whose encoding has no maximum length because of `item`.
 fn error(name: &str, span: &Span, item: Option<UnboundedItem<'_>>) -> Diagnostic {
     let diagnostic = bad(span, format!("the encoding of `{name}` has no maximum length"));
     let Some(UnboundedItem { field, why, .. }) = item else {

@@ -1,4 +1,4 @@
-//! The maxima that a binding states for items of a result.
+//! Lookup of the maxima that a binding states for items of a result.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::{
     resolve::AnnotationPlace,
 };
 
-/// The stated maxima of items, for the results of one procedure.
+/// The stated maxima of items in the result of one procedure.
 pub(super) struct StatedMaxima<'a> {
     pub(super) scope: ExprScope<'a>,
     pub(super) stated: &'a BoundFacts,
@@ -35,7 +35,8 @@ impl<'a> StatedMaxima<'a> {
         self.limits(place) || field.ty.target().is_some_and(|id| holds(id.0))
     }
 
-    /// Returns the maximum that the binding states for the item at `place`, if it states one. Returns `None` after an error.
+    /// Returns the maximum that the binding states for the item at `place`. The inner `None` means that it states none.
+    /// The outer `None` means that an error was reported.
     pub(super) fn find(&mut self, place: AnnotationPlace, out: &mut Vec<Diagnostic>) -> Option<Option<Expr>> {
         if let Some(known) = self.known.get(&place) {
             return known.clone();
@@ -61,7 +62,8 @@ impl<'a> StatedMaxima<'a> {
         max
     }
 
-    /// Returns the items already visited, with their maxima. An item whose maximum has an error has none.
+    /// Returns the items already visited, with their maxima. An item has `None` if its maximum is not stated or has an
+    /// error.
     pub(super) fn visited(self) -> impl Iterator<Item = (AnnotationPlace, Option<Expr>)> {
         self.known.into_iter().map(|(place, max)| (place, max.flatten()))
     }

@@ -1,4 +1,4 @@
-//! Sizes of results in which a binding limits arrays, lists, opaque items and strings (`@max`).
+//! Computation of the sizes of results in which a binding limits arrays, lists, opaque items and strings (`@max`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -48,7 +48,7 @@ impl Measured {
         Self { inline, items: self.items.zip(other.items).map(|(a, b)| a.max(b)) }
     }
 
-    /// Returns the bounds of `count` values, at most `max`.
+    /// Returns the bounds of `count` values. `max` is the maximum of `count` for all calls.
     fn times(self, count: &Expr, max: u64) -> Self {
         let inline = self.inline.map(|inline| shortened(expr::multiply(count.clone(), inline)));
         Self {
@@ -58,12 +58,12 @@ impl Measured {
     }
 }
 
-/// Returns `expr`, or a placeholder if it is too long.
+/// Returns `expr`, or the placeholder [`TOO_LONG`] if it is too long.
 fn shortened(expr: Expr) -> Expr {
     if expr::size(&expr, MAX_EXPRESSION) < MAX_EXPRESSION { expr } else { TOO_LONG }
 }
 
-/// Returns for each item `true` if it contains an item that `@max` limits, at any depth.
+/// Returns one value for each item. It is `true` if the item contains an item that `@max` limits, at any depth.
 pub(super) fn limited_holders(spec: &Spec, stated: &BoundFacts) -> Vec<bool> {
     let is_limited = |id: &usize| parts(spec, ItemId(*id)).iter().any(|(place, _)| stated.limited.contains_key(place));
     sizes::holders(spec, (0..spec.items.len()).filter(is_limited).collect())

@@ -41,7 +41,8 @@ pub(crate) use walk::{contents, parts};
 /// receive inline.
 pub const DEFAULT_LIMIT: u32 = 16;
 
-/// Maximum size of the part of a reply that stays in the message, in bytes, if a specification without a binding states none.
+/// Maximum size of the part of a reply that stays in the message, in bytes, if a specification without a binding states
+/// no maximum.
 ///
 /// A requester provides memory of this size for each call (RFC 8166 §6.2). A larger reply is an error of the call.
 pub const DEFAULT_REPLY_MAX: u64 = 64 << 10;
@@ -50,11 +51,11 @@ pub const DEFAULT_REPLY_MAX: u64 = 64 << 10;
 /// `pragma pages`) and neither its type nor a binding states a maximum.
 pub const DEFAULT_ITEM_MAX: u64 = 1 << 20;
 
-/// Options of a run.
+/// Options that decide which replies need a maximum size.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UlbOptions {
-    /// Maximum size of replies that state none, in bytes. If `None`, such replies are errors, unless the specification has no
-    /// binding at all.
+    /// Maximum size, in bytes, of replies without a stated maximum. If `None`, such replies are errors, unless the
+    /// specification has no binding at all.
     pub(crate) default_reply_max: Option<u64>,
     /// `true` if a reply without a maximum is an error even if the specification has no binding.
     pub(crate) require_reply_max: bool,
@@ -80,9 +81,9 @@ enum FactKind {
     Ddp(Option<ast::ExprNode>),
     /// The maximum size of an eligible item's contents in results of this procedure.
     DdpFor(ProcedureId, ast::ExprNode),
-    /// The maximum length of an item that is not eligible: its bytes, or its elements.
+    /// The maximum length of an item that is not eligible, in bytes or elements.
     Max(ast::ExprNode),
-    /// [`Max`](Self::Max) in results of this procedure.
+    /// The maximum length of an item that is not eligible, in results of this procedure.
     MaxFor(ProcedureId, ast::ExprNode),
     /// Maximum size of the inline reply body, in bytes.
     ReplyMax(ast::ExprNode),
@@ -98,7 +99,7 @@ type ProcedureId = (usize, usize, usize);
 /// Facts that are needed only to compute bounds.
 #[derive(Debug, Default)]
 struct BoundFacts {
-    /// Maximum lengths of items.
+    /// Maximum lengths of items. `max_for` has maxima that hold for one procedure only.
     max: HashMap<AnnotationPlace, ast::ExprNode>,
     max_for: HashMap<(ProcedureId, AnnotationPlace), ast::ExprNode>,
     /// Items that are not eligible and have a maximum length, with the position of the annotation or statement.
@@ -197,7 +198,7 @@ fn procedures(spec: &Spec) -> Vec<ProcedureId> {
     all
 }
 
-/// Returns the name of a procedure for messages: `VERSION.PROCEDURE`.
+/// Returns the name of a procedure for messages, in the form `VERSION.PROCEDURE`.
 fn procedure_name(spec: &Spec, id: ProcedureId) -> String {
     let version = version(spec, id.0, id.1).map_or("", |version| version.name.text.as_str());
     let procedure = procedure(spec, id).map_or("", |procedure| procedure.name.text.as_str());
@@ -229,7 +230,7 @@ fn field(spec: &Spec, place: AnnotationPlace) -> Option<&Field> {
     }
 }
 
-/// Mutable variant of [`field`].
+/// Returns a mutable reference to the field at a position, like [`field`].
 fn field_mut(spec: &mut Spec, place: AnnotationPlace) -> Option<&mut Field> {
     match place {
         AnnotationPlace::Field(id, index) => match &mut spec.items.get_mut(id.0)?.kind {

@@ -61,11 +61,11 @@ struct Binder<'a> {
     spec: &'a Spec,
     constants: &'a HashMap<String, i128>,
     items: HashMap<&'a str, ItemId>,
-    /// `true` if there is time to compare every unknown name with every known one.
+    /// `true` to suggest similar names in errors. Each unknown name is then compared with every known name.
     suggests: bool,
 }
 
-/// Maximum number of pairs of a statement and a name for which misspelled names get suggestions.
+/// Maximum product of the numbers of statements and items at which errors suggest similar names.
 const MAX_PAIRS: usize = 10_000_000;
 
 impl<'a> Binder<'a> {
@@ -138,7 +138,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// Finds an item: `type`, `type.field`, `type.field.field`, `VERSION.PROCEDURE.result` or
+    /// Finds an item by a path of the form `type`, `type.field`, `type.field.field`, `VERSION.PROCEDURE.result` or
     /// `VERSION.PROCEDURE.args.NAME`.
     fn item(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         let (first, rest) = split(path)?;
@@ -176,7 +176,7 @@ impl<'a> Binder<'a> {
         Ok(place)
     }
 
-    /// Resolves plain typedefs.
+    /// Returns the item that `id` stands for after resolving plain typedefs.
     fn through(&self, mut id: ItemId) -> ItemId {
         // Each step resolves one typedef.
         for _ in 0..self.spec.items.len() {
@@ -271,7 +271,7 @@ impl<'a> Binder<'a> {
         self.procedure(path).map(|id| AnnotationPlace::Procedure(id.0, id.1, id.2))
     }
 
-    /// Finds a procedure, a version or a program, for which a limit can be stated.
+    /// Finds the program, version or procedure for which a statement sets a limit.
     fn calls(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         if let Ok(program) = self.program(path) {
             return Ok(program);
@@ -351,7 +351,7 @@ fn unknown_argument(name: &Ident) -> Diagnostic {
     Diagnostic::new(Code::UnknownItem, message).at(&name.span, "")
 }
 
-/// Suggests a known name for the first part of `path` that is none.
+/// Suggests a known name for the first part of `path` that is unknown.
 fn similar<'k>(diagnostic: Diagnostic, path: &Path, known: impl Iterator<Item = &'k str>) -> Diagnostic {
     let known: Vec<&str> = known.collect();
     match path.parts.iter().find(|part| !known.contains(&part.text.as_str())) {

@@ -1,4 +1,4 @@
-//! Traversal of types: finds eligible items and items without a maximum size.
+//! Traversal of types, to find eligible items and items without a maximum size.
 
 use crate::{
     ir::{Base, Field, ItemId, ItemKind, Spec, Type, TypeFacts},
@@ -8,8 +8,8 @@ use crate::{
     },
 };
 
-/// Maximum size of the inline body of a reply, in bytes. Larger values count as unbounded: RDMA lengths are 32-bit numbers
-/// (RFC 8166 §3.4.3), and items declared without a bound exceed them.
+/// Maximum size of the inline body of a reply, in bytes. Larger values count as unbounded, because RDMA lengths are
+/// 32-bit numbers (RFC 8166 §3.4.3). Items declared without a bound exceed them.
 pub(super) const MAX_INLINE: u64 = u32::MAX as u64;
 
 /// Returns the fields of an item with their positions.
@@ -88,8 +88,8 @@ pub(super) struct UnboundedItem<'a> {
     pub(super) why: &'static str,
 }
 
-/// Finds the item that makes the bound `of` of `field` exceed [`MAX_INLINE`]. `field` is at `place`. A binding limits the items in
-/// `limited`.
+/// Finds the item that makes a bound of `field` exceed [`MAX_INLINE`]. `of` selects the bound. `field` is at `place`.
+/// `limited` returns `true` for the positions of items that a binding limits.
 pub(super) fn unbounded_item<'a>(
     spec: &'a Spec,
     place: AnnotationPlace,

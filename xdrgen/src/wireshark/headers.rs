@@ -1,4 +1,5 @@
-//! The specifications of headers: ONC RPC (RFC 5531), and RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01).
+//! Generation of the specifications of headers: ONC RPC (RFC 5531) and RPC-over-RDMA version 2
+//! (draft-ietf-nfsv4-rpcrdma-version-two-01).
 
 use std::fmt::Write as _;
 
@@ -8,15 +9,15 @@ use crate::{
     ir::{ConstValue, ItemKind, Spec},
 };
 
-/// Fields that are shown in hexadecimal.
+/// Fields that Wireshark shows in hexadecimal.
 const HEX: [&str; 7] = ["xid", "prog", "rdma_xid", "rdma_flags", "rdma_inv_handle", "rdma_handle", "rdma_offset"];
 
 const HEADER_TYPES: [&str; 4] = ["RDMA2_MSG", "RDMA2_NOMSG", "RDMA2_ERROR", "RDMA2_CONNPROP"];
 
-/// The prefix of the constants of transport properties, and that of the types of their values.
+/// The prefix of the constants of transport properties, and the prefix of the types of their values.
 const PROPERTIES: (&str, &str) = ("RDMA2_PROPID_", "rpcrdma2_prop_");
 
-/// Returns the statements that create the specifications of headers.
+/// Returns the Lua statements that create the specifications of headers.
 pub(super) fn tables() -> String {
     let compile = |name: &str, text: &'static str| {
         let compiled = Compiler::new().source(name, text).no_client().compile();

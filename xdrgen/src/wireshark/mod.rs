@@ -1,8 +1,10 @@
-//! `xdrgen wireshark`, which generates a dissector for Wireshark and `tshark`: one file in Lua 5.2.
+//! The generator of `xdrgen wireshark`, which creates a dissector for Wireshark and `tshark`. The dissector is one file
+//! in Lua 5.2.
 //!
-//! The file has the types of a specification as tables, and a runtime that shows messages by these tables. RPC headers and those
-//! of RPC-over-RDMA version 2 are shown by the XDR of their specifications, too. Wireshark itself dissects the transports and
-//! version 1, but gives Lua no access to its table of RPC programs. So the runtime dissects RPC messages after Wireshark.
+//! The file has the types of a specification as tables, and a runtime that shows messages by these tables. It shows RPC
+//! headers and the headers of RPC-over-RDMA version 2 in the same way, by the XDR of their specifications. Wireshark
+//! itself dissects the transports and version 1, but gives Lua no access to its table of RPC programs. The runtime
+//! therefore dissects RPC messages after Wireshark.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -28,8 +30,8 @@ const RUNTIME: [&str; 5] = [
     include_str!("lua/packets.lua"),
 ];
 
-/// The number of the interface between the runtime and the tables. Files with the same number share the runtime of the first one
-/// that Wireshark loads.
+/// The version number of the interface between the runtime and the tables. Files with the same number share the runtime
+/// of the first file that Wireshark loads.
 const INTERFACE: u32 = 1;
 
 /// Returns a Wireshark dissector of the programs in `spec`, in Lua.
@@ -74,5 +76,5 @@ pub fn wireshark(spec: &Spec, protocol: &str) -> String {
     )
 }
 
-/// The comment that separates the runtime from the specification.
+/// The comment that separates the runtime from the tables of the specification.
 const SPECIFICATION: &str = "-- The specification.";

@@ -1,4 +1,4 @@
-//! Types and programs as Lua tables.
+//! Generation of Lua tables for types and programs.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -7,7 +7,7 @@ use crate::{
     resolve::sizes,
 };
 
-/// Returns the statements that declare the types and programs of `spec` to the variable `specification`.
+/// Returns the Lua statements that add the types and programs of `spec` to the variable `specification`.
 pub(super) fn specification(spec: &Spec) -> String {
     let mut out = String::new();
     for item in &spec.items {
@@ -19,7 +19,7 @@ pub(super) fn specification(spec: &Spec) -> String {
     out
 }
 
-/// Returns text as a Lua string.
+/// Returns `text` as a quoted Lua string.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -92,7 +92,7 @@ fn arm_field(spec: &Spec, union: &Union, arm: &Field) -> String {
     }
 }
 
-/// Returns a field: its name, its type, and its declarator.
+/// Returns the Lua table of a field: its name, its type, and its declarator.
 fn field(spec: &Spec, field: &Field) -> String {
     let mut out = format!("{{ {}, ", quoted(&field.name.text));
     let max = |max: u32| if max == u32::MAX { String::new() } else { format!(", max = {max}") };
@@ -114,7 +114,8 @@ fn field(spec: &Spec, field: &Field) -> String {
     out
 }
 
-/// Returns a type in quotes. No declared type has the name of a basic one: these are keywords or have a space.
+/// Returns the name of a type as a quoted Lua string. No declared type has the name of a basic type, because these
+/// names are keywords or contain a space.
 fn base(spec: &Spec, base: Base) -> String {
     match base {
         Base::Short(short) => quoted(&format!("C {}", short.text())),

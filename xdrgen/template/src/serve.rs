@@ -1,4 +1,4 @@
-//! The server.
+//! The command `serve`: its arguments, and the server that it runs.
 
 use std::io::{self, Write as _, stdout};
 #[cfg(feature = "metrics")]

@@ -1,4 +1,4 @@
-//! The command line.
+//! Tests of the `xdrgen decode` command: options, output and errors.
 
 use std::{
     fs,
@@ -86,7 +86,8 @@ fn hexadecimal_messages_of_every_transport() {
     }
 }
 
-/// The messages of a procedure that a version takes over are decoded as those of the version that declares it.
+/// The messages of a procedure that a version takes over from its base version are decoded with the declaration in the
+/// base version.
 #[test]
 fn procedures_of_a_base_version() {
     let place = place();

@@ -1,4 +1,4 @@
-//! `xdrgen decode` with captures made by hand: TCP, iWARP and RoCE v2, complete and damaged.
+//! Tests of `xdrgen decode` with captures made by hand: TCP, iWARP and RoCE v2, complete and damaged.
 #![cfg(feature = "decode")]
 
 mod command;
@@ -32,7 +32,7 @@ fn json(file: &[u8]) -> Vec<Value> {
     decoder.capture(file).iter().map(|message| serde_json::from_str(&message.to_json()).unwrap()).collect()
 }
 
-/// Returns the text without packet numbers, times and addresses.
+/// Returns a decoded text without packet numbers, times and addresses.
 fn without_places(text: &str) -> String {
     let lines = text.lines().map(|line| if line.starts_with('#') { "#" } else { line });
     lines.flat_map(|line| [line, "\n"]).collect()
@@ -42,7 +42,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares with a file of this folder. `BLESS=1` writes it.
+/// Compares `actual` with the file `name` in this folder. If the environment variable `BLESS` is set, writes the file
+/// first.
 fn golden(name: &str, actual: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decode").join(name);
     if std::env::var_os("BLESS").is_some() {
@@ -72,7 +73,7 @@ fn roce_version_2() {
     golden("roce.txt", &text(&roce(version_2).pcap(65535)));
 }
 
-/// The messages are the same whatever carries them.
+/// The same calls over iWARP and over RoCE decode to the same messages.
 #[test]
 fn iwarp_and_roce_give_the_same() {
     for calls in [version_1, version_2] {
@@ -179,7 +180,7 @@ fn cut_packets_give_what_they_contain() {
     }
 }
 
-/// The procedure of a call is known even if its credential was not captured, so that the reply can be decoded.
+/// If a captured call ends within its credential, its procedure is known nevertheless, and the reply is decoded.
 #[test]
 fn a_call_that_is_cut_within_its_header_has_a_procedure() {
     // Ethernet, IP, TCP, the fragment's mark, and 28 bytes of the header.

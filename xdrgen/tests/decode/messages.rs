@@ -6,7 +6,7 @@ pub(crate) const READ: u32 = 1;
 pub(crate) const WRITE: u32 = 2;
 pub(crate) const PROGRAM: u32 = 0x2000_0001;
 
-/// The length of the header of a call with AUTH_SYS.
+/// Length of the header of a call with an AUTH_SYS credential, in bytes.
 const CALL_LEN: u32 = 68;
 
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn string(text: &str) -> Vec<u8> {
     out
 }
 
-/// The header of a call with an AUTH_SYS credential.
+/// Returns the header of a call with an AUTH_SYS credential.
 pub(crate) fn call(xid: u32, program: u32, procedure: u32) -> Vec<u8> {
     let mut out = words(&[xid, 0, 2, program, 1, procedure, 1, 28, 7]);
     out.extend(string("host"));
@@ -34,7 +34,7 @@ pub(crate) fn call(xid: u32, program: u32, procedure: u32) -> Vec<u8> {
     out
 }
 
-/// The header of a successful reply.
+/// Returns the header of a successful reply.
 pub(crate) fn reply(xid: u32) -> Vec<u8> {
     words(&[xid, 1, 0, 0, 0, 0])
 }
@@ -43,19 +43,19 @@ pub(crate) fn read_call(xid: u32, count: u32) -> Vec<u8> {
     [call(xid, PROGRAM, READ), string("a.txt"), words(&[0, 4096, count])].concat()
 }
 
-/// The result of READ before the data.
+/// Returns the reply to READ up to its data.
 pub(crate) fn read_reply(xid: u32, len: usize) -> Vec<u8> {
     [reply(xid), words(&[0, 1, len as u32])].concat()
 }
 
-/// The call of WRITE before the data, and the position of the data.
+/// Returns the call of WRITE up to its data, and the position of the data in the call.
 pub(crate) fn write_call(xid: u32, len: usize) -> (Vec<u8>, u32) {
     let call = [call(xid, PROGRAM, WRITE), string("b.txt"), words(&[len as u32])].concat();
     let position = call.len() as u32;
     (call, position)
 }
 
-/// A call with reduced data, one with a reduced result, a long reply and a long call, in version 1.
+/// Sends messages of version 1: a call with reduced data, a call with a reduced result, a long call, and a long reply.
 pub(crate) fn version_1(rdma: &mut dyn Rdma) {
     let none = [0, 0, 0];
     // The Read chunk does not include the padding.
@@ -85,7 +85,7 @@ pub(crate) fn version_1(rdma: &mut dyn Rdma) {
     rdma.send(false, &[words(&[3, 1, 32, 1]), words(&chunks(result.len() as u32))].concat());
 }
 
-/// Properties, a call in two messages, a reply with reduced data, and an error, in version 2.
+/// Sends messages of version 2: properties, a call in two messages, a reply with reduced data, and an error.
 pub(crate) fn version_2(rdma: &mut dyn Rdma) {
     rdma.send(true, &words(&[0x50, 2, 32, 5, 0, 2, 1, 4, 4096, 5, 4, 1]));
     let call = read_call(0x51, 4000);
@@ -98,7 +98,8 @@ pub(crate) fn version_2(rdma: &mut dyn Rdma) {
     rdma.send(false, &words(&[0x52, 2, 32, 4, 1, 8, 16]));
 }
 
-/// A call of each kind over TCP, one of an unknown program, and a reply that reports an error.
+/// Returns a TCP connection with a call of each procedure, a call of an unknown program, and a reply that reports an
+/// error.
 pub(crate) fn over_tcp() -> Tcp {
     let mut tcp = Tcp::connect();
     tcp.record(true, &read_call(1, 8));

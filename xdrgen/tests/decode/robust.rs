@@ -1,4 +1,4 @@
-//! Hostile input: nothing panics, and nothing takes more memory or time than the input justifies.
+//! Tests with hostile input: the decoder does not panic, and its memory and time are in proportion to the input.
 
 use proptest::prelude::*;
 use rpcrdma_xdrgen::decode::{Decoded, MessageFormat, parse_hex};
@@ -36,7 +36,7 @@ const FORMATS: [MessageFormat; 6] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Bytes of the packets are changed, after their Ethernet headers.
+    /// Changes bytes of the packets after their Ethernet headers.
     #[test]
     fn mutated_packets(
         which in 0..5usize,
@@ -53,7 +53,7 @@ proptest! {
         print(&decoder().capture(&capture.pcap(snap)));
     }
 
-    /// Packets are dropped, repeated and moved.
+    /// Drops, repeats and moves packets.
     #[test]
     fn packets_in_any_order(which in 0..5usize, order in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {
         let whole = captures().swap_remove(which);
@@ -61,7 +61,7 @@ proptest! {
         print(&decoder().capture(&Capture { packets }.pcap(65535)));
     }
 
-    /// The structure of the file is damaged.
+    /// Damages the structure of the file.
     #[test]
     fn mutated_files(
         which in 0..5usize,
@@ -84,7 +84,7 @@ proptest! {
         print(&decoder().messages([bytes.clone(), bytes], FORMATS[format]));
     }
 
-    /// Numbers that are small or extreme, as lengths, positions and discriminants are.
+    /// Decodes random messages of small and extreme numbers, which stand for lengths, positions and discriminants.
     #[test]
     fn random_words(
         words in prop::collection::vec(prop_oneof![0..6u32, Just(u32::MAX), Just(40u32), any::<u32>()], 0..60),

@@ -1,4 +1,5 @@
-//! Tests of `xdrgen explain`: the content of the page, and that input is never interpreted as markup.
+//! Tests of `xdrgen explain`: the content of the page is complete, and text of the specification is never interpreted
+//! as markup.
 
 mod page;
 

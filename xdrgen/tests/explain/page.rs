@@ -1,4 +1,4 @@
-//! A minimal HTML parser, sufficient for the pages.
+//! A minimal HTML parser, sufficient for the pages of `xdrgen explain`.
 
 /// A part of a page.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The layout that `fmt` produces.
+//! Tests of the layout that `fmt` produces.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `fmt` and `strip` change the layout of a specification, not its meaning.
+//! Tests that `fmt` and `strip` change the layout of a specification, but not its meaning.
 
 mod layout;
 mod meaning;

@@ -80,7 +80,7 @@ fn unmarked(field: &mut Field) {
     field.ddp = None;
 }
 
-/// Returns the surroundings of the first line that differs.
+/// Returns the first line that differs, with the lines around it, from both texts.
 pub(crate) fn difference(before: &str, after: &str) -> String {
     let at = before.lines().zip(after.lines()).position(|(a, b)| a != b).unwrap_or_default();
     let near = |said: &str| said.lines().skip(at.saturating_sub(8)).take(14).collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! Specifications with random white space, line ends, comments, and preprocessor and pass-through lines.
+//! Tests of `fmt` with random white space, line ends, comments, preprocessor lines and pass-through lines.
 
 use proptest::prelude::*;
 

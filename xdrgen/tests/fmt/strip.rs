@@ -1,4 +1,4 @@
-//! `strip` removes annotations, writes out the procedures that versions take over, and does nothing else.
+//! Tests that `strip` removes annotations, writes out the procedures that versions take over, and changes nothing else.
 
 use super::{formatted, meaning, specifications};
 

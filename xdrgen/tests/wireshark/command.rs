@@ -1,4 +1,4 @@
-//! The command line, and the section of the guide.
+//! Tests of the `xdrgen wireshark` command, and of its section in the guide.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn wrong_input_has_exit_codes() {
     assert!(fs::read_to_string(place.path().join("out.lua")).unwrap().contains("specification(\"files\", \"FILES\")"));
 }
 
-/// Wireshark has a protocol of this name.
+/// Wireshark reports an error if it already has a protocol with the name of the dissector.
 #[test]
 fn a_name_that_is_taken_is_an_error() {
     let Some(tshark) = Tshark::new(&[]) else { return };
@@ -50,7 +50,7 @@ fn a_name_that_is_taken_is_an_error() {
     assert!(errors.contains("Wireshark rejects the protocol `nfs`; choose another name"), "{errors}");
 }
 
-/// Wireshark loads the files in the folder of personal plugins.
+/// Wireshark loads a dissector from the folder of personal plugins.
 #[test]
 fn a_dissector_in_the_folder_of_plugins() {
     let Some(tshark) = Tshark::new(&[]) else { return };
@@ -65,7 +65,7 @@ fn a_dissector_in_the_folder_of_plugins() {
     assert_eq!(names, ["READ", "READ"]);
 }
 
-/// The commands of the guide with the specification of the page, and the output that it shows.
+/// The commands on the guide's page work with the specification there, and print the output that the page shows.
 #[test]
 fn commands_of_the_guide_run() {
     let Some(tshark) = Tshark::new(&[]) else { return };
@@ -89,7 +89,7 @@ fn commands_of_the_guide_run() {
     assert_eq!(blocks[at + 1], ("text", output.as_str()));
 }
 
-/// The call in the guide and its reply, in version 2.
+/// Sends the call in the guide and its reply, in version 2.
 fn read(rdma: &mut dyn Rdma) {
     let chunk = |len: u32| [0x2a, 2, 32, 0, u32::from(len < 4096), 0x1f07, 0, 1, 1, 0x1f07, len, 0, 0x7000, 0, 0];
     let arguments = b"\0\0\0\x09notes.txt\0\0\0\0\0\x10\0".to_vec();

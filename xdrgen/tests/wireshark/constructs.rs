@@ -1,4 +1,4 @@
-//! Every construct of XDR is declared to Wireshark and shown.
+//! Tests that every construct of XDR is declared to Wireshark and shown.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -17,7 +17,7 @@ use crate::{
 const SPECIFICATION: &str = include_str!("constructs.x");
 const PROGRAM: u32 = 0x2000_0099;
 
-/// A call in version 2.
+/// Returns a call in version 2 of RPC-over-RDMA.
 pub(crate) fn call(xid: u32, (version, procedure): (u32, u32), arguments: &[u8]) -> Vec<u8> {
     let header = [xid, 2, 32, 0, 0, 0, 0, 0, 0, xid, 0, 2, PROGRAM, version, procedure, 0, 0, 0, 0];
     [words(&header), arguments.to_vec()].concat()
@@ -80,7 +80,7 @@ fn every_construct_is_shown() {
     assert!(!trees.contains("Expert Info"));
 }
 
-/// The generated tables, without the runtime that precedes them.
+/// The generated tables equal the golden file. The runtime before them is the same for all specifications.
 #[test]
 fn tables_of_every_construct() {
     let lua = generate(SPECIFICATION, "constructs");
@@ -90,7 +90,7 @@ fn tables_of_every_construct() {
     assert!(generate(crate::wire::SPECIFICATION, "files").starts_with(runtime));
 }
 
-/// Wireshark knows a field for each field, arm, discriminant, argument and result.
+/// Wireshark has a registered field for each field, arm, discriminant, argument and result.
 #[test]
 fn every_field_is_registered() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/constructs");

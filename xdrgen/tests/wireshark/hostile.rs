@@ -1,4 +1,4 @@
-//! Captures that are cut, and messages that are damaged: the dissector reports them and does not fail.
+//! Tests with truncated captures and damaged messages, which the dissector reports without failing.
 
 use crate::{
     constructs, iwarp,
@@ -26,7 +26,7 @@ fn packets_that_are_cut() {
     }
 }
 
-/// A generator of numbers that are the same in each run.
+/// A generator of pseudo-random numbers that are the same in each run.
 struct Random(u64);
 
 impl Random {

@@ -1,6 +1,6 @@
-//! `xdrgen wireshark`: generated dissectors, which `tshark` runs on captures of all transports and both versions.
+//! Tests of `xdrgen wireshark`: `tshark` runs the generated dissectors on captures of all transports and both versions.
 //!
-//! The tests pass with a message where no `tshark` is installed that runs Lua scripts.
+//! If no `tshark` that runs Lua scripts is installed, the tests print a message and pass.
 #![cfg(feature = "cli")]
 
 mod command;
@@ -39,7 +39,8 @@ fn iwarp(calls: fn(&mut dyn Rdma)) -> Capture {
     over_iwarp(calls).tcp.capture
 }
 
-/// Compares with a file of this folder. `BLESS=1` writes it.
+/// Compares `actual` with the file `name` in this folder. If the environment variable `BLESS` is set, writes the file
+/// first.
 fn golden(name: &str, actual: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wireshark").join(name);
     if std::env::var_os("BLESS").is_some() {
@@ -77,7 +78,7 @@ fn calls_and_replies_of_version_2() {
     }
 }
 
-/// Properties, a call in two messages, chunk lists and an error.
+/// The header of each kind of message is shown: properties, a call in two messages, chunk lists and an error.
 #[test]
 fn headers_of_version_2() {
     let Some(tshark) = Tshark::new(&[("files", SPECIFICATION)]) else { return };
@@ -88,7 +89,7 @@ fn headers_of_version_2() {
     assert_eq!(iwarp, trees.replace("[Call in: 5]", "[Call in: 7]"));
 }
 
-/// Packets that were sent again, and a second pass over the capture, give the same messages.
+/// Retransmitted packets and a second pass over the capture do not change the messages.
 #[test]
 fn repeated_packets_change_nothing() {
     let Some(tshark) = Tshark::new(&[("files", SPECIFICATION)]) else { return };
@@ -107,7 +108,8 @@ fn repeated_packets_change_nothing() {
     }
 }
 
-/// Wireshark's own dissector has to be told about calls of unknown programs on TCP.
+/// Over TCP, the generated dissector gets the calls from Wireshark's own dissector of RPC, which dissects unknown
+/// programs only with an option.
 #[test]
 fn calls_and_replies_over_tcp() {
     let Some(tshark) = Tshark::new(&[("files", SPECIFICATION)]) else { return };
@@ -126,7 +128,7 @@ fn calls_and_replies_over_tcp() {
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 }
 
-/// Wireshark's own dissectors get the calls of version 2 that no specification declares.
+/// Wireshark's own dissectors get the calls in version 2 whose program no specification declares.
 #[test]
 fn programs_that_wireshark_knows() {
     const PORTMAP: u32 = 100_000;

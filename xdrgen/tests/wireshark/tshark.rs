@@ -1,4 +1,4 @@
-//! `tshark` with generated dissectors.
+//! Fixture that runs `tshark` with generated dissectors.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use rpcrdma_xdrgen::{Compiler, wireshark};
 use tempfile::TempDir;
 
-/// A folder with generated dissectors. Its `tshark` knows no personal settings.
+/// A folder with generated dissectors, in which `tshark` runs without personal settings.
 pub(crate) struct Tshark {
     place: TempDir,
     scripts: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) fn generate(specification: &str, protocol: &str) -> String {
     wireshark(&compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}")).spec, protocol)
 }
 
-/// Returns `true` if `tshark` runs Lua scripts. Newer versions do not run those of root.
+/// Returns `true` if `tshark` runs Lua scripts. Newer versions run none for the user root.
 fn runs_scripts() -> bool {
     let place = tempfile::tempdir().unwrap();
     let script = place.path().join("probe.lua");
@@ -33,9 +33,9 @@ fn runs_scripts() -> bool {
 }
 
 impl Tshark {
-    /// Generates the dissectors of specifications, with the names of their protocols.
+    /// Generates dissectors. Each specification comes with the name of its protocol.
     ///
-    /// Returns `None`, with a message, if no `tshark` is installed that runs scripts.
+    /// Prints a message and returns `None` if no `tshark` that runs scripts is installed.
     pub(crate) fn new(specifications: &[(&str, &str)]) -> Option<Self> {
         static RUNS_SCRIPTS: LazyLock<bool> = LazyLock::new(runs_scripts);
         if !*RUNS_SCRIPTS {
@@ -70,13 +70,13 @@ impl Tshark {
         text
     }
 
-    /// Writes a capture, and returns the output of `tshark` for it.
+    /// Writes a capture to a file, and returns the output of `tshark` for it.
     pub(crate) fn dissect(&self, capture: &[u8], arguments: &[&str]) -> String {
         fs::write(self.place.path().join("traffic.pcapng"), capture).unwrap();
         self.run(&[&["-n", "-r", "traffic.pcapng"][..], arguments].concat())
     }
 
-    /// Returns the trees of these protocols, without those of the others.
+    /// Returns the trees of these protocols, without the trees of other protocols.
     pub(crate) fn trees(&self, capture: &[u8], protocols: &[&str]) -> String {
         let text = self.dissect(capture, &["-O", &protocols.join(","), "-Y", &protocols.join(" or ")]);
         let mut out = String::new();

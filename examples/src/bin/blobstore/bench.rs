@@ -1,4 +1,4 @@
-//! `blobstore bench`: measures latency and throughput, one measurement at a time, over one connection or many.
+//! `blobstore bench`, which measures latency and throughput over one connection or many.
 
 use std::{
     cell::RefCell,
@@ -53,7 +53,7 @@ struct Report {
     measurements: Vec<Measurement>,
 }
 
-/// One measurement.
+/// The results of one measurement, for `--json`.
 #[derive(Debug, Serialize)]
 struct Measurement {
     /// Procedure called.
@@ -130,14 +130,14 @@ struct BenchClient {
     args: BenchArgs,
     /// The name of the blob.
     name: BlobName,
-    /// All threads wait here before each measurement.
+    /// The barrier at which all threads wait before each measurement.
     barrier: Arc<Barrier>,
     is_first: bool,
     /// The number of connections of this thread.
     connections: u16,
 }
 
-/// The measurements of one thread, or of several.
+/// The measurements of one thread, or of several threads combined.
 struct BenchOutcome {
     samples: Vec<Sample>,
     rpcrdma_version: Option<u32>,
@@ -179,7 +179,7 @@ impl BenchClient {
     }
 }
 
-/// Adds the number of messages for each reason why a format was chosen.
+/// Adds to `sums` the number of messages for each reason why a format was chosen.
 fn add_reasons(sums: &mut BTreeMap<String, u64>, counts: &FormatCounts) {
     for reason in FormatReason::ALL {
         let count = counts.because(reason);
@@ -268,8 +268,8 @@ impl BenchClient {
         Ok(measured)
     }
 
-    /// Runs `op` repeatedly for the configured time, with `depth` calls in flight on each connection. All threads begin at the
-    /// same time.
+    /// Runs `op` repeatedly for the configured time, with `depth` calls in flight on each connection. All threads start
+    /// together.
     async fn measure<F, Fut>(
         &self,
         connections: &[Connection],
@@ -309,7 +309,7 @@ impl BenchClient {
     }
 }
 
-/// The latencies of one measurement, in nanoseconds.
+/// The raw results of one measurement. The latencies are in nanoseconds.
 struct Sample {
     name: &'static str,
     depth: u16,

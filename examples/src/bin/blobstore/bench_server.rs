@@ -1,4 +1,4 @@
-//! `blobstore bench-server`: a server without files, to measure the transport alone.
+//! `blobstore bench-server`, a server without files, to measure the transport alone.
 
 use std::sync::OnceLock;
 
@@ -45,7 +45,8 @@ impl MemoryBlobs {
         StatRes::BlobOk(self.all(cx).1.clone())
     }
 
-    /// Returns a slice of the shared data without copying it, and whether it reaches the end of the blob.
+    /// Returns a slice of the shared data without copying it. The second value is `true` if the slice reaches the end
+    /// of the blob.
     fn data(&self, cx: &Context, offset: u64, count: u32) -> (Bytes, bool) {
         let (all, _) = self.all(cx);
         let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(all.len());

@@ -25,7 +25,7 @@ use crate::cli::{PoolArgs, ServerArgs, TransferArgs};
 /// Time limit of a call. A COMMIT of a very large blob reads all of its data again.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A connected client.
+/// A connected client, with one connection or a pool.
 pub(crate) struct Connection {
     blobs: BlobClient<ChannelPool>,
 }
@@ -37,7 +37,7 @@ impl Connection {
         Self::build(Channel::builder(), server, moving, url).await
     }
 
-    /// Makes the connections of `pool` to the server, which share the calls.
+    /// Establishes the connections of `pool` to the server, which share the calls.
     pub(crate) async fn open_several(
         server: &ServerArgs,
         moving: TransferArgs,
@@ -83,7 +83,7 @@ impl Connection {
         &self.blobs
     }
 
-    /// Returns the connections, for their counters.
+    /// Returns the pool of connections, for their counters.
     pub(crate) fn channels(&self) -> &ChannelPool {
         self.blobs.rpc().channel()
     }
@@ -93,7 +93,7 @@ impl Connection {
         BlobstoreV1Client::new(self.channel().clone())
     }
 
-    /// Returns the first connection, for its properties.
+    /// Returns the first connection of the pool, for its properties.
     pub(crate) fn channel(&self) -> &Channel {
         self.channels().first()
     }

@@ -1,4 +1,5 @@
-//! `blobstore demo`: transfers real files between a server process and a client process, and shows how the data moved.
+//! `blobstore demo`, which transfers real files between a server process and a client process, and shows how the data
+//! moved.
 
 use std::{
     cell::Cell,
@@ -110,7 +111,7 @@ async fn count_reports(changes: &mut mpsc::Receiver<BlobChange>, wanted: usize) 
     reported
 }
 
-/// Number of files transferred, and the counters of both directions.
+/// The number of files transferred, with the counters of storing and of fetching.
 #[derive(Default)]
 struct Moved {
     files: usize,

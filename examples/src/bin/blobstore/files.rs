@@ -188,7 +188,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Moves a complete file to `path`, with the permissions of a newly created file.
+/// Moves a complete temporary file to `path`, with the permissions that a newly created file has.
 pub(crate) fn keep(partial: NamedTempFile, path: &Path) -> anyhow::Result<()> {
     #[cfg(unix)]
     {

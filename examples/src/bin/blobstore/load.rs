@@ -1,4 +1,5 @@
-//! `blobstore load`: keeps calls in flight, and shows what each connection does while network paths fail and come back.
+//! `blobstore load`, which keeps calls in flight, and shows what each connection does while network paths fail and
+//! recover.
 
 use std::{
     cell::RefCell,
@@ -29,7 +30,7 @@ use crate::{
     show,
 };
 
-/// Time between readings of the counters. What a connection does between the last reading and its loss is not counted.
+/// Time between readings of the counters. Traffic between the last reading of a connection and its loss is not counted.
 const READING_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs `blobstore load`.
@@ -123,14 +124,14 @@ pub(crate) async fn run(args: LoadArgs) -> anyhow::Result<()> {
     .context("cannot delete the blob")
 }
 
-/// The results of all calls.
+/// The combined results of all calls.
 #[derive(Default)]
 struct Outcome {
     calls: u64,
     failures: u64,
     longest: Duration,
     first_error: Option<String>,
-    /// The last error since the last line was printed.
+    /// The most recent error since the last line was printed.
     new_error: Option<String>,
 }
 
@@ -152,7 +153,7 @@ impl Outcome {
     }
 }
 
-/// Number of calls, and of bytes of messages and data in both directions.
+/// The number of calls, and the number of bytes of messages and data in both directions.
 #[derive(Debug, Default, Clone, Copy)]
 struct Traffic {
     calls: u64,
@@ -167,14 +168,14 @@ impl Traffic {
     }
 }
 
-/// One of the pool's connections, which may be replaced.
+/// A connection of the pool, which the pool may replace.
 struct Rail<'a> {
     channel: &'a Channel,
     info: ChannelInfo,
     /// The counters of the current connection at the last reading.
     last: Traffic,
     total: Traffic,
-    /// The total when the last line was printed.
+    /// The value of `total` when the last line was printed.
     printed: Traffic,
     unused_paths: Vec<String>,
 }
@@ -185,7 +186,7 @@ impl<'a> Rail<'a> {
         Self { channel, info: channel.info(), last: Traffic::of(channel), total, printed, unused_paths: Vec::new() }
     }
 
-    /// Adds what the connection has done since the last reading.
+    /// Adds to `total` the traffic of the connection since the last reading.
     fn read(&mut self) {
         let info = self.channel.info();
         let now = Traffic::of(self.channel);
@@ -197,7 +198,7 @@ impl<'a> Rail<'a> {
         (self.last, self.info) = (now, info);
     }
 
-    /// Describes the connection and what it has done since the last call of this function.
+    /// Describes the connection, and its traffic since the last call of this function.
     fn since_last_line(&mut self) -> String {
         let Self { info, total, printed, .. } = self;
         let traffic = Traffic { calls: total.calls - printed.calls, bytes: total.bytes - printed.bytes };
@@ -208,7 +209,8 @@ impl<'a> Rail<'a> {
         }
     }
 
-    /// Returns the better paths with their errors, if they differ from those at the last call of this function.
+    /// Returns the better paths with their errors. Returns none if they are the same as at the last call of this
+    /// function.
     fn newly_unused_paths(&mut self) -> Vec<String> {
         let now: Vec<_> = self.channel.better_paths().iter().map(ToString::to_string).collect();
         if now == self.unused_paths {

@@ -1,4 +1,4 @@
-//! `blobstore`: a command-line server and client for named blobs. See `blobstore --help`.
+//! The program `blobstore`, a command-line server and client for named blobs. See `blobstore --help`.
 #![forbid(unsafe_code)]
 
 mod bench;

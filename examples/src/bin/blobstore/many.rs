@@ -1,4 +1,4 @@
-//! `blobstore many`: opens many connections, and stores and fetches different data on all of them at a time.
+//! `blobstore many`, which opens many connections, and stores and fetches different data on all of them concurrently.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
@@ -15,10 +15,10 @@ use tokio::time::sleep;
 
 use crate::{cli::ManyArgs, show};
 
-/// Number of connections that are set up at a time.
+/// Maximum number of connections that are set up concurrently.
 const AT_A_TIME: usize = 32;
 
-/// Number of credits of a connection. It has one call in flight.
+/// Number of credits of a connection, which has only one call in flight.
 const CREDITS: u32 = 4;
 
 /// Runs `blobstore many`.
@@ -46,7 +46,7 @@ async fn connect(args: &ManyArgs, number: u16) -> anyhow::Result<BlobstoreV1Clie
     Ok(BlobstoreV1Client::new(channel))
 }
 
-/// Stores and fetches a blob that differs from those of other connections and rounds.
+/// Stores and fetches a blob, and checks the data. The data differs between connections and between rounds.
 async fn check(rpc: &BlobstoreV1Client, args: &ManyArgs, round: u16, number: u16) -> anyhow::Result<()> {
     let doing = || format!("connection {number}");
     let mut memory = rpc.channel().pool().alloc(usize::try_from(args.size).unwrap_or(0));

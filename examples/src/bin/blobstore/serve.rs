@@ -58,10 +58,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Threads that serve connections, each with a runtime of its own. They end when this value is dropped.
+/// Threads that serve connections, each with its own runtime. They end when this value is dropped.
 pub(crate) struct RuntimeThreads {
     runtimes: Vec<Handle>,
-    /// Dropped to end the runtimes.
+    /// The senders whose drop ends the runtimes.
     stops: Vec<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -94,7 +94,7 @@ impl RuntimeThreads {
     }
 }
 
-/// Binds a server that `count` threads serve: the current one, and new ones.
+/// Binds a server whose connections are served by `count` threads. These are the current thread and new ones.
 pub(crate) async fn bind(
     builder: ServerBuilder,
     listen: &[String],
@@ -127,8 +127,8 @@ pub(crate) async fn until_stopped(server: Server, threads: RuntimeThreads, healt
     Ok(())
 }
 
-/// Runs the server process of `blobstore demo`: prints its URL, and exits when its standard input closes. The pipe
-/// closes however the parent process ends.
+/// Runs the server process of `blobstore demo`. It prints its URL, and exits when its standard input closes. The pipe
+/// closes in any case when the parent process ends.
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let listen = ["iwarp://127.0.0.1:0".to_owned()];
     let (options, version) = (StoreOptions::default(), RpcRdmaVersion::default());

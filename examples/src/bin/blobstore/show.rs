@@ -1,4 +1,4 @@
-//! Formatting for the terminal.
+//! Formatting of numbers, times and digests for the terminal.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ pub(crate) fn time(nanoseconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Returns year, month and day, `days` after 1970-01-01. Internally, years begin in March, so that a leap day is the
-/// last day of its year.
+/// Returns the year, month and day of the date that is `days` days after 1970-01-01. Internally, years begin in March,
+/// so that a leap day is the last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_FROM_0000_03_01: u64 = 719_468;
     const DAYS_IN_400_YEARS: u64 = 146_097;

@@ -1,4 +1,4 @@
-//! `blobstore watch`: prints changes as the server reports them.
+//! `blobstore watch`, which prints changes as the server reports them.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::{
     files, show,
 };
 
-/// Number of changes queued for printing before the server has to wait.
+/// Maximum number of changes that wait to be printed. The server waits if there are more.
 const ROOM: usize = 64;
 
 /// Runs `blobstore watch`.

@@ -1,4 +1,4 @@
-//! `iwping`: client and server of the rdma-core `rping` protocol, on the userspace iWARP provider.
+//! The program `iwping`, a client and server of the rdma-core `rping` protocol on the userspace iWARP provider.
 //!
 //! `iwping` interoperates with `rping` on a kernel iWARP device. It also shows how to use the provider traits without
 //! RPC: connection setup, Send and Receive, RDMA Read and Write, registration and invalidation.
@@ -107,7 +107,7 @@ impl Common {
         config
     }
 
-    /// Returns the parameters that rping expects: one message at a time, and no private data.
+    /// Returns the connection parameters that rping expects. It sends one message at a time, and no private data.
     fn params(&self) -> SetupParams {
         let mut params = SetupParams::default();
         params.receive_count = 2;

@@ -1,4 +1,4 @@
-//! The rping protocol: each ping takes four 16-byte messages, an RDMA Read and an RDMA Write.
+//! The rping protocol. Each ping takes four 16-byte messages, an RDMA Read and an RDMA Write.
 //!
 //! ```text
 //! client                                   server
@@ -28,8 +28,8 @@ use crate::queue::Queue;
 /// Size of every message, in bytes.
 pub(crate) const INFO_LEN: usize = 16;
 
-/// Address of a client buffer: offset, handle and size, big-endian. The contents of a server's go-ahead message are
-/// ignored.
+/// The address of a client buffer, which is sent as offset, handle and size in big-endian order. The contents of a
+/// server's go-ahead message are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Info {
     memory: RemoteMemory,
@@ -65,7 +65,7 @@ pub(crate) struct Pings {
     pub(crate) size: u32,
 }
 
-/// Statistics of a connection.
+/// Statistics of the pings on a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pings: u32,

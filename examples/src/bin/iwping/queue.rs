@@ -16,12 +16,12 @@ use tokio::time::timeout;
 /// Time to wait for the first reply on a connection before [`Queue::receive_first`] sends a reminder.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A queue pair on which each request completes before the next is posted.
+/// A queue pair with asynchronous methods, on which each request completes before the next is posted.
 pub(crate) struct Queue<Q> {
     queue_pair: Q,
     completions: VecDeque<Completion>,
     next_id: u64,
-    /// RDMA Write of [`receive_first`](Self::receive_first), whose completion is ignored.
+    /// The RDMA Write that [`receive_first`](Self::receive_first) posts. Its completion is ignored.
     reminder: Option<WrId>,
     limit: Duration,
 }
@@ -124,7 +124,7 @@ impl<Q: QueuePair> Queue<Q> {
         WrId(self.next_id)
     }
 
-    /// Returns the next completion other than those of Sends and of the reminder.
+    /// Returns the next completion. Skips the completions of Sends and of the reminder.
     async fn next(&mut self) -> anyhow::Result<Completion> {
         let limit = self.limit;
         timeout(limit, self.next_unbounded()).await.map_err(|_| anyhow!("timed out after {limit:?}"))

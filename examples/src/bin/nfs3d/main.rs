@@ -1,4 +1,4 @@
-//! `nfs3d`: exports a directory tree with NFS version 3, over RDMA and TCP. See `nfs3d --help`.
+//! The program `nfs3d`, which exports a directory tree with NFS version 3, over RDMA and TCP. See `nfs3d --help`.
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]

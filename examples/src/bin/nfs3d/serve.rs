@@ -36,7 +36,7 @@ use rpcrdma_specs::{
 
 use crate::cli::Cli;
 
-/// Maximum number of connections to MOUNT. Clients need one for a moment.
+/// Maximum number of connections to the MOUNT service. A client needs one only briefly, when it mounts.
 const MAX_MOUNTING: usize = 64;
 
 /// Serves until a signal stops the server.

@@ -29,7 +29,7 @@ pub(crate) struct Delegation {
     pub(crate) handle: NfsFh4,
 }
 
-/// A slot of the backchannel: the last sequence number and its cached reply (RFC 8881 §2.10.6.1).
+/// A slot of the backchannel, with its last sequence number and the cached reply (RFC 8881 §2.10.6.1).
 #[derive(Debug, Clone, Default)]
 struct Slot {
     sequence: u32,
@@ -43,7 +43,7 @@ struct State {
     slots: [Slot; SLOTS as usize],
 }
 
-/// The callback service.
+/// The state of the callback service: the session, the delegation and the slots.
 #[derive(Debug)]
 pub(crate) struct Callbacks {
     state: Mutex<State>,
@@ -129,7 +129,7 @@ impl Callbacks {
     }
 }
 
-/// Result of checking a request's slot and sequence number.
+/// The result of a valid request's check against its slot and sequence number.
 enum SequenceCheck {
     New(CbSequence4resok),
     /// A retransmission, with the cached reply (RFC 8881 §2.10.6.2).
@@ -180,7 +180,8 @@ fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
     }
 }
 
-/// Callback service for the generated dispatcher. The session shares the inner [`Callbacks`].
+/// The handler of the callback program, which the generated dispatcher calls. The program's other parts share the inner
+/// [`Callbacks`].
 #[derive(Debug, Clone)]
 pub(crate) struct Serving(pub(crate) std::sync::Arc<Callbacks>);
 

@@ -15,7 +15,8 @@ use crate::callbacks::{Callbacks, Delegation, SLOTS};
 /// Maximum size of a callback and of its reply, in bytes: one page, as in Linux's client.
 const MAX_CALLBACK: u32 = 4096;
 
-/// Returns the maximum size of a callback on a connection with this inline threshold, which is zero over TCP.
+/// Returns the maximum size of a callback, in bytes, on a connection with this inline threshold, which is zero over
+/// TCP.
 // RFC 8267 §6.5.2: a size above the threshold would say that the client receives long callbacks, in chunks.
 fn callback_size(receive_threshold: u32) -> u32 {
     if receive_threshold == 0 { MAX_CALLBACK } else { MAX_CALLBACK.min(receive_threshold) }
@@ -34,7 +35,7 @@ pub(crate) struct Session {
 pub(crate) struct Opened {
     pub(crate) stateid: Stateid4,
     pub(crate) handle: NfsFh4,
-    /// Delegation granted by the server, if any.
+    /// The reply's delegation, which may say that the server granted none.
     pub(crate) delegation: nfs::OpenDelegation4,
 }
 
@@ -43,7 +44,7 @@ fn text(text: &str) -> nfs::Utf8string {
 }
 
 impl Session {
-    /// Creates a session (EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE) whose backchannel is this connection.
+    /// Creates a session whose backchannel is this connection (EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE).
     pub(crate) async fn create(channel: Channel, callbacks: &Arc<Callbacks>) -> anyhow::Result<Self> {
         let rpc = NfsV4Client::new(channel);
         let owner = nfs::ClientOwner4 {
@@ -109,7 +110,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Calls a COMPOUND of SEQUENCE and `operations`, and returns the results of `operations`.
+    /// Calls a COMPOUND that consists of SEQUENCE and `operations`. Returns the results of `operations`.
     async fn call(&mut self, operations: Vec<Op>) -> anyhow::Result<Vec<Res>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = nfs::Sequence4args {

@@ -1,4 +1,4 @@
-//! `nfscp`: copies files and directory trees to or from an NFS version 3 server. See `nfscp --help`.
+//! The program `nfscp`, which copies files and directory trees to or from an NFS version 3 server. See `nfscp --help`.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     command::run(NAME, unless_stopped(run(&cli, &jobs, options)))
 }
 
-/// Copies that the command line requests.
+/// The copies that the command line requests.
 enum Jobs {
     Upload(Vec<PathBuf>, NfsUrl),
     Download(Vec<NfsUrl>, PathBuf),

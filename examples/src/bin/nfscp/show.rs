@@ -1,4 +1,4 @@
-//! Progress, warnings and the final report.
+//! Output of progress, warnings and the final report.
 
 use std::{
     io::{self, Write as _},
@@ -25,11 +25,11 @@ use serde_json::json;
 
 use crate::{NAME, cli::Cli};
 
-/// Progress bar and warnings.
+/// The progress bar and the warnings of a copy.
 pub(crate) struct ProgressReporter {
     bar: ProgressBar,
     digests: bool,
-    /// `true` until the hint about root squashing has been printed; always `false` unless the calls are made as root.
+    /// `true` until the hint about root squashing has been printed. Always `false` if the calls are not made as root.
     root: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ impl ProgressReporter {
     }
 }
 
-/// Returns a path that is safe to print. The server chooses names, and terminals interpret control characters.
+/// Returns a path as text that is safe to print. The server chooses names, and terminals interpret control characters.
 fn plain(path: &Path) -> String {
     path.to_string_lossy().replace(char::is_control, "\u{fffd}")
 }
@@ -88,7 +88,7 @@ impl CopyObserver for ProgressReporter {
     }
 }
 
-/// Final report.
+/// The data of the final report.
 pub(crate) struct FinalReport {
     pub(crate) url: String,
     pub(crate) took: Duration,

@@ -1,4 +1,4 @@
-//! `rpcping --call`: any procedure of a specification, with arguments and results in JSON.
+//! `rpcping --call`, which calls a procedure of a specification with arguments and results in JSON.
 
 use std::{
     fs,
@@ -88,7 +88,7 @@ async fn call(cli: &mut Cli) -> Result<Value, Failure> {
     serde_json::from_str(&result).map_err(|error| invalid(&error))
 }
 
-/// Compiles the specification.
+/// Compiles the specification in `file`, with the bindings and include folders of the command line.
 fn compile(cli: &Cli, file: &Path) -> Result<Spec, Failure> {
     let compiler = cli.ulb.iter().fold(Compiler::new().file(file), Compiler::ulb);
     let compiler = cli.include.iter().fold(compiler, Compiler::include_dir);
@@ -96,7 +96,8 @@ fn compile(cli: &Cli, file: &Path) -> Result<Spec, Failure> {
     Ok(compiled.spec)
 }
 
-/// Returns the JSON of the arguments, from the command line, a file or the standard input.
+/// Returns the JSON text of the arguments, which is on the command line, in a file (`@FILE`) or on standard input
+/// (`-`).
 fn read_arguments(text: Option<&str>) -> Result<String, Failure> {
     match text {
         None => Ok("null".to_owned()),
@@ -113,7 +114,7 @@ fn read_arguments(text: Option<&str>) -> Result<String, Failure> {
     }
 }
 
-/// Encoded arguments, of which the engine may send eligible items as Read chunks.
+/// Encoded arguments. The engine may send the eligible items in them as Read chunks.
 struct Arguments(Vec<ArgumentPart>);
 
 enum ArgumentPart {

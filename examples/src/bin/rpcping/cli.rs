@@ -58,8 +58,8 @@ pub(crate) struct Cli {
     /// Number of calls
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
-    /// Seconds between calls, 0.2 by default. With --watch, seconds between questions to a server that does not report changes
-    /// itself, 10 by default
+    /// Seconds between calls, 0.2 by default. With --watch, seconds between questions to the server, which also reports
+    /// changes itself if it can, 10 by default
     #[arg(short, long, value_name = "S", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) interval: Option<Duration>,
     /// Time limit for connecting and for each call, in seconds
@@ -94,7 +94,7 @@ not offer the program or version; 2 if the command line is invalid; 3 if there
 is no connection, or no reply in time; 4 if the service does not speak RPC over
 this transport; 5 with --health, if the service is not serving.";
 
-/// The options that do something else than to call the null procedure.
+/// The group of options that replace the calls of the null procedure by something else.
 const MODES: [&str; 1] = ["mode"];
 
 /// Names of well-known programs (RFC 5531 and the IANA registry).
@@ -108,7 +108,7 @@ const PROGRAMS: &[(&str, u32)] = &[
     ("nfsacl", 100_227),
 ];
 
-/// Returns the name of a well-known program.
+/// Returns the first name of a well-known program.
 pub(crate) fn program_name(program: u32) -> Option<&'static str> {
     PROGRAMS.iter().find(|(_, number)| *number == program).map(|(name, _)| *name)
 }

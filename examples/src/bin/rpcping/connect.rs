@@ -1,4 +1,4 @@
-//! The connection to the server.
+//! Connecting to the server, and reporting failures.
 
 use std::{
     io::{self, Write as _},
@@ -15,7 +15,7 @@ use crate::{
     failure::{Failure, Kind, connect_failure},
 };
 
-/// Returns the settings of a connection that is not made again when it is lost.
+/// Returns the settings for a connection that is not re-established after it is lost.
 pub(crate) fn builder(cli: &Cli) -> Result<ChannelBuilder, Failure> {
     let builder =
         Channel::builder().versions(cli.rpcrdma.allowed()).connect_timeout(cli.timeout).reconnect(Reconnect::Never);
@@ -30,7 +30,7 @@ pub(crate) async fn connect(cli: &Cli, builder: ChannelBuilder) -> Result<Channe
     builder.connect(&cli.url).await.map_err(|error| connect_failure(&error))
 }
 
-/// Prints a failure, and returns the exit code.
+/// Prints a failure, and returns its exit code.
 pub(crate) fn failed(cli: &Cli, failure: &Failure) -> ExitCode {
     if cli.json {
         let error = json!({ "kind": failure.kind.as_str(), "message": failure.message });

@@ -11,11 +11,11 @@ use crate::cli::Cli;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// An RPC server rejected the call.
+    /// An RPC server rejected the call, or does not offer what was asked for.
     Refused = 1,
     /// The URL is invalid.
     Usage = 2,
-    /// No connection, or no reply.
+    /// No connection was established, or no reply arrived.
     NoReply = 3,
     /// The service does not speak RPC over this transport.
     NotRpc = 4,

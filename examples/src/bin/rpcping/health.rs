@@ -1,4 +1,4 @@
-//! `rpcping --health`: the health of a service.
+//! `rpcping --health`, which shows the health of a service.
 
 use std::{
     io::{self, Write as _},
@@ -23,7 +23,7 @@ use crate::{
     lookup,
 };
 
-/// Prints the health of the service. The exit code says if it is serving.
+/// Prints the health of the service. The exit code is 0 if the service is serving.
 pub(crate) async fn run(mut cli: Cli, stop: &mut Stop) -> ExitCode {
     let mut last = None;
     let result = tokio::select! {
@@ -72,7 +72,7 @@ async fn report(cli: &mut Cli, last: &mut Option<HealthStatus>) -> Result<(), Fa
     }
 }
 
-/// Explains why the server could not be asked.
+/// Explains why the health of the service could not be determined.
 fn check_failure(error: &CallError, answered: usize, cli: &Cli) -> Failure {
     match error {
         CallError::Rpc { source: RpcError::ProgramUnavailable | RpcError::ProgramMismatch { .. }, .. } => {

@@ -1,4 +1,4 @@
-//! `rpcping --list`: the programs of a server.
+//! `rpcping --list`, which lists the programs of a server.
 
 use std::{
     io::{self, Write as _},
@@ -45,7 +45,7 @@ async fn list(cli: &Cli) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the programs as a table. The server chooses their names.
+/// Writes the programs as a table. Escapes their names, which the server chooses.
 fn write_services(out: &mut impl io::Write, services: &[InspectService]) -> io::Result<()> {
     writeln!(out, "{:>12}  {:>10}  {:>7}  name", "program", "hex", "version")?;
     for service in services {

@@ -1,4 +1,4 @@
-//! Looking up a program's port with rpcbind.
+//! Lookup of the port of a program with rpcbind.
 
 use rpcrdma::transport::{Scheme, Url};
 use rpcrdma_specs::rpcbind::{Netid, Rpcbind};
@@ -8,7 +8,7 @@ use crate::{
     failure::{self, Failure, Kind},
 };
 
-/// Returns the URL to use: with the port that rpcbind on the host lists, if the user gave none.
+/// Returns the URL to use. If the user gave no port, the URL has the port that rpcbind on the host lists.
 pub(crate) async fn find(cli: &Cli) -> Result<String, Failure> {
     let Some(url) = without_port(&cli.url) else { return Ok(cli.url.clone()) };
     let late = |_| Failure { kind: Kind::NoReply, message: format!("no reply from rpcbind on {}", url.host()) };
@@ -34,7 +34,8 @@ async fn ask(cli: &Cli, url: &Url) -> Result<String, Failure> {
     Err(Failure { kind: Kind::Refused, message })
 }
 
-/// Returns the URL with a port, if it has none.
+/// Returns the URL with the placeholder port 0 if the text lacks a port. Returns `None` if the text is a complete or an
+/// invalid URL.
 fn without_port(text: &str) -> Option<Url> {
     if text.parse::<Url>().is_ok() { None } else { with_port(text, 0).parse().ok() }
 }

@@ -1,5 +1,5 @@
-//! `rpcping`: checks whether an RPC service is available, shows the negotiated parameters and the latency of calls, and calls procedures.
-//! See `rpcping --help`.
+//! The program `rpcping`, which checks that an RPC service is available. It shows the negotiated parameters and the
+//! latency of calls, and can call any procedure. See `rpcping --help`.
 #![forbid(unsafe_code)]
 
 mod call;
@@ -26,12 +26,12 @@ use crate::{cli::Cli, failure::Failure, report::Report};
 
 const NAME: &str = "rpcping";
 
-/// Number of credits to request: more than servers usually grant. In version 1 of RPC-over-RDMA, a client uses no more
-/// credits than it requests, so a smaller number would be shown in place of the server's grant (RFC 8166 §3.3.1). In
-/// version 2, each peer announces its own limit.
+/// Number of credits to request, which is more than servers usually grant. In version 1 of RPC-over-RDMA, a client uses
+/// no more credits than it requests. `rpcping` would then show a smaller number in place of the server's grant (RFC
+/// 8166 §3.3.1). In version 2, each peer announces its own limit.
 const CREDITS: u32 = 1024;
 
-/// The default of the time between calls.
+/// The default time between calls.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! The report, for people and as JSON.
+//! The report of a run, as text and as JSON.
 
 use std::{
     io::{self, Write as _},
@@ -17,7 +17,7 @@ use crate::{
     failure::Failure,
 };
 
-/// Result of a run.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Time it took to connect, and the connection's properties.
@@ -28,7 +28,7 @@ pub(crate) struct Report {
     pub(crate) calls: u32,
     /// Latencies of the successful calls.
     pub(crate) latencies: Vec<Duration>,
-    /// Last failure.
+    /// The last failure, if a call failed or no connection was established.
     pub(crate) failure: Option<Failure>,
 }
 
@@ -93,7 +93,8 @@ impl Report {
         Some([*sorted.first()?, *sorted.get(sorted.len() / 2)?, *sorted.last()?])
     }
 
-    /// Prints the connection's parameters. Call it after the first call: its reply carries the credits.
+    /// Prints the connection's parameters. Use it after the first call, because the reply to that call carries the
+    /// credits.
     pub(crate) fn print_negotiated(&self, cli: &Cli) -> io::Result<()> {
         let Some((took, info)) = &self.connected else { return Ok(()) };
         let mut out = io::stdout().lock();

@@ -1,4 +1,4 @@
-//! `rpctop`: shows what a running RPC server does. See `rpctop --help`.
+//! The program `rpctop`, which shows what a running RPC server does. See `rpctop --help`.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -79,7 +79,7 @@ async fn print_screen(cli: &Cli, inspector: &Inspector) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows the server until the user quits.
+/// Shows the state of the server in the terminal until the user quits.
 async fn show(
     cli: &Cli,
     inspector: &Inspector,
@@ -111,8 +111,8 @@ async fn show(
     }
 }
 
-/// Reads the state of the server at intervals, in a task that ends when the receiver is dropped. The user can quit while the server
-/// does not answer.
+/// Reads the state of the server at intervals, in a task that ends when the receiver is dropped. The user can therefore
+/// quit while the server does not answer.
 fn snapshots(inspector: Inspector, interval: Duration) -> mpsc::Receiver<Result<Snapshot, CallError>> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -132,7 +132,7 @@ fn snapshots(inspector: Inspector, interval: Duration) -> mpsc::Receiver<Result<
     receiver
 }
 
-/// An action of the user.
+/// An action that the user's input or a change of the terminal requires.
 enum UserEvent {
     Quit,
     Redraw,

@@ -1,4 +1,4 @@
-//! The screen.
+//! The screen of `rpctop`: tables of the procedures, the connections and the slowest calls of a server.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,7 +15,7 @@ use rpcrdma_examples::{
     inspect::{Snapshot, seconds},
 };
 
-/// Two states of a server, of which the second is shown. Rates are those between them.
+/// The latest state of a server, which is shown, and an earlier one. Rates cover the time between the two states.
 pub(crate) struct View<'a> {
     pub(crate) url: &'a str,
     pub(crate) before: Option<&'a Snapshot>,
@@ -28,7 +28,7 @@ pub(crate) struct View<'a> {
 struct ProcedureRow<'a> {
     procedure: &'a InspectProcedure,
     rate: f64,
-    /// Average duration in seconds: of the calls between the states or, without such calls, of all calls.
+    /// Average duration in seconds of the calls between the states, or of all calls if there were none between them.
     average: f64,
 }
 
@@ -43,7 +43,7 @@ impl View<'_> {
         now.saturating_sub(before) as f64 / self.elapsed()
     }
 
-    /// Draws the screen.
+    /// Draws the state of the server on the whole screen.
     pub(crate) fn draw(&self, frame: &mut Frame<'_>) {
         let procedures = self.procedures();
         let tables = [procedures.len(), self.now.connections.len(), self.now.slowest.len()];
@@ -102,7 +102,7 @@ impl View<'_> {
         ]
     }
 
-    /// Returns the procedures that are or were called, the busiest first.
+    /// Returns the procedures that have been called. The busiest comes first.
     fn procedures(&self) -> Vec<ProcedureRow<'_>> {
         let key = |program, version, number| (program, version, number);
         let before: HashMap<_, _> = self
@@ -202,8 +202,8 @@ impl View<'_> {
     }
 }
 
-/// Returns a table that fits into this many columns of text. The first column is shortened with a mark. If that does not suffice, the last
-/// columns are left out, and the title says so. A number is never cut.
+/// Returns a table that fits into `width` columns of text. If necessary, the first column is shortened, with a mark. If
+/// that does not suffice, the last columns are omitted, and the title says so. Numbers are never cut.
 fn table<'a, const N: usize>(title: &str, header: [&'a str; N], rows: Vec<[String; N]>, width: u16) -> Table<'a> {
     let widths = fit(&header, &rows, usize::from(width));
     let title = match N - widths.len() {
@@ -221,9 +221,9 @@ fn table<'a, const N: usize>(title: &str, header: [&'a str; N], rows: Vec<[Strin
         .block(Block::new().borders(Borders::TOP).title(title))
 }
 
-/// Returns the widths of the columns that fit, at least that of the first one.
+/// Returns the widths of the columns that fit into `width`. There is always at least the first column.
 fn fit<const N: usize>(header: &[&str; N], rows: &[[String; N]], width: usize) -> Vec<usize> {
-    /// Length to which the first column is shortened before another column is left out.
+    /// Minimum width of the first column. Other columns are omitted if it would become narrower.
     const MIN_FIRST: usize = 16;
     let longest = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count());
@@ -243,7 +243,7 @@ fn fit<const N: usize>(header: &[&str; N], rows: &[[String; N]], width: usize) -
     widths
 }
 
-/// Shortens a text to this many characters. The last one shows that something is missing.
+/// Shortens `text` to `width` characters. If text is removed, the last character is an ellipsis.
 fn shorten(text: String, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text,
@@ -251,7 +251,8 @@ fn shorten(text: String, width: usize) -> String {
     }
 }
 
-/// Divides lines among the tables. Each table needs two lines more than it has rows. Tables that are too long share what is left.
+/// Divides lines among three tables with these numbers of rows. Each table needs three lines more than it has rows.
+/// Tables that are too long share the lines that the others leave.
 fn heights(lines: u16, rows: [usize; 3]) -> [u16; 3] {
     let wanted = rows.map(|rows| u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3));
     let mut heights = [0; 3];
@@ -269,7 +270,7 @@ fn heights(lines: u16, rows: [usize; 3]) -> [u16; 3] {
     heights
 }
 
-/// Returns a duration in seconds with a unit.
+/// Formats a duration in seconds, with a suitable unit.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
@@ -279,7 +280,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// Returns a long duration in nanoseconds with a unit.
+/// Formats a long duration in nanoseconds, in whole seconds, minutes, hours or days.
 fn span(nanos: u64) -> String {
     match Duration::from_nanos(nanos).as_secs() {
         s if s < 120 => format!("{s}s"),
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(heights(0, [usize::MAX, 0, 1]), [0, 0, 0]);
     }
 
-    /// Whatever the terminal's width is, numbers are whole or their column is left out.
+    /// At every width of the terminal, numbers are complete or their column is omitted.
     #[test]
     fn numbers_are_not_cut() {
         let header = ["PROCEDURE", "CALLS/S", "AVERAGE", "CALLS"];

@@ -49,13 +49,13 @@ pub(super) fn write_all_at(file: &File, mut data: &[u8], mut offset: u64) -> io:
     Ok(())
 }
 
-/// Makes created, renamed and removed entries of a directory durable.
+/// Makes the creation, renaming and removal of entries in a directory durable.
 #[cfg(unix)]
 pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Does nothing: Windows journals directory entries and has no such call.
+/// Does nothing, because Windows journals directory entries and has no call for this.
 #[cfg(windows)]
 pub(super) fn sync_dir(_path: &Path) -> io::Result<()> {
     Ok(())

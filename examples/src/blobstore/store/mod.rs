@@ -45,30 +45,30 @@ use self::{
 };
 use super::{ValidName, slots::SlotShares};
 
-/// BLAKE3 digest of a blob's data.
+/// The BLAKE3 digest of a blob's data.
 pub type Digest = [u8; 32];
 
-/// Identifier of an upload.
+/// The identifier of an upload, which is a random number.
 pub type UploadId = u64;
 
 /// Number of bytes read at a time when computing a digest.
 const HASH_STEP: usize = 1 << 20;
 
-/// Limits of a store.
+/// The limits of a store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// Maximum size of a blob, in bytes. Default 1 TiB.
+    /// Maximum size of a blob, in bytes. The default is 1 TiB.
     pub max_blob: u64,
-    /// Maximum size of an attachment, in bytes. Default 1 MiB, the protocol's limit.
+    /// Maximum size of an attachment, in bytes. The default is 1 MiB, which is the protocol's limit.
     pub max_attachment: usize,
-    /// Maximum number of uploads in progress, commits included. One host has at most half of them. Default 64.
+    /// Maximum number of uploads in progress, including commits. One host has at most half of them. The default is 64.
     pub max_uploads: usize,
-    /// Idle time after which an upload may be dropped in favor of a new one. Default 10 minutes.
+    /// Idle time after which an upload may be dropped in favor of a new one. The default is 10 minutes.
     pub upload_idle: Duration,
-    /// Maximum number of blob files kept open. Default 128.
+    /// Maximum number of blob files that are kept open. The default is 128.
     pub open_files: NonZeroUsize,
-    /// Number of changes buffered for slow watchers. Default 1024.
+    /// Number of changes that are buffered for slow watchers. The default is 1024.
     pub change_buffer: NonZeroUsize,
 }
 
@@ -101,7 +101,7 @@ impl StoreOptions {
     }
 }
 
-/// Error of a store operation.
+/// The error type of store operations.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -130,7 +130,7 @@ pub enum StoreError {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// The maximum number of uploads is in progress, or as many as one host or connection may have.
+    /// The maximum number of uploads is in progress, or the host or connection has its share of them already.
     #[error("too many uploads in progress; try again later")]
     Busy,
     /// The client left before its upload was complete.
@@ -144,7 +144,7 @@ pub enum StoreError {
     Io(#[from] io::Error),
 }
 
-/// Properties of a blob (`blob_stat` in the protocol).
+/// The properties of a blob (`blob_stat` in the protocol).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Size of the data, in bytes.
@@ -164,7 +164,7 @@ impl Stat {
     }
 }
 
-/// Contents of a blob. They remain readable after the blob is replaced or deleted.
+/// The contents of a blob. They remain readable after the blob is replaced or deleted.
 #[derive(Debug)]
 pub struct Blob {
     file: File,
@@ -202,7 +202,7 @@ impl Blob {
     }
 }
 
-/// A change to a blob.
+/// A change to a blob, as watchers receive it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Name of the blob.
@@ -216,7 +216,7 @@ pub struct Change {
 pub struct StartedUpload {
     /// Identifier of the upload.
     pub id: UploadId,
-    /// Completes, with an error, when the upload ends in whatever way.
+    /// Completes, with an error, when the upload ends. It does not matter how the upload ends.
     pub ended: oneshot::Receiver<()>,
 }
 
@@ -229,13 +229,13 @@ pub struct Page {
     pub end: bool,
 }
 
-/// Index of the directory `blobs`. Directory and index change together, under one lock.
+/// The index of the directory `blobs`. Directory and index change together, under one lock.
 struct Catalog {
     index: BTreeMap<ValidName, Stat>,
     open: LruCache<ValidName, Arc<Blob>>,
 }
 
-/// A directory of blobs.
+/// A store of blobs in a directory. The module documentation describes its layout.
 pub struct Store {
     blobs: PathBuf,
     uploads: PathBuf,
@@ -244,13 +244,14 @@ pub struct Store {
     uploads_in_progress: Mutex<HashMap<UploadId, Arc<Upload>>>,
     upload_slots: Arc<SlotShares>,
     last_modified: AtomicU64,
-    /// Sent to while the catalog is locked, so that changes are in the order in which they happened.
+    /// The channel for changes. They are sent while the catalog is locked, so that they are in the order in which they
+    /// happened.
     changes: broadcast::Sender<Change>,
     _lock: File,
 }
 
 impl Store {
-    /// Opens the store in `root`, creates the directory if needed, and removes unfinished uploads of an earlier run.
+    /// Opens the store in `root`. Creates the directory if necessary, and removes unfinished uploads of an earlier run.
     ///
     /// Files in `blobs` that are not complete blobs are ignored with a warning.
     ///
@@ -325,7 +326,7 @@ impl Store {
         Ok(StartedUpload { id, ended })
     }
 
-    /// Ends all uploads that may be dropped in favor of new ones.
+    /// Ends all uploads that have been idle for so long that new ones may replace them.
     fn end_idle_uploads(&self) {
         let idle = self.options.upload_idle;
         // Dropping an upload removes its file, which must not happen under the lock.
@@ -334,7 +335,7 @@ impl Store {
         drop(expired);
     }
 
-    /// Ends an upload that has been idle for this long. Returns `true` if it goes on.
+    /// Ends an upload if it has been idle for the time `idle`. Returns `true` if the upload continues.
     pub fn end_if_idle(&self, id: UploadId, idle: Duration) -> bool {
         let mut uploads = lock(&self.uploads_in_progress);
         if uploads.get(&id).is_some_and(|upload| upload.idle_time() < idle) {
@@ -355,9 +356,11 @@ impl Store {
         upload.write(offset, data)
     }
 
-    /// Completes an upload: checks its digest and publishes the blob, while `is_wanted` returns `true`. On failure the upload is dropped.
+    /// Completes an upload. Checks its digest, and publishes the blob. Computing the digest stops when `is_wanted`
+    /// returns `false`. The upload is dropped on failure.
     ///
-    /// Less data than the announced size does not match any digest. So it costs a client as much to have data hashed as to send it.
+    /// If the client has sent less data than the announced size, this fails without computing the digest. A client can
+    /// thus make the server hash only as much data as it has sent.
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`], [`StoreError::Abandoned`] or a file system error.
@@ -373,7 +376,7 @@ impl Store {
     /// Drops an upload.
     ///
     /// # Errors
-    /// Returns [`StoreError::NoSuchUpload`].
+    /// Returns [`StoreError::NoSuchUpload`] if no upload has this identifier.
     pub fn abort(&self, id: UploadId) -> Result<(), StoreError> {
         let upload = lock(&self.uploads_in_progress).remove(&id).ok_or(StoreError::NoSuchUpload)?;
         upload.seal();
@@ -383,7 +386,7 @@ impl Store {
     /// Returns a blob's properties.
     ///
     /// # Errors
-    /// Returns [`StoreError::NoSuchBlob`].
+    /// Returns [`StoreError::NoSuchBlob`] if no blob has this name.
     pub fn stat(&self, name: &ValidName) -> Result<Stat, StoreError> {
         lock(&self.catalog).index.get(name).copied().ok_or(StoreError::NoSuchBlob)
     }
@@ -460,7 +463,7 @@ impl Store {
         Ok((id, upload))
     }
 
-    /// Publishes a complete upload as a blob, durably.
+    /// Publishes a complete upload as a durable blob.
     fn publish(&self, upload: &Upload, digest: &Digest) -> Result<Stat, StoreError> {
         let stat = Stat {
             size: upload.size,
@@ -531,7 +534,8 @@ fn read_record(path: &Path) -> Result<Option<(ValidName, Stat)>, StoreError> {
     Ok(record::decode(&bytes, meta.len()))
 }
 
-/// Returns the BLAKE3 digest of the first `len` bytes of a file, unless it is no longer wanted.
+/// Returns the BLAKE3 digest of the first `len` bytes of a file. Returns [`StoreError::Abandoned`] when `is_wanted`
+/// returns `false`.
 fn digest_of(file: &File, len: u64, is_wanted: impl Fn() -> bool) -> Result<Digest, StoreError> {
     let mut hasher = blake3::Hasher::new();
     let mut step = vec![0; HASH_STEP.min(usize::try_from(len).unwrap_or(HASH_STEP))];
@@ -551,7 +555,7 @@ fn digest_of(file: &File, len: u64, is_wanted: impl Fn() -> bool) -> Result<Dige
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Locks a mutex. Poisoning is ignored, as a panic breaks no invariant of the store.
+/// Locks a mutex. Ignores poisoning, because a panic breaks no invariant of the store.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

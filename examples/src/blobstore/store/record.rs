@@ -1,7 +1,7 @@
 //! The record at the end of each blob file, which describes the blob.
 //!
-//! A file consists of data, attachment and record. The data starts at offset 0, so offsets in the blob equal offsets in
-//! the file.
+//! A file consists of the data, the attachment and the record. The data starts at offset 0, so offsets in the blob
+//! equal offsets in the file.
 
 use super::Stat;
 use crate::blobstore::ValidName;
@@ -12,7 +12,7 @@ const MAGIC: &[u8; 8] = b"rrblob01";
 const SEAL_AT: usize = RECORD_LEN - 32;
 const NAME_AT: usize = 72;
 
-/// Encodes a record: numbers are big-endian, unused bytes are zero, and a digest of all preceding bytes is at the end.
+/// Encodes a record. Numbers are big-endian, and unused bytes are zero. A digest of all preceding bytes is at the end.
 pub(super) fn encode(name: &ValidName, stat: &Stat) -> [u8; RECORD_LEN] {
     let mut record = [0; RECORD_LEN];
     let name = name.as_str().as_bytes();

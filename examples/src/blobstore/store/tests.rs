@@ -162,7 +162,7 @@ fn limits() {
     assert!(files_in(&root.path().join("uploads")) <= 2);
 }
 
-/// A commit costs no more than was sent, and ends when its client leaves.
+/// A commit hashes no more data than the client has sent, and ends when the client leaves.
 #[test]
 fn commits_are_bounded() {
     let root = tempfile::tempdir().unwrap();

@@ -24,15 +24,15 @@ pub(super) struct Upload {
     pub(super) attachment_len: u32,
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// Writers hold a read lock. Sealing takes the write lock: no write is in progress while the digest is computed,
-    /// and none follows.
+    /// `true` once no more writes are accepted. Writers hold a read lock, and sealing takes the write lock. No write is
+    /// therefore in progress while the digest is computed, and none follows.
     sealed: RwLock<bool>,
     started: Instant,
     /// Time of the last write, in milliseconds since the start.
     last_used: AtomicU64,
     /// Sum of the lengths of all writes, in bytes.
     written: AtomicU64,
-    /// Kept until the upload ends, even while it is committed.
+    /// The slot and the end signal of the upload. They are kept until the upload ends, even while it is committed.
     held: Option<(Slot, oneshot::Sender<()>)>,
 }
 
@@ -75,12 +75,12 @@ impl Upload {
         Ok(())
     }
 
-    /// Returns the number of bytes written. It is at least the number of different bytes written.
+    /// Returns the sum of the lengths of all writes, in bytes. If writes overlap, fewer bytes of the file are written.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Keeps `slot` until the upload ends. The returned receiver then completes.
+    /// Keeps `slot` until the upload ends. The returned receiver completes at that time.
     pub(super) fn hold(&mut self, slot: Slot) -> oneshot::Receiver<()> {
         let (alive, ended) = oneshot::channel();
         self.held = Some((slot, alive));

@@ -19,11 +19,11 @@ use super::{
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which the API server ends a watch, in seconds. Another one follows.
 const WATCH_SECONDS: u32 = 240;
-/// The time after which a watch that the API server has not ended is given up: the connection is lost.
+/// The time after which a watch that the API server has not ended is abandoned, because the connection is lost.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
 /// Number of EndpointSlices in a page of a list.
 const PAGE: u32 = 50;
-/// Maximum number of pages.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 100;
 /// Maximum length of a page of a list, in bytes.
 const MAX_PAGE_LEN: usize = 32 << 20;
@@ -40,14 +40,14 @@ pub(super) struct Api {
     service: String,
 }
 
-/// A page of a list.
+/// A page of a list of EndpointSlices.
 #[derive(Deserialize)]
 struct Page {
     metadata: Metadata,
     items: Option<Vec<EndpointSlice>>,
 }
 
-/// The type of an event of a watch, which decides what its object is.
+/// The type of an event of a watch, which determines the type of the event's object.
 #[derive(Deserialize)]
 struct EventType {
     r#type: String,
@@ -78,9 +78,9 @@ impl Status {
 /// A change of the EndpointSlices, with the version of the resources after it.
 pub(super) enum Change {
     Set(EndpointSlice, String),
-    /// The name of a slice.
+    /// The slice of this name was removed.
     Removed(String, String),
-    /// Nothing has changed.
+    /// No slice has changed.
     Bookmark(String),
 }
 
@@ -157,7 +157,7 @@ impl Api {
     }
 }
 
-/// Limits the time of a request.
+/// Limits the time of a request to [`TIMEOUT`].
 async fn limited<T>(request: impl Future<Output = Result<T, KubernetesError>>) -> Result<T, KubernetesError> {
     tokio::time::timeout(TIMEOUT, request).await.map_err(KubernetesError::request)?
 }
@@ -171,7 +171,7 @@ struct BodyReader {
 }
 
 impl BodyReader {
-    /// Reads more. Returns `false` at the end.
+    /// Reads more of the body. Returns `false` at its end.
     async fn more(&mut self) -> Result<bool, KubernetesError> {
         let Some(frame) = self.body.frame().await else { return Ok(false) };
         if let Some(data) = frame.map_err(KubernetesError::request)?.data_ref() {
@@ -180,7 +180,7 @@ impl BodyReader {
         Ok(true)
     }
 
-    /// Reads the whole body.
+    /// Reads the whole body. Fails if it has more than `max` bytes.
     async fn all(mut self, max: usize) -> Result<Vec<u8>, KubernetesError> {
         while self.more().await? {
             if self.buffer.len() > max {

@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc};
 
 use rpcrdma::error::UrlError;
 
-/// The error of a service in Kubernetes.
+/// An error of a `KubernetesService`: an invalid setting, or a failed request.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubernetesError {
@@ -14,10 +14,10 @@ pub enum KubernetesError {
     /// The name of a Service or a namespace is invalid.
     #[error("`{name}` is not a name of Kubernetes, expected lower case letters, digits, `-` and `.`")]
     Name {
-        /// The name.
+        /// The invalid name.
         name: String,
     },
-    /// There is no configuration of a client.
+    /// No client configuration was found, or it is invalid.
     #[error("cannot configure the Kubernetes client, run in a pod with a service account or set KUBECONFIG")]
     Config(#[source] Arc<dyn Error + Send + Sync>),
     /// A request to the API server failed, or its answer cannot be read.

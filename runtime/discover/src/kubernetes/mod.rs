@@ -50,7 +50,7 @@ pub struct KubernetesService {
     client: Option<Client>,
 }
 
-/// The pauses after failures. They double.
+/// The minimum and the maximum pause after failures. The pause doubles with each failure.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl std::fmt::Debug for KubernetesService {
@@ -83,7 +83,8 @@ impl KubernetesService {
         Ok(Self { service, namespace: None, port: PortChoice::ByScheme, client: None })
     }
 
-    /// Sets the namespace of the Service. Default: that of the client's configuration, which in a pod is its own.
+    /// Sets the namespace of the Service. Default: the namespace in the client's configuration, which in a pod is the
+    /// namespace of the pod.
     ///
     /// # Errors
     /// Returns [`KubernetesError::Name`] if the name is invalid.
@@ -105,8 +106,8 @@ impl KubernetesService {
         Ok(self)
     }
 
-    /// Sets a client with a configuration of its own. Default: the configuration in `KUBECONFIG` or `~/.kube/config`, or else that of
-    /// the pod.
+    /// Sets a client with a configuration of its own. Default: the configuration in `KUBECONFIG` or `~/.kube/config`,
+    /// or else the configuration of the pod.
     pub fn client(mut self, client: Client) -> Self {
         self.client = Some(client);
         self
@@ -148,7 +149,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Reads all EndpointSlices.
+    /// Reads all EndpointSlices, and sets the list of servers.
     async fn list(&mut self, sender: &ServersSender) -> Result<(), KubernetesError> {
         let mut slices = self.slices.empty();
         self.version = self.api.list(|slice| slices.set(slice)).await?;
@@ -185,7 +186,7 @@ impl Follower {
         }
     }
 
-    /// Reads all EndpointSlices, as often as needed. Returns the pause after the next failure.
+    /// Reads all EndpointSlices, and tries again until it succeeds. Returns the pause after the next failure.
     async fn list_again(&mut self, sender: &ServersSender, mut pause: Duration) -> Duration {
         let service = self.api.service().to_owned();
         while let Err(error) = self.list(sender).await {
@@ -219,7 +220,7 @@ impl Follower {
     }
 }
 
-/// The reason why a watch cannot go on.
+/// The reason why a watch cannot continue.
 enum WatchEnd {
     /// The API server does not know the changes since the version any more.
     Gone,

@@ -14,10 +14,10 @@ const MAX_SLICES: usize = 1000;
 const MAX_ENDPOINTS: usize = 1000;
 /// Maximum number of servers in all EndpointSlices of a Service.
 const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
-/// Maximum length of the name and of the identifier of an object.
+/// Maximum length of the name and of the identifier of an object, in bytes.
 const MAX_NAME: usize = 253;
 
-/// An EndpointSlice, as far as it is used. Lists of the API may be `null`.
+/// The used parts of an EndpointSlice. Lists of the API may be `null`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct EndpointSlice {
@@ -64,7 +64,7 @@ struct SlicePort {
     app_protocol: Option<String>,
 }
 
-/// The choice of the port of a pod.
+/// The rule that selects the port of a pod.
 #[derive(Debug, Clone)]
 pub(super) enum PortChoice {
     /// The first port whose protocol or name is a URL scheme.
@@ -74,7 +74,8 @@ pub(super) enum PortChoice {
 }
 
 impl PortChoice {
-    /// Returns the URL of a port, with any host, and its preference. Lower numbers come first.
+    /// Returns the URL of a port, with a placeholder for the host, and the preference of the port. Lower numbers come
+    /// first. Returns `None` for a port that is not used.
     fn url(&self, port: &SlicePort) -> Option<(u8, Url)> {
         match self {
             Self::Named { name, url } => (port.name.as_deref().unwrap_or("") == name).then(|| (0, url.clone())),
@@ -119,7 +120,7 @@ impl Slices {
         Self { port, certified, servers: BTreeMap::new() }
     }
 
-    /// Returns the slices of the same Service before any is known.
+    /// Creates an empty set of slices for the same Service.
     pub(super) fn empty(&self) -> Self {
         Self::new(self.port.clone(), self.certified.clone())
     }
@@ -145,7 +146,7 @@ impl Slices {
         self.servers.remove(name);
     }
 
-    /// Returns the servers in a slice. What is not valid is skipped.
+    /// Returns the servers in a slice. Invalid ports and endpoints are skipped.
     fn servers_of(&self, slice: &EndpointSlice) -> Vec<PodServer> {
         let ports = slice.ports.iter().flatten().filter_map(|port| {
             let number = u16::try_from(port.port?).ok().filter(|number| *number > 0)?;

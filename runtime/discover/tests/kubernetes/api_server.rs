@@ -15,7 +15,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-/// The error with which a body ends that is cut.
+/// The error at the end of a body that is cut off.
 type Cut = std::io::Error;
 type Body = BoxBody<Bytes, Cut>;
 
@@ -83,14 +83,14 @@ impl ApiServer {
         tokio::time::timeout(crate::HANG, self.requests.recv()).await.expect("no request").unwrap()
     }
 
-    /// Waits for a list, and returns its query.
+    /// Waits for the request of a list.
     pub(crate) async fn next_list(&mut self) -> Exchange {
         let exchange = self.next().await;
         assert!(!exchange.target.contains("watch=true"), "{}", exchange.target);
         exchange
     }
 
-    /// Waits for a watch of the changes after `version`.
+    /// Waits for the request of a watch of the changes after `version`.
     pub(crate) async fn next_watch(&mut self, version: &str) -> Exchange {
         let exchange = self.next().await;
         let target = &exchange.target;
@@ -115,7 +115,7 @@ where
 }
 
 impl Exchange {
-    /// Answers with a whole body.
+    /// Answers with `status` and a whole body.
     pub(crate) fn answer(self, status: u16, body: impl Into<Bytes>) {
         let body = Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed();
         let response = Response::builder().status(status).header("content-type", "application/json").body(body);

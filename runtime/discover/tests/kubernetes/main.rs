@@ -1,4 +1,4 @@
-//! Watches of EndpointSlices, replayed by an HTTP server. The objects have the form of those of Kubernetes 1.33.
+//! Watches of EndpointSlices, replayed by an HTTP server. The objects have the form that Kubernetes 1.33 gives them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod api_server;
@@ -17,7 +17,7 @@ use rpcrdma_proto::ErrorChain;
 /// A time that is not reached unless something hangs.
 const HANG: Duration = Duration::from_secs(60);
 
-/// A page of a list.
+/// Returns a page of a list, as JSON.
 fn list(version: &str, next: &str, slices: &[String]) -> String {
     let next = if next.is_empty() { String::new() } else { format!(r#","continue":"{next}","remainingItemCount":1"#) };
     let items = slices.join(",");
@@ -27,7 +27,7 @@ fn list(version: &str, next: &str, slices: &[String]) -> String {
     )
 }
 
-/// An endpoint of a pod. `conditions` is JSON.
+/// Returns an endpoint of a pod, as JSON. `conditions` is JSON as well.
 fn pod(address: &str, uid: &str, conditions: &str) -> String {
     format!(
         r#"{{"addresses":["{address}"],"conditions":{conditions},"nodeName":"node-{uid}","targetRef":{{"kind":"Pod",
@@ -42,7 +42,7 @@ fn ready(address: &str, uid: &str) -> String {
 const PORTS: &str =
     r#"[{"name":"metrics","protocol":"TCP","port":9090},{"name":"iwarp","protocol":"TCP","port":20100}]"#;
 
-/// An EndpointSlice. `ports` is JSON.
+/// Returns an EndpointSlice, as JSON. `ports` is JSON as well.
 fn slice_with(name: &str, version: &str, family: &str, endpoints: &[String], ports: &str) -> String {
     let endpoints = endpoints.join(",");
     format!(
@@ -68,7 +68,7 @@ fn bookmark(version: &str) -> String {
     )
 }
 
-/// The object of an ERROR, and the body of an answer.
+/// Returns the object of an ERROR event, which is also the body of an error response.
 fn status(code: u16, reason: &str, message: &str) -> String {
     format!(
         r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{message}","reason":"{reason}",
@@ -212,7 +212,8 @@ async fn ports() {
     assert!(error.to_string().contains("unknown scheme"), "{error}");
 }
 
-/// If the API server does not know the changes any more, the client lists again. What was removed meanwhile disappears.
+/// If the API server does not know the changes any more, the client lists again. Slices that were removed meanwhile
+/// disappear.
 #[tokio::test]
 async fn lists_again_after_status_410() {
     let mut api = ApiServer::start().await;
@@ -283,7 +284,7 @@ async fn a_slow_stream() {
     while next(&mut servers).await.len() < 3 {}
 }
 
-/// A list of several pages. The pages may expire.
+/// A list may have several pages, and the pages may expire.
 #[tokio::test]
 async fn pages() {
     let mut api = ApiServer::start().await;
@@ -305,7 +306,8 @@ async fn pages() {
     api.next_watch("200").await.stream();
 }
 
-/// Errors of the API server keep the list, and the client tries again. The first one is returned.
+/// After an error of the API server, the client keeps the list and tries again. An error of the first request is
+/// returned.
 #[tokio::test]
 async fn errors() {
     let refused = async |answer: fn(Exchange)| {
@@ -351,7 +353,7 @@ async fn errors() {
     assert_eq!(next(&mut servers).await, Vec::<String>::new());
 }
 
-/// The error of a call has that of the API server.
+/// The error of a call contains the error of the API server.
 #[tokio::test]
 async fn errors_of_calls_have_the_error_of_kubernetes() {
     let mut api = ApiServer::start().await;
@@ -367,7 +369,7 @@ async fn errors_of_calls_have_the_error_of_kubernetes() {
     }
 }
 
-/// Answers of a server that lies have bounds, and nonsense in an object is skipped.
+/// The sizes of answers are bounded, and invalid parts of an object are skipped.
 #[tokio::test]
 async fn hostile_answers() {
     let mut api = ApiServer::start().await;
@@ -403,7 +405,7 @@ async fn hostile_answers() {
     assert!(!after.target.contains("continue="), "a new list: {}", after.target);
 }
 
-/// TLS by the configuration of `kube`, with a token.
+/// The client uses TLS and a token, as its configuration requires.
 #[tokio::test]
 async fn tls() {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

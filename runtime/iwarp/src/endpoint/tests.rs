@@ -23,7 +23,7 @@ fn untagged(opcode: Opcode, queue: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
     ulpdu
 }
 
-/// Frames a ULPDU with this byte as pad. The CRC covers the pad.
+/// Frames a ULPDU, with `pad` as its pad bytes. The CRC covers the pad.
 fn fpdu(ulpdu: &[u8], pad: u8) -> Vec<u8> {
     let mut out = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
     out.extend_from_slice(ulpdu);
@@ -32,7 +32,8 @@ fn fpdu(ulpdu: &[u8], pad: u8) -> Vec<u8> {
     out
 }
 
-/// Feeds a stream in these pieces. Returns the completions up to the end of the stream, which is in order.
+/// Feeds a stream in pieces of these sizes. Returns the completions before the end of the stream, which must be
+/// orderly.
 fn feed(endpoint: &mut Endpoint, stream: &[u8], pieces: &[u8]) -> Vec<Completion> {
     let mut completions = Script::new(stream, pieces).run_to_end(endpoint);
     let end = completions.pop();
@@ -40,7 +41,7 @@ fn feed(endpoint: &mut Endpoint, stream: &[u8], pieces: &[u8]) -> Vec<Completion
     completions
 }
 
-/// Sends what was posted. Returns the bytes.
+/// Transmits the posted requests. Returns the sent bytes.
 fn sent(endpoint: &mut Endpoint) -> Vec<u8> {
     let mut link = Script::new(&[], &[]);
     let mut cx = Context::from_waker(Waker::noop());
@@ -56,7 +57,7 @@ fn send(len: usize) -> WorkRequest {
     WorkRequest::Send { id: WrId(1), message: message(len), invalidate: None, solicited: false, signaled: true }
 }
 
-/// RFC 5041 §4.3: the sequence number 0 follows 0xffff_ffff, in both directions and for both kinds of messages.
+/// RFC 5041 §4.3: the sequence number 0 follows 0xffff_ffff, in both directions, for Sends and for RDMA Read Requests.
 #[test]
 fn sequence_numbers_wrap() {
     for len in [10, 100] {
@@ -131,7 +132,7 @@ fn received_pads_are_ignored() {
     }
 }
 
-/// RFC 5044 §4.1: the pad is zero, although the buffer that it is in was used before.
+/// RFC 5044 §4.1: the pad is zero, even in a buffer that was used before.
 #[test]
 fn sent_pads_are_zero() {
     for markers in [false, true] {
@@ -151,7 +152,7 @@ fn sent_pads_are_zero() {
     }
 }
 
-/// A stream that data arrives from, and that accepts none.
+/// A stream that delivers data and whose writes fail.
 struct Broken<'a> {
     incoming: &'a [u8],
 }
@@ -177,7 +178,7 @@ impl ByteStream for Broken<'_> {
     }
 }
 
-/// RFC 5041 §3, §6.2.2: a failure to write is reported, after what the peer has sent. Outstanding requests fail.
+/// RFC 5041 §3, §6.2.2: a failure to write is reported after the peer's data has been read. Outstanding requests fail.
 #[test]
 fn write_errors_are_reported() {
     let terminate = fpdu(&untagged(Opcode::Terminate, queue::TERMINATE, 1, &[0x12, 0x02, 0, 0]), 0);

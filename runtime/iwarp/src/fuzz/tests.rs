@@ -32,7 +32,8 @@ fn sends(messages: &[Vec<u8>], max: usize) -> Vec<u8> {
     out
 }
 
-/// Returns the completions of a stream that is cut into these pieces. `expects_tagged` registers writable memory first.
+/// Returns the completions of a stream that arrives in pieces of these sizes. Writable memory is registered first if
+/// `expects_tagged` is `true`.
 fn received(stream: &[u8], pieces: &[u8], expects_tagged: bool) -> Vec<Completion> {
     received_by(endpoint(true), stream, pieces, expects_tagged)
 }
@@ -112,7 +113,7 @@ proptest! {
     }
 }
 
-/// RFC 5044 §4.1, §7.1.1: if CRCs are not used, the field is present, and is not checked however it arrives.
+/// RFC 5044 §4.1, §7.1.1: if CRCs are not used, the CRC field is present but not checked, however the stream is cut.
 #[test]
 fn without_crcs_the_field_is_not_checked() {
     let messages = [vec![1; 5], vec![2; 200], vec![3; 8]];

@@ -57,7 +57,8 @@ mod tests {
         assert_eq!(mulpdu(usize::MAX, false), MAX_ULPDU);
     }
 
-    /// Every length that the field can hold. RFC 5044 §4.1: the shortest pad that makes the FPDU a multiple of four.
+    /// RFC 5044 §4.1: the pad is the shortest that makes the FPDU a multiple of four, for every length that the field
+    /// can hold.
     #[test]
     fn all_pads_are_the_shortest() {
         for ulpdu in 0..=usize::from(u16::MAX) {
@@ -66,8 +67,8 @@ mod tests {
         }
     }
 
-    /// Every TCP segment size up to the largest ULPDU. The FPDU of the largest ULPDU fits a segment, with as many markers as fall into it,
-    /// and no ULPDU that is eight bytes longer does (RFC 5044 §4.5).
+    /// For every TCP segment size up to the largest ULPDU, the FPDU of the MULPDU fits a segment with its markers. The
+    /// FPDU of a ULPDU that is eight bytes longer does not (RFC 5044 §4.5).
     #[test]
     fn all_mulpdus_fit_a_segment() {
         for emss in 0..=usize::from(u16::MAX) {

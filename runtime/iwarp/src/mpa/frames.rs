@@ -8,7 +8,8 @@ pub(crate) const HEADER: usize = 20;
 pub(crate) const MAX_PRIVATE_DATA: usize = 512;
 /// Length of enhanced set-up data, in bytes (RFC 6581 §9).
 pub(crate) const ENHANCED: usize = 4;
-/// The IRD or ORD value that leaves the negotiation to the upper layers, and the largest 14-bit value (RFC 6581 §9.1).
+/// The IRD or ORD value that leaves the negotiation to the upper layers. It is also the largest 14-bit value (RFC 6581
+/// §9.1).
 pub(crate) const UNNEGOTIATED: u16 = 0x3fff;
 
 const MARKERS: u8 = 0x80;
@@ -16,7 +17,7 @@ const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED_DATA: u8 = 0x10;
 
-/// The kind of a frame.
+/// The kind of an MPA frame: request or reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     /// The initiator's frame, which is sent first.
@@ -39,11 +40,11 @@ impl FrameKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MpaFrame {
     pub(crate) kind: FrameKind,
-    /// M: the sender of the frame requires markers in the data it receives.
+    /// M: `true` if the sender of the frame requires markers in the data that it receives.
     pub(crate) markers: bool,
-    /// C: the sender of the frame requests CRCs.
+    /// C: `true` if the sender of the frame requests CRCs.
     pub(crate) crc: bool,
-    /// R, in replies: the connection is rejected.
+    /// R, in replies: `true` if the connection is rejected.
     pub(crate) reject: bool,
     /// The MPA revision, 1 or 2.
     pub(crate) revision: u8,
@@ -58,13 +59,13 @@ pub(crate) struct EnhancedData {
     pub(crate) ird: u16,
     /// Maximum number of the sender's RDMA Reads in flight (14 bits).
     pub(crate) ord: u16,
-    /// A: the peer-to-peer model, in which the initiator sends a ready-to-receive indication.
+    /// A: `true` in the peer-to-peer model, in which the initiator sends a ready-to-receive indication.
     pub(crate) peer_to_peer: bool,
-    /// B: the indication can be a zero-length Send.
+    /// B: `true` if the indication can be a zero-length Send.
     pub(crate) rtr_send: bool,
-    /// C: the indication can be a zero-length RDMA Write.
+    /// C: `true` if the indication can be a zero-length RDMA Write.
     pub(crate) rtr_write: bool,
-    /// D: the indication can be a zero-length RDMA Read.
+    /// D: `true` if the indication can be a zero-length RDMA Read.
     pub(crate) rtr_read: bool,
 }
 
@@ -95,7 +96,7 @@ impl EnhancedData {
     }
 }
 
-/// An invalid frame (RFC 5044 §8 code 4). The messages have the peer as subject.
+/// An invalid frame (RFC 5044 §8 code 4). The subject of each error message is the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("sent {:?} instead of the MPA key {:?}", String::from_utf8_lossy(.got), String::from_utf8_lossy(.expected))]
@@ -110,7 +111,7 @@ pub(crate) enum FrameError {
     NoRoomForEnhancedData(usize),
 }
 
-/// The first 20 bytes of a frame, checked.
+/// The first 20 bytes of a frame, decoded and checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     frame: MpaFrame,

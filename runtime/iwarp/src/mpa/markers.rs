@@ -59,8 +59,8 @@ impl MarkerClock {
 mod tests {
     use super::*;
 
-    /// Two FPDUs, from every position of the stream, compared with a stream whose bytes are counted one by one: a marker at each multiple
-    /// of 512, which points to the length field of its FPDU, or to the next FPDU if it falls between two (RFC 5044 §4.3).
+    /// Markers are correct for FPDUs that begin at any position of the stream. A marker is at each multiple of 512
+    /// bytes. It points to the length field of its FPDU, or to the next FPDU if it falls between two (RFC 5044 §4.3).
     #[test]
     fn markers_of_all_positions_point_to_their_fpdu() {
         for start in 0..INTERVAL {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Writes everything, in steps of these sizes.
+/// Writes everything in steps of these sizes, in bytes. Returns the written bytes.
 fn written(output: &mut SendBatch, payload: &[u8], steps: &[usize]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut turn = 0;

@@ -75,7 +75,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads `len` bytes to the end of a sink that has 8 other bytes before them.
+    /// Creates a reader whose RDMA Read places `len` bytes at the end of a sink, after 8 other bytes.
     fn new(len: usize) -> Self {
         let mut endpoint = Endpoint::new(NegotiatedParams {
             use_crc: true,
@@ -241,7 +241,7 @@ fn a_response_that_ends_early_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// However the stream is cut, the same data arrives; without copies if the segments have one size.
+    /// The same data arrives however the stream is cut. If the segments have one size, nothing is copied.
     #[test]
     fn any_split_delivers_the_same(
         len in 1_usize..6000,
@@ -254,7 +254,7 @@ proptest! {
         prop_assert_eq!(reader.endpoint.copied_payload, 0);
     }
 
-    /// The same with segments of any sizes.
+    /// The same data arrives from segments of any sizes.
     #[test]
     fn any_sizes_deliver_the_same(
         len in 1_usize..6000,
@@ -353,7 +353,7 @@ proptest! {
     }
 }
 
-/// The sizes of expected segments add up, whatever the rest.
+/// The expected segments cover the whole rest of a message, whatever its length.
 #[test]
 fn expected_segments_cover_the_rest() {
     for len in [1, 99, 100, 101, 250] {

@@ -99,7 +99,7 @@ pub fn mpa(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<
 pub const REQUEST: &[u8; 16] = b"MPA ID Req Frame";
 pub const REPLY: &[u8; 16] = b"MPA ID Rep Frame";
 
-/// The scripted peer.
+/// A scripted peer on a TCP connection.
 pub struct Raw(pub TcpStream);
 
 impl Raw {

@@ -4,7 +4,7 @@
 //! work requests and [`EngineEvent`]s. It owns no socket, no clock and no thread. [`Engine`] documents the methods and their
 //! order.
 //!
-//! The code is in folders. Each uses only those above it in this table, and `mod.rs` of each lists its files.
+//! Each folder uses only the folders above it in this table. The `mod.rs` of a folder lists its files.
 //!
 //! | folder | content |
 //! | --- | --- |
@@ -18,8 +18,8 @@
 //! | [`v2`] | version 2: header, credits, property exchange, errors |
 //! | `connection` | [`Connection`]: RPC-over-RDMA, independent of the version; version negotiation |
 //!
-//! The steps of a call without chunks are always inlined, because each call of a function moves the message once more.
-//! `tests/counts/run` shows the difference.
+//! The functions that handle an RPC call without chunks are always inlined, because each of them would move the message
+//! once more. `tests/counts/run` shows the difference.
 
 mod common;
 mod connection;

@@ -1,4 +1,4 @@
-//! Tests of resources that connections share with others of their server, and of the source itself.
+//! Tests of the resources that the connections of a server share, and of the source files.
 #![allow(clippy::unwrap_used)]
 
 use std::{fs, path::Path};
@@ -23,7 +23,8 @@ fn closing_connection_leaves_the_queue_for_memory() {
     }
 }
 
-/// Returns the integer literals above 2 in the code of a file: not in comments, texts, constants with names, and tests.
+/// Returns the integer literals above 2 in the code of a file, each with its line number. Comments, strings, named
+/// constants and tests do not count.
 fn numbers(text: &str) -> Vec<(usize, u64)> {
     let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
     let mut found = Vec::new();
@@ -43,8 +44,8 @@ fn numbers(text: &str) -> Vec<(usize, u64)> {
     found
 }
 
-/// Offsets, lengths and codes of a header stand in the `format.rs` of its version or of `common`. Elsewhere, code that reads or
-/// writes headers contains no number without a name.
+/// Code that reads or writes headers names every number. Offsets, lengths and codes of a header are defined in the
+/// `format.rs` of its version or of `common`.
 #[test]
 fn layout_numbers_stand_in_format() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engine");

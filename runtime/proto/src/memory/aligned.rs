@@ -7,8 +7,8 @@ use std::{
 
 use super::LandingMemory;
 
-/// Memory that begins at a multiple of an alignment, for example for files that are opened with `O_DIRECT`. Dereferences to its
-/// bytes, which are 0 at first.
+/// Memory that begins at a multiple of an alignment, for example for files that are opened with `O_DIRECT`.
+/// Dereferences to its bytes, which are initially 0.
 ///
 /// ```
 /// use rpcrdma_proto::memory::AlignedBuf;
@@ -24,8 +24,8 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// Allocates `len` bytes whose address is a multiple of `alignment`. Direct I/O often needs a length that is a multiple of it as
-    /// well, which is up to the caller.
+    /// Allocates `len` bytes whose address is a multiple of `alignment`. Direct I/O often also requires that `len` is a
+    /// multiple of `alignment`, which this function does not check.
     ///
     /// # Panics
     /// Panics if `alignment` is not a power of two.

@@ -37,7 +37,7 @@ use super::{LandingMemory, PayloadBuf};
 #[must_use]
 pub struct LandingLoan<M>(Arc<LoanSlot<M>>);
 
-/// The place in which memory comes back.
+/// State that a loan shares with the memory that it lent.
 struct LoanSlot<M> {
     /// Address range of the memory.
     addresses: Range<usize>,
@@ -45,7 +45,7 @@ struct LoanSlot<M> {
 }
 
 enum LoanState<M> {
-    /// The task that waits for the memory has this waker.
+    /// The memory is in use. Contains the waker of the task that waits for it.
     Lent(Option<Waker>),
     Returned(M),
 }
@@ -54,7 +54,7 @@ enum LoanState<M> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LandedResult<M> {
-    /// The memory.
+    /// The memory that was lent.
     pub memory: M,
     /// The part of the memory that contains the result.
     pub range: Range<usize>,

@@ -1,4 +1,5 @@
-//! Free buffers that one connection keeps for itself, so that its calls do not share a lock with those of other connections.
+//! Free buffers that one connection keeps for itself, so that its calls do not share a lock with the calls of other
+//! connections.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -41,7 +42,7 @@ impl Magazine {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a free buffer of `class` bytes, from the shared lists if there is none here.
+    /// Returns a free buffer of `class` bytes. Takes it from the shared lists if the magazine has none.
     #[inline]
     pub(super) fn take(&self, class: usize, shared: &SharedBuffers) -> Option<Box<[u8]>> {
         let Some(index) = index(class) else { return shared.take(class) };
@@ -197,7 +198,8 @@ mod tests {
         assert_eq!(first.magazine().unwrap().kept(), (0, 0));
     }
 
-    /// A magazine is filled to its limit, to the byte. Then half of its buffers are returned, from where they are taken back.
+    /// A magazine is filled to its exact limit. Then half of its buffers are returned to the shared lists, and taken
+    /// back from there.
     #[test]
     fn limits_of_a_magazine() {
         let pool = BufferPool::default();

@@ -19,7 +19,7 @@ use crate::xdr::Output;
 /// ```
 #[derive(Debug)]
 pub struct MessageBuf {
-    /// The memory up to the end of the message. Its capacity is the room for more.
+    /// Memory that ends with the message. Its spare capacity is available for appended bytes.
     memory: PayloadBuf,
     start: usize,
 }

@@ -76,15 +76,15 @@ impl PayloadBuf {
         }
     }
 
-    /// Gives the buffer `len` bytes, or as many as it can have without moving to other memory. Returns its length. The contents of
-    /// a new part are unspecified.
+    /// Sets the length to `len` bytes, or to the capacity if `len` is larger. Returns the new length. The contents of a
+    /// new part are unspecified.
     #[inline]
     pub(super) fn set_len(&mut self, len: usize) -> usize {
         self.len = len.min(self.capacity());
         self.len
     }
 
-    /// Returns the memory behind the buffer that it can grow to, and its length.
+    /// Returns the spare memory that follows the buffer, and a reference to the buffer's length.
     #[inline]
     fn room(&mut self) -> (Option<&mut [u8]>, &mut usize) {
         let memory = match &mut self.storage {
@@ -130,7 +130,8 @@ impl PayloadBuf {
         self[len..].copy_from_slice(bytes);
     }
 
-    /// Gives the buffer `len` bytes if it is one of `pool` with a capacity of `class` bytes. Returns `false` otherwise.
+    /// Sets the length to `len` bytes and returns `true` if the buffer belongs to `pool`, has a capacity of `class`
+    /// bytes, and `len` does not exceed that capacity. Returns `false` otherwise.
     #[inline]
     #[doc(hidden)]
     pub fn reset_for(&mut self, len: usize, class: usize, pool: &BufferPool) -> bool {
@@ -235,10 +236,11 @@ impl fmt::Debug for PayloadBuf {
 
 /// A pool of payload memory with buffer sizes that are powers of two. Clones share the pool.
 ///
-/// Each connection that uses the pool keeps free buffers of up to 16 KiB for itself, so that connections on different cores do not
-/// wait for each other. A connection keeps up to 512 KiB, and all connections together up to a quarter of the memory that the pool
-/// keeps. The buffers return to the pool when the connection is closed. In addition, a connection of the iWARP provider keeps up to 256
-/// KiB of the buffers of its Sends for its next Receives, which count as in use.
+/// Each connection that uses the pool keeps free buffers of up to 16 KiB for itself, so that connections on different
+/// cores do not wait for each other. A connection keeps up to 512 KiB, and all connections together up to a quarter of
+/// the memory that the pool keeps. The buffers return to the pool when the connection is closed. In addition, a
+/// connection of the iWARP provider keeps up to 256 KiB of the buffers of its Sends for its next Receives. These
+/// buffers count as in use.
 ///
 /// Reused memory keeps its previous contents. The library sends only bytes that were written for the message.
 ///
@@ -258,7 +260,7 @@ pub struct BufferPool(Arc<PoolInner>);
 #[derive(Default)]
 struct PoolInner {
     shared: Arc<PoolShared>,
-    /// Set for the pool of a connection.
+    /// Free buffers of the connection. `None` for a pool that no connection uses.
     magazine: Option<Magazine>,
 }
 
@@ -274,7 +276,7 @@ impl Drop for PoolInner {
 #[derive(Default)]
 struct PoolShared {
     buffers: SharedBuffers,
-    /// Large buffers that are not those of the allocator.
+    /// Large buffers whose memory a [`BufferSource`] provides.
     sourced: Option<SourcedBuffers>,
     /// The pools of connections, for the statistics.
     connections: Mutex<Vec<Weak<PoolInner>>>,
@@ -297,8 +299,9 @@ impl BufferPool {
         Self(Arc::new(PoolInner { shared, magazine: None }))
     }
 
-    /// Creates a pool that keeps at most `max_kept` bytes for reuse, and whose buffers of 64 KiB and more have the memory of `source`. The
-    /// allocator provides smaller buffers, those for which the source has no memory, and the buffers of a [`LandingPool`](super::LandingPool).
+    /// Creates a pool that keeps at most `max_kept` bytes for reuse. `source` provides the memory of buffers of 64 KiB
+    /// and more. The allocator provides smaller buffers, buffers for which the source has no memory, and the buffers of
+    /// a [`LandingPool`](super::LandingPool).
     #[must_use]
     pub fn with_source(max_kept: usize, source: impl BufferSource) -> Self {
         let buffers = SharedBuffers::with_max_kept(max_kept);
@@ -326,7 +329,7 @@ impl BufferPool {
         self.0.magazine.as_ref()
     }
 
-    /// Returns `true` if both share their memory.
+    /// Returns `true` if both handles refer to the same pool.
     #[doc(hidden)]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.shared, &other.0.shared)
@@ -351,7 +354,7 @@ impl BufferPool {
         PayloadBuf { storage: PayloadStorage::Heap(heap), len, pool: Some(self.clone()) }
     }
 
-    /// Returns the current statistics, which connections that use the pool share.
+    /// Returns the current statistics of the pool. They include all connections that use it.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let shared = &*self.0.shared;
@@ -424,7 +427,7 @@ impl fmt::Debug for BufferPool {
 mod tests {
     use super::*;
 
-    /// The list of connections, which only the statistics read, does not grow with those that were closed.
+    /// The list of connections, which only the statistics read, does not grow when connections are opened and closed.
     #[test]
     fn closed_connections_are_forgotten() {
         let pool = BufferPool::default();

@@ -51,7 +51,8 @@ impl Default for SharedBuffers {
     }
 }
 
-/// Magazines together keep at most this fraction of the memory that a pool keeps, so that large buffers are reused as well.
+/// Divisor of `max_kept`. The quotient limits the memory that all magazines together keep, so that large buffers are
+/// reused as well.
 const MAX_LENT: usize = 4;
 
 impl SharedBuffers {
@@ -88,7 +89,7 @@ impl SharedBuffers {
         heap
     }
 
-    /// Counts a buffer that was just allocated, so that providers find it.
+    /// Counts a buffer that was just allocated, and registers its address, so that providers find it.
     pub(super) fn add_allocated(&self, memory: &[u8]) {
         self.allocated.fetch_add(1, Ordering::Relaxed);
         self.pool_buffers.add(memory);
@@ -106,7 +107,8 @@ impl SharedBuffers {
         }
     }
 
-    /// Adds to the kept memory, unless that exceeds the limit.
+    /// Adds `bytes` to the kept memory and returns `true`. Returns `false`, without a change, if the limit would be
+    /// exceeded.
     pub(super) fn keep(&self, bytes: usize) -> bool {
         let is_within = self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.max_kept;
         if !is_within {
@@ -115,18 +117,19 @@ impl SharedBuffers {
         is_within
     }
 
-    /// Takes memory off the kept memory.
+    /// Subtracts `bytes` from the kept memory.
     pub(super) fn end_keep(&self, bytes: usize) {
         self.kept.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a buffer that is about to be freed.
+    /// Counts a buffer that is about to be freed, and removes its address.
     pub(super) fn free_to_system(&self, heap: &[u8]) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
         self.pool_buffers.remove(heap);
     }
 
-    /// Lends a part of the limit to a magazine. Returns `false` if magazines have too much.
+    /// Lends `bytes` of the limit to a magazine. Returns `false` if that exceeds the limit of all magazines or of the
+    /// pool.
     pub(super) fn lend(&self, bytes: usize) -> bool {
         let is_within = self.lent.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.max_kept / MAX_LENT;
         let may = is_within && self.keep(bytes);
@@ -136,7 +139,7 @@ impl SharedBuffers {
         may
     }
 
-    /// Ends the loans of a magazine.
+    /// Ends the loans of a magazine, of `bytes` in total.
     pub(super) fn end_loan(&self, bytes: usize) {
         self.lent.fetch_sub(bytes, Ordering::Relaxed);
         self.kept.fetch_sub(bytes, Ordering::Relaxed);
@@ -148,8 +151,8 @@ impl SharedBuffers {
         Some(free.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the statistics. `elsewhere` is the number of free buffers in magazines and of a source. Those in magazines have
-    /// `bytes` bytes in total.
+    /// Returns the statistics. `elsewhere` is the number of free buffers that magazines and the source hold. `bytes` is
+    /// the total size of the free buffers in magazines.
     pub(super) fn stats(&self, elsewhere: usize, bytes: usize) -> PoolStats {
         // Counted here, because a counter of the buffers in use would be shared by all connections.
         let free: usize = self.free.iter().map(|free| free.lock().unwrap_or_else(PoisonError::into_inner).len()).sum();

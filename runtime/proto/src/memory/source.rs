@@ -6,16 +6,17 @@ use super::{landing_memory::LandingMemory, shared_buffers::SharedBuffers};
 
 /// A source of memory for the large buffers of a [`BufferPool`](super::BufferPool), for example huge pages.
 ///
-/// The pool reuses the memory, and drops what exceeds its limit.
+/// The pool reuses the memory, and frees memory beyond its limit.
 pub trait BufferSource: Send + Sync + 'static {
-    /// Returns memory of `len` bytes, a power of two of at least 64 KiB. `None`: the pool uses the allocator for this buffer.
+    /// Returns memory of `len` bytes, a power of two of at least 64 KiB. If it returns `None`, the pool uses the
+    /// allocator for this buffer.
     fn allocate(&self, len: usize) -> Option<Box<dyn LandingMemory>>;
 }
 
 /// Size of the smallest buffer that has memory of a source, in bytes. Messages are smaller, and need no huge pages.
 pub(super) const MIN_SOURCED: usize = 64 << 10;
 
-/// The free buffers of a pool whose memory is that of a source.
+/// The free buffers of a pool whose memory a source provided.
 pub(super) struct SourcedBuffers {
     source: Box<dyn BufferSource>,
     /// Free buffers of 2^n bytes at index `n`.
@@ -69,11 +70,11 @@ mod tests {
     use super::*;
     use crate::memory::{BufferPool, PayloadBuf};
 
-    /// A source of `left` buffers. It counts those that exist.
+    /// A source that provides `left` buffers and counts the live ones.
     struct CountedSource {
         left: AtomicUsize,
         live: Arc<AtomicUsize>,
-        /// Difference from the length that was asked for.
+        /// Number of bytes by which the memory exceeds the requested length.
         extra: usize,
     }
 

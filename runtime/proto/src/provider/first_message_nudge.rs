@@ -31,7 +31,8 @@ impl<T: Future<Output = ()>> PeerActivity<T> {
 
     /// Returns `true` if the extra FPDU must be sent now.
     ///
-    /// `sent` and `heard` state whether a message has been sent and received on this connection. `sleep` starts a timer.
+    /// `sent` is `true` if a message has been sent on this connection, and `heard` is `true` if one has been received.
+    /// `sleep` starts a timer.
     pub fn poll(&mut self, cx: &mut Context<'_>, sent: bool, heard: bool, sleep: fn(Duration) -> T) -> bool {
         match self {
             Self::Done => return false,

@@ -120,9 +120,9 @@ pub enum WorkRequest {
         message: MessageBuf,
         /// A handle of the peer, which the peer invalidates when the message arrives (Send with Invalidate).
         invalidate: Option<MemoryHandle>,
-        /// Requests an event at the peer (Send with Solicited Event).
+        /// `true` to request an event at the peer (Send with Solicited Event).
         solicited: bool,
-        /// Requests [`Completion::Sent`] on success. [`Completion::Failed`] is reported in any case.
+        /// `true` to request [`Completion::Sent`] on success. [`Completion::Failed`] is reported in any case.
         signaled: bool,
     },
     /// Reads the peer's memory into memory registered with [`Access::ReadSink`].
@@ -147,8 +147,8 @@ pub enum WorkRequest {
         /// The address of the peer's memory.
         remote: RemoteMemory,
     },
-    /// Invalidates registered memory and returns it. Only returns it if the peer has already invalidated it by Send with
-    /// Invalidate.
+    /// Invalidates registered memory and returns it. If the peer has already invalidated the memory by Send with
+    /// Invalidate, the request only returns it.
     Invalidate {
         /// The identifier returned by [`Completion::Invalidated`].
         id: WrId,
@@ -209,7 +209,7 @@ pub enum Completion {
     },
     /// A message arrived and consumed one posted Receive.
     Received {
-        /// The message.
+        /// The received message.
         message: MessageBuf,
         /// The handle that the peer's Send with Invalidate named. It is already invalid.
         invalidated: Option<MemoryHandle>,
@@ -284,8 +284,8 @@ pub struct RegisterError {
 /// time, and then call [`poll`](Self::poll) until it returns `Pending`. A provider need not send anything before the next
 /// `poll`, so it can batch everything posted in between.
 pub trait QueuePair: Send + Unpin + 'static {
-    /// Registers memory and takes ownership of it. The peer can access the memory when it receives a Send that is posted afterwards,
-    /// perhaps earlier.
+    /// Registers memory and takes ownership of it. The peer can access the memory at the latest when it receives a Send
+    /// that is posted afterwards.
     ///
     /// # Errors
     /// Returns an error, with the memory, if memory or handles are exhausted, if the access does not suit the memory, or if
@@ -318,9 +318,9 @@ pub trait QueuePair: Send + Unpin + 'static {
         true
     }
 
-    /// Performs the I/O of requests that were posted since the last [`poll`](Self::poll), as `poll` does. Called within the same
-    /// poll of the same task. If that `poll` found no more input, its waker is registered for input, which need not be looked for
-    /// again.
+    /// Performs the I/O of requests that were posted since the last [`poll`](Self::poll), as `poll` does. Called within
+    /// the same poll of the same task. If that `poll` found no more input, it registered its waker for input. This call
+    /// then need not look for input again.
     fn poll_requests(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
         self.poll(cx, completions)
     }
@@ -372,8 +372,8 @@ pub trait QueuePair: Send + Unpin + 'static {
 
     /// Returns the total number of bytes received from the peer.
     ///
-    /// The number grows with whatever the peer sends, also in the middle of a long message or of an RDMA operation. Providers that
-    /// cannot count bytes return 0; the received messages are then the only signs of life.
+    /// The number grows with any data from the peer, including parts of a long message or of an RDMA operation.
+    /// Providers that cannot count bytes return 0; the received messages are then the only signs of life.
     fn bytes_received(&self) -> u64 {
         0
     }
@@ -390,7 +390,8 @@ pub struct SetupParams {
     /// bytes in a request, and 196 bytes in a reply.
     pub private_data: Bytes,
     /// Private data to send instead if the local receiver does not support Send with Invalidate
-    /// ([`QueuePair::remote_invalidation`]). Empty: send [`private_data`](Self::private_data) in both cases.
+    /// ([`QueuePair::remote_invalidation`]). If it is empty, [`private_data`](Self::private_data) is sent in both
+    /// cases.
     pub private_data_without_invalidation: Bytes,
     /// Maximum number of local RDMA Reads in flight (ORD, initiator depth). Default 16.
     pub initiator_depth: u32,
@@ -436,7 +437,7 @@ impl Default for SetupParams {
 /// A newly established connection.
 #[derive(Debug)]
 pub struct Connected<Q> {
-    /// The queue pair.
+    /// The queue pair of the connection.
     pub queue_pair: Q,
     /// The peer's private data. InfiniBand pads it with zeros to a fixed length.
     pub private_data: Bytes,
@@ -467,7 +468,7 @@ pub enum SetupError {
         /// A description of the peer's behavior.
         detail: String,
     },
-    /// The time limit for connection set-up, which has expired.
+    /// The time limit for connection set-up has expired. The value is the limit.
     #[error("connection set-up timed out after {0:?}")]
     TimedOut(Duration),
     /// A layer above the provider refused the connection during its set-up. For TLS, the error is a `TlsError` of the crate `rpcrdma`.
@@ -521,7 +522,7 @@ pub trait Listener: Send + Sync + 'static {
 
 /// A connection that a peer has begun to set up.
 pub trait Incoming: Send + 'static {
-    /// The type of the queue pair that it becomes.
+    /// The type of the queue pair that the connection becomes.
     type QueuePair: QueuePair;
     /// The type of the connection request.
     type Request: ConnectRequest<QueuePair = Self::QueuePair>;
@@ -554,7 +555,7 @@ pub trait Incoming: Send + 'static {
 
 /// A peer's connection request.
 pub trait ConnectRequest: Send + 'static {
-    /// The type of the queue pair that it becomes.
+    /// The type of the queue pair of the accepted connection.
     type QueuePair: QueuePair;
 
     /// Returns the peer's private data. InfiniBand pads it with zeros to a fixed length.

@@ -1,4 +1,4 @@
-//! The end of a connection: which calls fail at once, with which reason, and what is reported once.
+//! The end of a connection: the calls that fail at once, their reasons, and the event that reports the end.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ fn client() -> ScriptedPeer {
     ScriptedPeer::new(Role::Client, EngineConfig::default(), true)
 }
 
-/// A connection that closes fails the calls that it has not sent at once, and the others when it has ended. The first reason is
-/// reported for all of them.
+/// When a connection closes, calls that were not sent fail at once. The others fail when the connection has ended. The
+/// first reason is reported for all of them.
 #[test]
 fn closing_fails_queued_calls() {
     let mut facing = client();
@@ -60,7 +60,7 @@ fn closed_is_the_last_event() {
     assert_eq!((counters.exposed_regions, counters.registered_bytes, counters.calls_queued), (0, 0, 0));
 }
 
-/// RFC 8797 §4.1: remote invalidation takes both peers.
+/// RFC 8797 §4.1: remote invalidation requires the support of both peers.
 #[test]
 fn remote_invalidation_takes_both_peers() {
     for (local, peer) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -98,7 +98,7 @@ fn write_chunk_ends_one_connection() {
     assert!(take_call(&mut second.engine).is_none() && !second.raw.disconnected());
 }
 
-/// A connection that ends for another reason leaves nothing behind.
+/// If a connection ends for another reason, its calls are not refused on the next one.
 #[test]
 fn other_ends_are_forgotten() {
     let failed = Arc::default();
@@ -130,8 +130,8 @@ fn version_2() {
     assert!(take_call(&mut second.engine).is_none() && !second.raw.disconnected());
 }
 
-/// A call that is known to have ended the connection is the only one, although other replies were written. A plain call is refused like
-/// any other.
+/// Only the call that is known to have ended the connection is refused on the next one, although other replies were
+/// written. It is refused even if it has no chunks there.
 #[test]
 fn only_the_call_at_fault_is_remembered() {
     let failed = Arc::default();

@@ -19,8 +19,8 @@ fn send(facing: &mut ScriptedPeer, words: &[u32]) -> Option<Vec<u32>> {
     facing.raw.next()
 }
 
-/// RFC 8166 §4.2.4, §4.5: a server discards a reply whose XID differs from that of its header. An unrelated call of the server
-/// with the header's XID continues.
+/// RFC 8166 §4.2.4, §4.5: a server discards a reply whose XID differs from the XID in its header. An unrelated call of
+/// the server with the header's XID continues.
 #[test]
 fn server_discards_faulty_replies() {
     let words = [XID, 1, 4, 0, 0, 0, 0, XID + 1, 1, 0];
@@ -105,7 +105,7 @@ fn client_without_reverse_direction_discards_faulty_calls() {
     assert_eq!(client.engine.conn.counters().messages_discarded, 2);
 }
 
-/// RFC 8166 §4.5.2: a server responds to a faulty call, whether or not it makes calls itself.
+/// RFC 8166 §4.5.2: a server responds to a faulty call, even if it makes calls itself.
 #[test]
 fn server_responds_to_faulty_calls() {
     for reverse_credits in [0, 8] {

@@ -23,7 +23,7 @@ use crate::support::{NO_CHUNKS, Script, plain, with_versions, word};
 /// The first XID of the engine.
 const XID: u32 = 0x1000;
 
-/// One entry of the record.
+/// A piece of work that the engine posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Posted {
     Receives(usize),
@@ -49,7 +49,7 @@ struct Recorder {
     next_handle: u32,
     max_reads: u32,
     is_open: bool,
-    /// The bytes that the provider says it has copied.
+    /// Number of payload bytes that the provider reports as copied.
     copied: u64,
 }
 
@@ -100,7 +100,7 @@ impl QueuePair for Recorder {
     }
 }
 
-/// An engine on a queue pair that records.
+/// An engine on a [`Recorder`].
 struct RecordedEngine {
     conn: Connection,
     qp: Recorder,
@@ -167,7 +167,7 @@ fn reply(len: usize) -> OutgoingReply {
     OutgoingReply { message, reduced: Default::default() }
 }
 
-/// Calls with no chunk, with a Write chunk, and with a Reply chunk.
+/// Returns calls with no chunk, with a Write chunk, and with a Reply chunk.
 fn calls() -> [Vec<u32>; 3] {
     let write = [XID, 1, 8, 0, 0, 1, 1, 7, 100, 0, 0, 0, 0, XID, 0, 2];
     let reply = [XID, 1, 8, 0, 0, 0, 1, 1, 7, 9000, 0, 0, XID, 0, 3];
@@ -314,7 +314,8 @@ fn memory_is_exposed_only_during_its_call() {
     assert!(client.finished().expect("finished").is_ok());
 }
 
-/// RFC 8166 §4.5.4: after a failed invalidation, the connection is closed, and the call finishes once the connection has ended.
+/// RFC 8166 §4.5.4: after a failed invalidation, the connection is closed. The call finishes when the connection has
+/// ended.
 #[test]
 fn a_call_outlives_the_connection_that_cannot_invalidate_its_memory() {
     let mut client = RecordedEngine::new(Role::Client);
@@ -380,7 +381,7 @@ fn a_reply_that_is_not_sent_closes_the_connection() {
     assert_eq!(failed(false), 0);
 }
 
-/// A connection is disconnected once. It is closed only when the calls of both directions have no memory that is registered.
+/// A connection is disconnected once. It is closed only when the calls of both directions have no registered memory.
 #[test]
 fn closed_connections_have_no_memory() {
     for role in [Role::Client, Role::Server] {
@@ -419,7 +420,8 @@ fn closed_connections_have_no_memory() {
     }
 }
 
-/// Work that fails because the connection ends, or that is no response, is no reason of its own to close the connection.
+/// Failed work does not close the connection if it failed because the connection is ending, or if it was not a
+/// response.
 #[test]
 fn other_failures_are_left_to_the_provider() {
     let mut server = RecordedEngine::new(Role::Server);
@@ -438,8 +440,8 @@ fn other_failures_are_left_to_the_provider() {
     assert_eq!((client.work(), client.conn.close_reason()), (vec![], None));
 }
 
-/// RFC 8166 §3.3.1: responses in flight are bounded by the credits, and the completion of other work is none of theirs. The last one
-/// in flight is reported, so that others can follow.
+/// RFC 8166 §3.3.1: the number of responses in flight is bounded by the credits. The completion of other work does not
+/// count. The last response in flight reports its completion, so that others can follow.
 #[test]
 fn responses_in_flight_are_bounded() {
     let mut config = EngineConfig::default();

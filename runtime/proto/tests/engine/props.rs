@@ -52,7 +52,7 @@ fn pair_config() -> impl Strategy<Value = PairConfig> {
     )
 }
 
-/// Lengths around all thresholds, and others.
+/// Generates lengths around all thresholds, and other lengths.
 fn len(max: usize) -> impl Strategy<Value = usize> {
     prop_oneof![0..8usize, 900..1100usize, 3900..4200usize, 0..max].prop_map(move |len| len.min(max))
 }

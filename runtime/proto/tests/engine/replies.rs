@@ -315,7 +315,8 @@ fn orderly_close() {
     assert!(facing.raw.disconnected());
 }
 
-/// RFC 8166 §3.3.1: responses beyond those that may be in flight follow when the last of those has been sent.
+/// RFC 8166 §3.3.1: responses beyond the number that may be in flight follow when the last response in flight has been
+/// sent.
 #[test]
 fn more_replies_than_may_be_in_flight() {
     let mut config = EngineConfig::default();

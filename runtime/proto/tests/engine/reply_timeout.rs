@@ -64,7 +64,7 @@ fn stalled_reply_closes_the_connection() {
     );
 }
 
-/// Replies that are posted later do not extend the timeout of those that are stuck.
+/// Replies that are posted later do not extend the timeout of stuck replies.
 #[test]
 fn later_replies_do_not_extend_the_timeout() {
     let (mut facing, limit) = stuck();

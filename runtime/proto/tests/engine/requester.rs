@@ -367,8 +367,8 @@ fn grace_of_a_cancelled_call() {
     assert!(finished(&mut facing).is_none());
 }
 
-/// A peer that never replies does not block later calls for ever. When abandoned calls hold all credits for longer than the
-/// grace period, the connection is closed, and queued calls fail as not sent.
+/// A peer that never replies does not block later calls forever. When abandoned calls hold all credits for longer than
+/// the grace period, the connection is closed, and queued calls fail as not sent.
 #[test]
 fn unresponsive_peer_closes_the_connection() {
     let (mut facing, _) = with_sinks();
@@ -386,7 +386,8 @@ fn unresponsive_peer_closes_the_connection() {
     assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Unresponsive(_))]));
 }
 
-/// A lost connection fails every call, and says whether it was sent. The results come after the memory is invalidated.
+/// A lost connection fails every call. The failure tells sent calls from others. The results come after the memory is
+/// invalidated.
 #[test]
 fn lost_connection() {
     let (mut facing, _) = with_sinks();

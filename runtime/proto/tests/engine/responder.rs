@@ -258,7 +258,8 @@ fn read_chunk_with_padding() {
     assert_eq!((&call.reads()[0].data[..], call.reads()[1].data.len()), (&b"abcde\0\0\0"[..], 0));
 }
 
-/// RFC 8166 §3.5.3: a Long call in a Position-Zero Read chunk. The XID of its payload has to match that of the header.
+/// RFC 8166 §3.5.3: a Long call in a Position-Zero Read chunk. The XID of its payload has to match the XID of the
+/// header.
 #[test]
 fn long_call() {
     for (xid, msg_type, arrives) in [(XID, 0, true), (XID + 1, 0, false), (XID, 1, false)] {
@@ -448,7 +449,7 @@ fn slow_rdma_reads_close_the_connection() {
     assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
-/// The fetch timeout ends with the last RDMA Read, also if the provider allows no more of them.
+/// The fetch timeout ends with the last RDMA Read, even if the provider allows no further one.
 #[test]
 fn fetch_timeout_ends_with_the_rdma_read() {
     for max_reads in 1..3 {

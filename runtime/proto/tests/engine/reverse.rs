@@ -175,7 +175,7 @@ fn credits_of_messages_without_direction_are_ignored() {
     }
 }
 
-/// RFC 8167 §4.2: the thresholds of the reverse direction are those of the forward direction, swapped.
+/// RFC 8167 §4.2: the reverse direction has the thresholds of the forward direction, with the roles swapped.
 #[test]
 fn thresholds() {
     let mut config = PairConfig::default();
@@ -436,8 +436,8 @@ fn without_private_data() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Calls of both directions, in any order and with a disconnection at any time. Each finishes once. On an open connection
-    /// each is executed once. Nothing stays exposed, and the peers do not deadlock.
+    /// Calls of both directions, in any order and with a disconnection at any time. Each call finishes once. On an open
+    /// connection, each call is executed once. Nothing stays exposed, and the peers do not deadlock.
     #[test]
     fn both_directions(
         credits in (1u32..6, 1u32..6, 1u32..6, 1u32..6),

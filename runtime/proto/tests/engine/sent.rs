@@ -27,7 +27,7 @@ fn engine(role: Role) -> ScriptedPeer {
     ScriptedPeer::new(role, config, false)
 }
 
-/// A message of RDMA_MSG or RDMA_NOMSG.
+/// A sent message with the procedure RDMA_MSG or RDMA_NOMSG.
 struct Sent {
     lists: RpcRdmaHeaderNomsg,
     /// The payload stream, or `None` with RDMA_NOMSG.
@@ -139,7 +139,8 @@ fn calls_fit_the_threshold() {
     }
 }
 
-/// RFC 8166 §3.4.5, §3.5.3: all segments of a Read chunk have its position, and those of a Long call's payload stream zero.
+/// RFC 8166 §3.4.5, §3.5.3: all segments of a Read chunk have its position. The segments of a Long call's payload
+/// stream have position zero.
 #[test]
 fn segments_of_a_chunk_share_its_position() {
     let mut facing = engine(Role::Client);

@@ -138,7 +138,7 @@ fn errors() {
     both_ways(&header(RdmaBody::RdmaError(RpcRdmaError::ErrChunk)), &words(&[&[4, 2]]));
 }
 
-/// Words that are not a header.
+/// Words that are not a header are refused.
 #[test]
 fn not_a_header() {
     for body in [

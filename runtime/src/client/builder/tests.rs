@@ -17,7 +17,7 @@ fn channels_have_memory_of_their_own() {
     assert!(first.pool.is_same(&second.pool));
 }
 
-/// A credit is kept for probes, unless there are none.
+/// A credit is kept for probes, unless probes are disabled.
 #[test]
 fn probes_have_a_credit() {
     for (interval, keeps) in [(Duration::from_secs(30), true), (Duration::MAX, false)] {
@@ -52,14 +52,14 @@ impl Service for Wide {
     }
 }
 
-/// A connection accepts what the services of the channel need.
+/// The services of a channel raise the limit on chunks of its connections.
 #[test]
 fn services_raise_limits() {
     let (config, registry) = ChannelBuilder::default().service(Wide).config().unwrap();
     assert_eq!((config.connection.engine.max_chunks, registry.is_some()), (1000, true));
 }
 
-/// A stamp that the caller has chosen stays. Others are drawn.
+/// A stamp that the caller has chosen stays. Stamp 0 is replaced by a random number.
 #[test]
 fn stamps_tell_clients_apart() {
     let stamped = |stamp| {
@@ -75,7 +75,7 @@ fn stamps_tell_clients_apart() {
     assert_ne!(stamped(0), stamped(0));
 }
 
-/// The versions of the best URL are those of the channel, which decide if it may fall back to version 1.
+/// The channel takes the versions of the best URL. They decide if it may fall back to version 1.
 #[test]
 fn versions_of_the_best_url() {
     for (target, expected) in [

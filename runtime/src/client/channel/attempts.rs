@@ -80,14 +80,15 @@ impl Channel {
         self.live()
     }
 
-    /// Returns the time in which the server recognizes a call that must not be executed twice. `None` if the server does not recognize
-    /// the call, or may execute it twice.
+    /// Returns the time after its first attempt in which the server recognizes a call that must not be executed twice.
+    /// `None` if the server does not recognize the call, or may execute it twice.
     fn resend_window<A, F>(&self, call: &OutboundCall<'_, A, F>) -> Option<Duration> {
         let xids = self.0.config.resendable.as_ref().filter(|_| call.xid.is_some() && !call.is_idempotent())?;
         Some(xids.window())
     }
 
-    /// Makes the attempts of a call that has not been made yet, or those that follow an attempt which began at `start` and failed.
+    /// Makes attempts of a call until one succeeds or no further one is allowed. `usual` is the failure of a first
+    /// attempt that began at `start`, or `None` if no attempt has been made yet.
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
@@ -165,7 +166,7 @@ impl Channel {
         }
     }
 
-    /// Makes one attempt of a call.
+    /// Makes one attempt of a call. `first` is an earlier attempt that the server has to recognize.
     async fn attempt<A: XdrEncode + Sync, R>(
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
@@ -218,7 +219,8 @@ impl Channel {
         made.map_err(|error| FailedAttempt { error: AttemptError::Exchange(error), link: Some(link) })
     }
 
-    /// Reads the version of the connection after its first reply, when the version is final.
+    /// Remembers a server that supports only version 1. Called after the first reply, when the version of the
+    /// connection is final.
     #[cold]
     pub(super) fn note_version(&self, link: &ChannelLink) {
         link.negotiates.store(false, Ordering::Relaxed);
@@ -234,7 +236,8 @@ impl Channel {
         }
     }
 
-    /// Returns `true` if version negotiation failed, and the channel may use version 1. All its later connections then do.
+    /// Returns `true` if version negotiation failed, and the channel may use version 1. All later connections of the
+    /// channel then use version 1.
     // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may close the connection during negotiation.
     fn falls_back(&self, error: &AttemptError) -> bool {
         let AttemptError::Exchange(ExchangeError::Failed(CallFailure::Closed {
@@ -265,7 +268,7 @@ impl Channel {
     }
 }
 
-/// An attempt of a call without a result.
+/// The error of a failed attempt of a call, with its connection.
 struct FailedAttempt {
     error: AttemptError,
     /// The connection of the attempt, if it got one.
@@ -274,7 +277,7 @@ struct FailedAttempt {
 
 /// The reason why an attempt of a call has no result.
 enum AttemptError {
-    /// The exchange with the server has no result, or did not begin.
+    /// The exchange with the server failed, or did not begin.
     Exchange(ExchangeError),
     /// No connection could be made, and the next attempt is not made before this time.
     NotConnected(ConnectError, tokio::time::Instant),
@@ -333,7 +336,7 @@ impl AttemptError {
         }
     }
 
-    /// Returns `true` if client and server do not fit together, whatever their state is.
+    /// Returns `true` if client and server are incompatible, so that no later attempt can succeed.
     fn is_permanent(&self) -> bool {
         match self {
             Self::Exchange(ExchangeError::Failed(CallFailure::Closed { reason, .. })) => error::is_permanent(reason),
@@ -387,7 +390,8 @@ mod tests {
         CallError::Rpc { procedure: "P", source }
     }
 
-    /// Failures of attempts, which decide if the call is made again, where, and if it may be executed twice then.
+    /// Each failure of an attempt has a kind. It is known if the server may have executed the call, and if a retry
+    /// cannot help.
     #[tokio::test(start_paused = true)]
     async fn failures_of_attempts() {
         let disconnected = FailureKind::Disconnected { pause: Duration::ZERO };

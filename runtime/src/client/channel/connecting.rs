@@ -23,8 +23,8 @@ use crate::{
 };
 
 impl Channel {
-    /// Connects if there is no connection, as often as needed, with pauses. Passes the error of each attempt to `report`. An error is
-    /// final.
+    /// Connects if there is no connection, and retries with pauses until an attempt succeeds. Passes the error of each
+    /// attempt to `report`. Returns an error only if the channel cannot connect again.
     pub(in crate::client) async fn connected(&self, report: impl Fn(ConnectError)) -> Result<(), CallFailure> {
         loop {
             let retry_at = match self.reconnect().await {
@@ -159,12 +159,13 @@ impl Channel {
     }
 }
 
-/// The pause before the first attempt to use a better path. It doubles with each further one.
+/// The pause before the first attempt to use a better path. The pause doubles with each further attempt.
 const MIN_IMPROVE_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause between attempts to use a better path.
 const MAX_IMPROVE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Tries the paths that are better than that of `link`, until the channel uses one of them. Ends with the channel, or with the connection.
+/// Tries the paths that are better than the path of `link`, until the channel uses one of them. Ends with the channel,
+/// or with the connection.
 async fn improve(channel: Weak<ChannelInner>, link: Weak<ChannelLink>) {
     let mut pause = MIN_IMPROVE_PAUSE;
     loop {
@@ -220,7 +221,7 @@ mod tests {
 
     type Change = fn(&Channel);
 
-    /// Changes its channel while it makes a connection, as another thread may.
+    /// A dialer that changes its channel while it makes a connection, as another thread may.
     struct Interference {
         channel: Arc<OnceLock<Weak<ChannelInner>>>,
         change: Change,
@@ -242,7 +243,7 @@ mod tests {
         channel.0.current.lock().unwrap().closed = true;
     }
 
-    /// A connection that is made while the channel is closed, or gets another one, is not used.
+    /// A new connection is not used if the channel was closed or got another connection meanwhile.
     #[tokio::test(start_paused = true)]
     async fn connections_that_come_too_late() {
         let changes: [(Change, bool); 3] =

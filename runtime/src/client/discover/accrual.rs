@@ -1,4 +1,4 @@
-//! The ejection of endpoints whose calls fail fast. They would otherwise look idle, and attract calls.
+//! The ejection of endpoints whose calls fail fast. Such endpoints would otherwise look idle and attract calls.
 
 use std::{
     sync::{
@@ -15,15 +15,15 @@ use crate::rpc::RpcError;
 
 /// Number of failures in a row after which an endpoint is ejected.
 const MAX_FAILURES: u32 = 5;
-/// Time of the first ejection. It doubles with each further one that no success precedes.
+/// Duration of the first ejection. It doubles with each further ejection, until a call succeeds.
 const MIN_EJECTION: Duration = Duration::from_secs(1);
-/// Longest time of an ejection.
+/// Maximum duration of an ejection.
 const MAX_EJECTION: Duration = Duration::from_secs(60);
 
 /// The failures of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct FailureAccrual {
-    /// Failures in a row.
+    /// Number of failures in a row.
     failures: AtomicU32,
     ejection: Mutex<Option<Ejection>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct FailureAccrual {
 #[derive(Debug)]
 struct Ejection {
     until: Instant,
-    /// The nominal time of the ejection.
+    /// The duration of the ejection, without jitter.
     time: Duration,
     /// `true` while one call finds out if the endpoint works again.
     is_tried: bool,
@@ -42,7 +42,8 @@ impl FailureAccrual {
         self.ejection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `true` if other endpoints should get the next call. After the time of the ejection, it is `false` for one call.
+    /// Returns `true` if other endpoints should get the next call. When the ejection has ended, returns `false` until
+    /// one call tries the endpoint.
     pub(super) fn is_ejected(&self) -> bool {
         if self.failures.load(Ordering::Relaxed) < MAX_FAILURES {
             return false;
@@ -50,7 +51,7 @@ impl FailureAccrual {
         self.ejection().as_ref().is_some_and(|ejection| ejection.is_tried || Instant::now() < ejection.until)
     }
 
-    /// Notes that the endpoint gets a call.
+    /// Records that the endpoint gets a call. After an ejection, this call tries the endpoint.
     pub(super) fn called(&self) {
         if self.failures.load(Ordering::Relaxed) >= MAX_FAILURES
             && let Some(ejection) = &mut *self.ejection()
@@ -60,7 +61,7 @@ impl FailureAccrual {
         }
     }
 
-    /// Notes that a call has ended without an answer to the question if the endpoint works.
+    /// Records that a call was dropped before its result, so that another call may try an ejected endpoint.
     pub(super) fn given_up(&self) {
         if self.failures.load(Ordering::Relaxed) >= MAX_FAILURES
             && let Some(ejection) = &mut *self.ejection()
@@ -69,7 +70,7 @@ impl FailureAccrual {
         }
     }
 
-    /// Notes the result of a call. Returns `true` if it ejects the endpoint.
+    /// Records the result of a call. Returns `true` if the result ejects the endpoint.
     pub(super) fn ended(&self, result: &Result<CallResponse, CallError>) -> bool {
         if !is_failure(result) {
             // Nearly always.
@@ -97,7 +98,7 @@ impl FailureAccrual {
     }
 }
 
-/// Returns `true` if the result says that the server does not work, whatever the call was.
+/// Returns `true` if the result shows that the server does not work, whatever the call was.
 fn is_failure(result: &Result<CallResponse, CallError>) -> bool {
     match result {
         Err(error) if error.is_connection_loss() => true,
@@ -122,7 +123,7 @@ mod tests {
         Err(CallError::Rpc { procedure: "P", source: RpcError::SystemError })
     }
 
-    /// The error of a call that says nothing about the server.
+    /// Returns an error that says nothing about the health of the server.
     fn refused() -> Result<CallResponse, CallError> {
         Err(CallError::Rpc { procedure: "P", source: RpcError::GarbageArguments })
     }
@@ -146,7 +147,7 @@ mod tests {
         assert!(!accrual.is_ejected());
     }
 
-    /// A lost connection is a failure. What the call or its deadline is to blame for is none.
+    /// A lost connection counts as a failure of the server. A passed deadline does not.
     #[tokio::test(start_paused = true)]
     async fn lost_connections_are_failures() {
         let closed = |sent| CallFailure::Closed { reason: CloseReason::Idle(Duration::ZERO), sent };
@@ -161,7 +162,7 @@ mod tests {
         }
     }
 
-    /// The ejection is over at its end, for choices, for calls and for failures.
+    /// At the end of an ejection, the endpoint can be chosen, the next call tries it, and a failure ejects it again.
     #[tokio::test(start_paused = true)]
     async fn the_end_of_an_ejection() {
         for _ in 0..20 {

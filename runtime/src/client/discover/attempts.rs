@@ -6,13 +6,13 @@ use super::super::{CallRequest, RetryPolicy};
 
 /// The share of calls that are faster than the time after which a second attempt begins.
 const HEDGED_PERCENTILE: f32 = 0.95;
-/// Number of calls in a period from which the usual latency is known.
+/// Minimum number of calls in a period whose latencies count.
 const MIN_CALLS: u64 = 100;
-/// The length of such a period.
+/// The length of a period in which latencies are measured.
 const LATENCY_PERIOD: Duration = Duration::from_secs(10);
 
-/// How [`ServiceCaller::balanced`](super::super::ServiceCaller::balanced) makes the attempts of a call. A [`RetryPolicy`] can be converted
-/// to it, with neither time-outs nor hedging.
+/// The policy by which [`ServiceCaller::balanced`](super::super::ServiceCaller::balanced) makes the attempts of a call.
+/// A [`RetryPolicy`] can be converted to it, with neither time-outs nor hedging.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Attempts {
@@ -27,18 +27,20 @@ impl Attempts {
         Self { retry, timeout: None, is_hedged: false }
     }
 
-    /// Sets the time after which an attempt is given up, so that the call is retried at another server if it may be. Default none: a
-    /// silent server is noticed by its channel
+    /// Sets the time after which an attempt is given up, so that the call is retried at another server if it may be.
+    /// Default: none, because a channel notices that its server is silent
     /// ([`ConnectionConfig::keepalive_timeout`](crate::config::ConnectionConfig::keepalive_timeout)).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Makes a second attempt of an idempotent call, usually at another server, if it has no result after the time within which 95 % of
-    /// the calls had one. The first result counts. Each second attempt takes one retry from the budget of the policy.
+    /// Makes a second attempt of an idempotent call, usually at another server, if the first has no result after the
+    /// 95th percentile of the latency. The call returns the first result. Each second attempt takes one retry from the
+    /// budget of the policy.
     ///
-    /// The latencies of a past period of 10 s count, in milliseconds, if it had 100 calls. Each call passes through one more queue.
+    /// The percentile is measured in milliseconds, over periods of 10 s that have at least 100 calls. Each call passes
+    /// through one more queue.
     pub fn hedged(mut self) -> Self {
         self.is_hedged = true;
         self
@@ -51,12 +53,12 @@ impl From<RetryPolicy> for Attempts {
     }
 }
 
-/// Decides about second attempts.
+/// The policy that decides about second attempts.
 #[derive(Debug, Clone)]
 pub(super) struct HedgePolicy(pub(super) RetryPolicy);
 
 impl HedgePolicy {
-    /// Puts second attempts in front of a service.
+    /// Wraps `service`, so that slow calls get a second attempt.
     pub(super) fn around<S>(self, service: S) -> tower::hedge::Hedge<S, Self>
     where
         S: tower_service::Service<CallRequest, Error: Into<tower::BoxError>> + Clone,

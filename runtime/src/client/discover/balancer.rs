@@ -30,9 +30,9 @@ impl ServiceCaller {
     /// Creates a caller that balances its calls over `endpoints`. `attempts`, or a [`RetryPolicy`](super::super::RetryPolicy) alone, decides
     /// about calls that fail or take long.
     ///
-    /// Calls go to the endpoints with the lowest priority number of which one is connected. Two of these are drawn by their weights. The
-    /// call goes to the one that has fewer calls in flight for its weight (power of two choices). Priority and weight are options of
-    /// a [`Url`](crate::transport::Url).
+    /// Calls go to the endpoints with the lowest priority number of which one is connected. Two of these are drawn by
+    /// their weights. The call goes to the one that has fewer calls in flight relative to its weight (power of two
+    /// choices). Priority and weight are options of a [`Url`](crate::transport::Url).
     ///
     /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second, unless more than
     /// half of the connected endpoints are in such a pause. Then one call tries it. The pause doubles with each failure, up to a minute.
@@ -74,7 +74,7 @@ struct Balancer {
     cache: ReadyCache<String, CountedEndpoint, CallRequest>,
     /// Index of the endpoint of the next call.
     chosen: Option<usize>,
-    /// Memory for the choice.
+    /// The facts about the ready endpoints, in memory that each choice reuses.
     shares: Vec<Share>,
     random: Random,
     outage: Arc<Outage>,
@@ -201,7 +201,8 @@ mod tests {
     use super::*;
     use crate::{CallOptions, Channel, client::tests::fakes::Harmful, rpc::RpcError};
 
-    /// A call counts as in flight until its end. One that tries an ejected endpoint and is given up lets the next one try it.
+    /// A call counts as in flight until its end. If a call that tries an ejected endpoint is dropped, the next call
+    /// tries the endpoint.
     #[tokio::test(start_paused = true)]
     async fn calls_end() {
         let endpoint =

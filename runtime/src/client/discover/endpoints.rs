@@ -34,7 +34,8 @@ use crate::{ErrorChain, client::target::Target, random::KeyedHash};
 
 /// The default of [`Endpoints::max_open`].
 const MAX_OPEN: usize = 32;
-/// The time after which an endpoint that connects counts as failed, so that others are tried at the same time.
+/// The time after which an endpoint that is still connecting counts as failed, so that others are tried at the same
+/// time.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The time for which an endpoint that has failed is tried again while others wait for their turn.
 const TURN: Duration = Duration::from_secs(1);
@@ -42,14 +43,15 @@ const TURN: Duration = Duration::from_secs(1);
 /// The endpoints of the servers in a [list](Servers), by URL: a stream of `tower::discover::Change`, and therefore a
 /// `tower::discover::Discover`.
 ///
-/// A server gets an [`Endpoint`] with a channel that connects when the balancer first polls it. A server that disappears
-/// gets no more calls. Its calls in flight end in order, and then its connection is closed. A URL that is not valid is traced and
-/// skipped. The option `tls` of a URL can only strengthen the policy of the channels' TLS configuration.
+/// A server gets an [`Endpoint`] with a channel that connects when the balancer first polls it. A server that
+/// disappears gets no more calls. Its calls in flight finish, and then its connection is closed. A URL that is not
+/// valid is traced and skipped. The option `tls` of a URL can only strengthen the policy of the channels' TLS
+/// configuration.
 ///
 /// Not all servers of the list have endpoints at a time:
 ///
-/// - only those of the lowest priority number (option `priority` of a [`Url`]) of which one can be reached, and those of lower numbers
-///   that are tried again;
+/// - only servers with the lowest priority number (option `priority` of a [`Url`]) for which one can be reached, and
+///   servers with lower numbers, which are tried again;
 /// - at most [`max_open`](Self::max_open). A client chooses them at random, and keeps its choice as long as they can be reached.
 ///   Another one takes the place of an endpoint that cannot connect.
 ///
@@ -63,7 +65,7 @@ pub struct Endpoints {
     builder: ChannelBuilder,
     max_open: usize,
     health_check: Option<HealthCheck>,
-    /// The keys of the random order, which is another one for each client.
+    /// The keys of the random order of the servers, which differs between clients.
     order: KeyedHash,
     /// The servers in the list, in the order of their use. `None` until the list is known.
     candidates: Option<BTreeMap<Rank, Candidate>>,
@@ -73,9 +75,9 @@ pub struct Endpoints {
     events: Arc<HealthEvents>,
     /// The next time at which the choice may change. `None` if only an event can change it.
     timer: Option<Pin<Box<Sleep>>>,
-    /// When the next of the endpoints that have failed may get its turn.
+    /// The time at which the next failed endpoint may get its turn.
     next_turn: Instant,
-    /// Number of endpoints that were parked.
+    /// Number of times that an endpoint was closed after a failure.
     parked: u64,
 }
 
@@ -99,18 +101,18 @@ struct Candidate {
     has_failed: bool,
     /// `true` if the server is not used as long as it stays in the list.
     is_excluded: bool,
-    /// Number of the last time at which its endpoint was closed after a failure. 0 if there was none.
+    /// The value of `Endpoints::parked` when the server's endpoint was last closed after a failure. 0 if it never was.
     parked: u64,
 }
 
 impl Candidate {
-    /// Returns when a server that connects will count as failed.
+    /// Returns the time at which a server that is still connecting counts as failed.
     fn slow_at(&self) -> Option<Instant> {
         let health = self.health.as_ref().filter(|health| health.state() == HealthState::Connecting)?;
         health.since().checked_add(PATIENCE)
     }
 
-    /// Updates the state from that of the endpoint.
+    /// Updates the state of the server from the health of its endpoint.
     fn look(&mut self, now: Instant) {
         let Some(health) = &self.health else { return };
         match health.state() {
@@ -162,9 +164,10 @@ impl Endpoints {
     /// Watches the health of each server by the program HEALTH ([`health`](crate::health)), and uses only those that are serving. Default:
     /// none, and every server that is connected is used.
     ///
-    /// An endpoint takes calls once its server has answered, and stops when the server says that it is not serving, for example because it
-    /// shuts down. Others are opened in its place, as if it could not be reached. A server counts as serving if it does not offer the
-    /// program, or does not answer the first question. Silence afterwards changes nothing: [`Endpoint`] says how it is noticed.
+    /// An endpoint takes calls once its server has answered, and stops when the server says that it is not serving, for
+    /// example because it shuts down. Others are opened in its place, as if it could not be reached. A server counts as
+    /// serving if it does not offer the program, or does not answer the first question. Later silence does not change
+    /// the state. [`Endpoint`] describes how silence is noticed.
     ///
     /// The channels serve the callbacks of the program, so that the server can report changes at once, and have no idle timeout. Outside
     /// of a tokio runtime, nothing is checked.
@@ -228,7 +231,7 @@ impl Endpoints {
         self.candidates = Some(candidates);
     }
 
-    /// Opens and closes endpoints, so that those are open which should be. Sets the timer.
+    /// Chooses the servers to use, opens and closes endpoints accordingly, and sets the timer.
     fn choose(&mut self) {
         let now = Instant::now();
         let mut candidates = self.candidates.take().unwrap_or_default();
@@ -313,12 +316,12 @@ impl Endpoints {
         }
     }
 
-    /// Returns the reason why calls wait, for the callers of a balancer.
+    /// Returns the state by which a balancer tells its callers why their calls wait.
     pub(super) fn outage(&self) -> Outage {
         Outage::new(Arc::clone(&self.events), Arc::clone(&self.failure))
     }
 
-    /// Returns what the list contains.
+    /// Returns the number of listed servers, and an invalid URL if there is no valid one.
     pub(super) fn list_state(&self) -> ListState {
         let Some(candidates) = &self.candidates else { return ListState::default() };
         let invalid = self.invalid.first().filter(|_| candidates.is_empty());

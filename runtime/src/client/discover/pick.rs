@@ -9,7 +9,7 @@ pub(super) struct Share {
     pub(super) weight: u32,
     /// Number of calls in flight.
     pub(super) load: usize,
-    /// `true` if its calls have failed.
+    /// `true` if the endpoint is ejected because its calls fail.
     pub(super) is_ejected: bool,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Share {
 pub(super) struct Random(u64);
 
 impl Random {
-    /// Creates a source that differs from all others.
+    /// Creates a generator with a random state.
     pub(super) fn new() -> Self {
         Self(random::number())
     }
@@ -31,9 +31,12 @@ impl Random {
     }
 }
 
-/// Returns the index of the endpoint for a call: among those with the lowest priority, the one with less load for its weight of two that
-/// are drawn by weight (power of two choices). Endpoints that are ejected do not count, unless they are more than half: then the cause is
-/// probably not theirs. The endpoint `except` counts only if there is no other. Returns `None` if there is none.
+/// Returns the index of the endpoint for a call, or `None` if there is no endpoint.
+///
+/// Draws two of the endpoints with the lowest priority number by weight, and returns the one with less load relative to
+/// its weight (power of two choices). Ejected endpoints are left out, unless they are more than half of all. Then their
+/// failures probably have a common cause. With `except`, draws a single endpoint, and returns `except` only if there is
+/// no other.
 pub(super) fn pick(shares: &[Share], except: Option<usize>, random: &mut Random) -> Option<usize> {
     let ejected = shares.iter().filter(|share| share.is_ejected).count();
     let may_eject = 2 * ejected <= shares.len();
@@ -51,7 +54,7 @@ pub(super) fn pick(shares: &[Share], except: Option<usize>, random: &mut Random)
     }
 }
 
-/// Draws one of the drawable endpoints by weight, as RFC 2782 says.
+/// Draws one of the drawable endpoints other than `except` by weight (RFC 2782).
 fn draw(
     shares: &[Share],
     is_drawable: impl Fn(&Share) -> bool,
@@ -113,7 +116,8 @@ mod tests {
         assert!((0..100).all(|_| random.below(1) == 0 && random.below(0) == 0));
     }
 
-    /// Makes calls of which `in_flight` are in flight at a time, and the oldest ends first. Returns the calls of each endpoint.
+    /// Picks endpoints for calls, of which `in_flight` are in flight at a time. The oldest call ends first. Returns the
+    /// number of calls of each endpoint.
     fn count(weights: &[(u16, u32)], in_flight: usize) -> Vec<usize> {
         let mut shares = shares(weights);
         let mut random = Random(7);
@@ -196,7 +200,8 @@ mod tests {
         assert!((0..100).all(|seed| pick(&slow, None, &mut Random(seed)) == Some(1)));
     }
 
-    /// An ejected endpoint gets no calls, unless more than half are ejected. Those of other priorities may be all that is left.
+    /// An ejected endpoint gets no calls, unless more than half are ejected. The endpoints that are left may have
+    /// another priority.
     #[test]
     fn ejected_endpoints_are_passed_over() {
         let pool = |ejected: &[bool]| -> Vec<_> {

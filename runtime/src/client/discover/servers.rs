@@ -67,7 +67,7 @@ impl Servers {
         (sender, Self { next: Some(next(list)), failure })
     }
 
-    /// Returns the latest error of the source, which the source changes.
+    /// Returns the shared slot in which the source stores its latest error.
     pub(super) fn failure(&self) -> SharedFailure {
         Arc::clone(&self.failure)
     }
@@ -95,7 +95,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// Sets the list of [`Servers::channel`].
+/// The sender of the list of [`Servers::channel`].
 #[derive(Debug)]
 pub struct ServersSender {
     list: watch::Sender<List>,
@@ -108,8 +108,9 @@ impl ServersSender {
     /// Maximum length of the URL of a server, in bytes.
     pub const MAX_URL_LEN: usize = 2048;
 
-    /// Replaces the list. A list with the same URLs as before is not announced. The list has up to [`MAX_SERVERS`](Self::MAX_SERVERS) URLs of
-    /// up to [`MAX_URL_LEN`](Self::MAX_URL_LEN) bytes. Further and longer ones are skipped, so that a source that lies cannot take all memory.
+    /// Replaces the list. A list with the same URLs as before is not announced. The list has up to
+    /// [`MAX_SERVERS`](Self::MAX_SERVERS) URLs of up to [`MAX_URL_LEN`](Self::MAX_URL_LEN) bytes. Further and longer
+    /// ones are skipped, so that a faulty source cannot exhaust the memory.
     pub fn set<U: Into<String>>(&self, urls: impl IntoIterator<Item = U>) {
         let mut skipped = 0_usize;
         let mut listed = BTreeSet::new();
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(poll(&mut servers), Poll::Ready(Some(ServersSender::MAX_SERVERS)));
     }
 
-    /// A list that did not change is not announced. The end of either side shows at the other one.
+    /// A list that did not change is not announced. Each side learns that the other one was dropped.
     #[tokio::test]
     async fn only_changes_are_announced() {
         let (sender, mut servers) = Servers::channel();

@@ -1,4 +1,4 @@
-//! The choice of the endpoints that are open.
+//! The choice of the endpoints to open.
 
 use std::cmp::Reverse;
 
@@ -9,8 +9,7 @@ pub(super) struct Standing {
     pub(super) is_open: bool,
     /// `true` if the last attempt to connect failed, or takes long.
     pub(super) has_failed: bool,
-    /// Number of the last time at which the endpoint was closed after a failure, so that another one could be tried. 0 if there was
-    /// none.
+    /// Sequence number of the last time that the endpoint was closed after a failure. 0 if it never was.
     pub(super) parked: u64,
 }
 
@@ -19,15 +18,16 @@ pub(super) struct Standing {
 pub(super) struct Subset {
     /// Indexes of servers.
     pub(super) chosen: Vec<usize>,
-    /// The index of the endpoint that makes room for others that have failed, when its time ends. `None` if none is waiting.
+    /// The index of the failed endpoint that is closed at the end of its turn, to make room for another failed one.
+    /// `None` if no other one is waiting.
     pub(super) rotated: Option<usize>,
 }
 
-/// Chooses up to `limit` of `servers`, in the order of their priority and their rank.
+/// Chooses up to `limit` of `servers`, which are sorted by priority and rank.
 ///
-/// These are servers of the first priority that has a server which has not failed. Servers that have failed, of this priority and of
-/// those before it, are tried again, so that the client returns to them: in a quarter of the places, or in more if the others do not
-/// need them. They take turns if they are more.
+/// Healthy servers are chosen from the first priority that has any. Failed servers of this priority and of the
+/// priorities before it are tried again, so that the client returns to them. They get a quarter of the places, or more
+/// if the healthy servers need fewer. They take turns if there are more of them than places.
 pub(super) fn choose(servers: &[Standing], limit: usize) -> Subset {
     let (mut healthy, mut failed) = (Vec::new(), Vec::new());
     let mut start = 0;

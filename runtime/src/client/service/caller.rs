@@ -41,8 +41,8 @@ use crate::{
 /// Each call clones the service, waits until the clone is ready, and calls it. The deadline of the call includes the wait. Wrap a
 /// service that cannot be cloned in `tower::buffer::Buffer`.
 ///
-/// An error of middleware becomes [`CallError::Middleware`], which records whether the server may have executed the call. An error
-/// of the channel stays as it is.
+/// An error of middleware becomes [`CallError::Middleware`]. Its field `sent` is `true` if the server may have executed
+/// the call. An error of the channel stays as it is.
 ///
 /// The type of the service is erased, so that every service gives the same type of client. Each call allocates its
 /// future for that, unless the service returns the future of a channel, as layers do that only change requests.
@@ -85,8 +85,8 @@ impl ServiceCaller {
         Self(Arc::new(service))
     }
 
-    /// Creates a caller over a balancer, which records in `outage` why calls wait. `timeout` is that of calls without a deadline of their
-    /// own, for all attempts together.
+    /// Creates a caller over a balancer, which records in `outage` why calls wait. `timeout` limits a call without a
+    /// deadline of its own, over all its attempts.
     #[cfg(feature = "discover")]
     pub(in crate::client) fn over_balancer<S>(service: S, outage: Arc<Outage>, timeout: Option<Duration>) -> Self
     where
@@ -125,8 +125,8 @@ impl Future for Calling {
     }
 }
 
-/// A service of any type. Without it, the futures of calls would contain `S::Future`, and the compiler could not prove that they
-/// are `Send` in generic code.
+/// A service of any type. Without this trait, the futures of calls would contain `S::Future`, and the compiler could
+/// not prove that they are `Send` in generic code.
 trait ErasedCaller: Send + Sync {
     /// Waits until a clone of the service is ready, and calls it.
     fn carry(&self, request: CallRequest) -> Calling;
@@ -142,7 +142,7 @@ trait ErasedCaller: Send + Sync {
     }
 }
 
-/// A balancer, which knows why calls wait.
+/// A caller over a balancer, which knows why calls wait.
 #[cfg(feature = "discover")]
 struct BalancedCaller {
     caller: Box<dyn ErasedCaller>,
@@ -212,7 +212,7 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-/// A call in progress.
+/// A call in progress over a service.
 struct CarriedCall<'a> {
     caller: &'a dyn ErasedCaller,
     procedure: &'static str,
@@ -235,7 +235,7 @@ impl ServiceCaller {
 }
 
 impl CarriedCall<'_> {
-    /// Waits for the response.
+    /// Waits for the response until the deadline of the call.
     async fn response(self) -> Result<CallResponse, CallError> {
         let Self { caller, procedure, deadline, active, response } = self;
         let Some(result) = within(deadline, response).await else {

@@ -33,7 +33,7 @@ use crate::engine::CallFailure;
 /// The future of a call.
 type CallFuture = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
 
-/// In place of a procedure's name, for the errors of an [`Endpoint`] that is not ready.
+/// Stands in for the procedure's name in the errors of an [`Endpoint`] that is not ready.
 const CONNECTING: &str = "connection to an endpoint";
 
 /// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`] for load
@@ -86,9 +86,9 @@ impl Service<CallRequest> for ChannelPool {
 /// [`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated) either. Another endpoint is another server, whose
 /// duplicate request cache does not know them, so they fail with their connection unless they are idempotent.
 ///
-/// An endpoint that is connected but silent is not ready either, for a pause of the same kind. It is silent if a call reached its
-/// deadline, or was given up after the shortest pause, for example by a time-out for each attempt, and no other call got a reply since
-/// that call began. The pause ends with the next reply, or when one more call may try.
+/// An endpoint that is connected but silent is not ready either, for a pause of the same kind. It is silent if a call
+/// reached its deadline, or was given up after the shortest pause, for example by a time-out for each attempt, and no
+/// other call got a reply since that call began. A reply ends the pause early.
 ///
 /// Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
 /// lost its connection and never connects again ([`Reconnect::Never`](crate::client::Reconnect::Never)).
@@ -171,13 +171,13 @@ impl Endpoint {
         may_serve
     }
 
-    /// Returns the priority and the weight.
+    /// Returns the priority and the weight of the endpoint.
     #[cfg(feature = "discover")]
     pub(in crate::client) fn share(&self) -> (u16, u32) {
         self.health.as_ref().map_or((0, 1), |health| health.share())
     }
 
-    /// Returns the channel.
+    /// Returns the channel to the endpoint's server.
     #[must_use]
     pub fn channel(&self) -> &Channel {
         &self.channel

@@ -1,4 +1,4 @@
-//! The state of an endpoint, which tells the list of endpoints to open others instead.
+//! The states of endpoints, from which their list decides to open others instead.
 
 use std::{
     fmt,
@@ -25,11 +25,11 @@ pub(in crate::client) enum HealthState {
     Ended,
 }
 
-/// The state of an endpoint, and its part of the calls.
+/// The state of an endpoint, and the priority and weight that decide its share of the calls.
 pub(in crate::client) struct EndpointHealth {
     url: Arc<str>,
     state: AtomicU8,
-    /// When the endpoint began to connect.
+    /// The time at which the endpoint began to connect.
     since: Mutex<Instant>,
     priority: AtomicU16,
     weight: AtomicU32,
@@ -53,7 +53,7 @@ pub(in crate::client) struct LastFailure {
     pub(in crate::client) failure: Option<EndpointFailure>,
 }
 
-/// Reports of the endpoints to their list.
+/// The changes that endpoints report to their list.
 #[derive(Debug, Default)]
 pub(in crate::client) struct HealthEvents {
     /// `true` if the state of an endpoint has changed since the list looked.
@@ -67,7 +67,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl HealthEvents {
-    /// Returns `true` if the state of an endpoint has changed since the last time. Otherwise the task is woken when it changes.
+    /// Returns `true` if the state of an endpoint has changed since the last call. Otherwise the task is woken when it
+    /// changes.
     pub(in crate::client) fn take(&self, cx: &Context<'_>) -> bool {
         {
             let mut waker = lock(&self.waker);

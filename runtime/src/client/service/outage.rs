@@ -15,7 +15,7 @@ use crate::client::target::Target;
 /// The latest error of the source of a list. `None` if it has listed the servers since.
 pub(in crate::client) type SharedFailure = Arc<Mutex<Option<Arc<dyn Error + Send + Sync>>>>;
 
-/// No server of a balancer takes calls.
+/// The reason why no server of a balancer takes calls.
 #[derive(Debug, Clone)]
 pub(in crate::client) struct NoServerError {
     message: String,
@@ -78,7 +78,7 @@ pub(in crate::client) struct Outage {
     discovery: SharedFailure,
 }
 
-/// The content of a list of servers.
+/// A summary of a list of servers.
 #[derive(Debug, Clone, Default)]
 pub(in crate::client) struct ListState {
     /// Number of servers, or `None` if it is unknown.

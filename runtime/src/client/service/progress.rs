@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// Set when the caller has given the call up, and no further attempt may begin.
+/// The bit that is set when the caller has given up the call. No further attempt may begin then.
 const ABANDONED: u32 = 1 << 31;
 
 /// The number of attempts of a call that the server may have executed. Clones of a request share it.
@@ -17,7 +17,7 @@ pub(super) struct Progress(Arc<Attempted>);
 #[derive(Debug, Default)]
 struct Attempted {
     attempts: AtomicU32,
-    /// The number of the endpoint of the last attempt. 0: none.
+    /// The number of the endpoint of the last attempt. 0 if there was none.
     #[cfg(feature = "discover")]
     endpoint: AtomicU64,
 }

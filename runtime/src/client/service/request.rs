@@ -109,7 +109,7 @@ impl CallRequest {
         self.options.is_idempotent(&self.target)
     }
 
-    /// Returns the deadline of the caller.
+    /// Returns the deadline of the call, if it has one.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.options.deadline
@@ -134,7 +134,7 @@ impl CallRequest {
         self
     }
 
-    /// Returns the number of the endpoint that got the last attempt, or 0.
+    /// Returns the number of the endpoint that got the last attempt, or 0 if there was none.
     #[cfg(feature = "discover")]
     pub(in crate::client) fn last_endpoint(&self) -> u64 {
         self.progress.last_endpoint()
@@ -185,8 +185,8 @@ impl CallRequest {
         })
     }
 
-    /// Returns `true` if another attempt cannot do harm: the call is idempotent, or the server has certainly not executed any
-    /// earlier attempt. A retry policy should ask this in addition to looking at the error.
+    /// Returns `true` if another attempt cannot do harm: the call is idempotent, or the server has certainly not
+    /// executed any earlier attempt. A retry policy should check this in addition to the error.
     #[must_use]
     pub fn is_retry_safe(&self) -> bool {
         self.is_idempotent() || !self.progress.may_be_executed()

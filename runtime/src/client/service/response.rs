@@ -20,7 +20,7 @@ impl CallResponse {
         Self { procedure, message }
     }
 
-    /// Returns the length of the result that arrived in the payload stream, in bytes.
+    /// Returns the length of the part of the result that arrived in the payload stream, in bytes.
     #[must_use]
     pub fn inline_len(&self) -> u64 {
         self.message.inline_len()
@@ -43,7 +43,8 @@ impl CallResponse {
     /// Decodes the result in place with `read`; see [`Channel::call_view`](crate::client::Channel::call_view).
     ///
     /// # Errors
-    /// Returns the same errors. An error of `read`, and a part of the result that `read` leaves, are decoding errors.
+    /// Returns the errors of [`decode`](Self::decode). An error of `read`, and a part of the result that `read` leaves,
+    /// are decoding errors.
     pub fn read<T>(&self, read: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>) -> Result<T, CallError> {
         call::decode_body(self.procedure, &mut self.message.decoder(), read)
     }

@@ -29,9 +29,9 @@ use crate::metrics;
 /// The pause before a retry.
 type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A policy for `tower::retry` that retries failed calls if that cannot execute a call twice by accident: the procedure is
-/// `@idempotent`, or no server can have executed an earlier attempt ([`CallRequest::is_retry_safe`]). Over a load balancer, this is
-/// failover: the retry goes to a server that lives.
+/// A policy for `tower::retry` that retries failed calls if that cannot execute a call twice by accident: the procedure
+/// is `@idempotent`, or no server can have executed an earlier attempt ([`CallRequest::is_retry_safe`]). Over a load
+/// balancer, this is failover: the retry goes to a server that is alive.
 ///
 /// A call is retried if its connection was lost or could not be made, and after an error of middleware, for example of a time-out
 /// for each attempt. It is not retried
@@ -42,8 +42,9 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// - if the retry budget, which all clones share, is used up. The budget prevents retries from overloading the servers that are left;
 /// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can use.
 ///
-/// The error of a call that fails in the end says whether it may have been executed
-/// ([`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe)), and takes all attempts into account.
+/// The error of a call that fails in the end takes all attempts into account:
+/// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) returns `false` if one of them may have
+/// executed the call.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -101,7 +102,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Takes a second attempt of a call that has no result yet from the budget.
+    /// Takes a second attempt of a call from the budget. Returns `false` if the budget is used up.
     #[cfg(feature = "discover")]
     pub(in crate::client) fn may_hedge(&self, request: &CallRequest) -> bool {
         let may = self.budget.withdraw();
@@ -173,7 +174,7 @@ impl Policy<CallRequest, CallResponse, CallError> for RetryPolicy {
     }
 }
 
-/// For services whose errors are boxed, like those of a buffer or a load balancer.
+/// The policy for services whose errors are boxed, such as buffers and load balancers.
 impl Policy<CallRequest, CallResponse, BoxError> for RetryPolicy {
     type Future = RetryPause;
 

@@ -31,7 +31,7 @@ struct SharedState {
     wanted: Notify,
 }
 
-/// The check of an endpoint's health. Dropping it ends the task.
+/// The check of an endpoint's health. Dropping it ends the task that watches the server.
 #[derive(Debug)]
 pub(in crate::client) struct ServingCheck {
     shared: Arc<SharedState>,
@@ -116,7 +116,7 @@ impl SharedState {
     }
 }
 
-/// Returns `true` if the server does not offer the program of health.
+/// Returns `true` if the server does not offer the program HEALTH.
 fn has_no_program(error: &CallError) -> bool {
     let CallError::Rpc { source, .. } = error else { return false };
     matches!(source, RpcError::ProgramUnavailable | RpcError::ProgramMismatch { .. } | RpcError::ProcedureUnavailable)

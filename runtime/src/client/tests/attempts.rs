@@ -85,7 +85,7 @@ async fn the_time_begins_with_the_first_attempt_that_was_sent() {
     call.abort();
 }
 
-/// A call that may be executed twice is sent to another server, which does not recognize it.
+/// A call that may be executed twice is also sent to another server, although that one does not recognize it.
 #[tokio::test(start_paused = true)]
 async fn repeatable_calls_need_no_recognition() {
     for (options, moves) in [(CallOptions::new().repeatable(), true), (CallOptions::new(), false)] {
@@ -106,7 +106,7 @@ async fn repeatable_calls_need_no_recognition() {
 /// A security without verifiers.
 #[derive(Debug)]
 struct Unsealed {
-    /// `true` to make a call before each one that is to be secured.
+    /// `true` to make a control call before a call is secured.
     asks: bool,
 }
 
@@ -144,7 +144,8 @@ fn secured(asks: bool) -> Arc<ChannelConfig> {
     Arc::new(ChannelConfig { security: Some(Arc::new(Unsealed { asks })), ..(*config()).clone() })
 }
 
-/// Makes a call over `link` that ends with `result`.
+/// Makes a call over `link`, on which the engine reports `version`. The call gets a reply if `has_reply` is `true`, and
+/// reaches its deadline otherwise.
 fn exchange(channel: &Channel, link: &ChannelLink, version: Option<u32>, has_reply: bool) {
     let mut call = Box::pin(channel.call_null(1, 1, CallOptions::new()));
     assert!(poll(&mut call).is_pending());
@@ -190,7 +191,7 @@ fn secured_calls_are_observed() {
     });
 }
 
-/// A call whose security needs an answer, and whose connection is lost before it arrives, was not sent, and is retried.
+/// A call is retried if its connection is lost while its security waits for a reply, because the call was not sent.
 #[tokio::test(start_paused = true)]
 async fn the_loss_of_a_control_call_is_that_of_its_call() {
     let script = Script::new([Outcome::Connects(0)]);

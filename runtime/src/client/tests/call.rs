@@ -33,7 +33,7 @@ impl Procedure for Plain {
     }
 }
 
-/// A call is repeated if the procedure or the caller allows it.
+/// A call may be executed twice if the procedure or the caller allows it.
 #[test]
 fn idempotent_calls() {
     let plain = CallTarget::of::<Plain>();
@@ -53,7 +53,7 @@ fn landing_buffers_serve_one_attempt() {
     assert!(!CallOptions::new().landing_pooled().landing(buffer()).landing_pooled().can_retry());
 }
 
-/// A limit cuts each part of the bounds, those of the procedure and those of the caller.
+/// A limit reduces each bound of the reply, no matter if the procedure or the caller has set it.
 #[test]
 fn reply_limits() {
     let bounds = ReplyBounds::new;
@@ -69,7 +69,7 @@ fn reply_limits() {
     }
 }
 
-/// A reply has exactly one result.
+/// A reply without a result, or with more than one, is rejected.
 #[test]
 fn results_are_complete() {
     let decode = |reply: &IncomingReply| call::decode("P", reply, DecodeLimits::default(), u32::decode);
@@ -144,7 +144,7 @@ fn short_items_are_copied() {
     }
 }
 
-/// A landing buffer needs a result for it.
+/// A call with a landing buffer for a result that it does not have fails.
 #[test]
 fn superfluous_landing_buffers() {
     let channel = Channel::over(None, link(0), config(), Reconnect::Never);

@@ -133,7 +133,7 @@ async fn unsent_calls_move_to_other_connections() {
     assert_eq!(Arc::strong_count(&script.0), 1);
 }
 
-/// A channel that never connects again does so once, after a failed negotiation of versions.
+/// A channel with `Reconnect::Never` connects again once, after a failed negotiation of versions.
 #[tokio::test(start_paused = true)]
 async fn the_fallback_is_the_last_connection() {
     let script = Script::new([Outcome::Connects(0)]);

@@ -47,7 +47,7 @@ async fn retries_are_counted() {
     );
 }
 
-/// The failure of an attempt that may have been executed outlasts later attempts.
+/// `into_sent` returns a failure only if the server may have executed the attempt.
 #[test]
 fn attempts_that_were_sent() {
     for (error, sent) in [
@@ -64,7 +64,7 @@ fn attempts_that_were_sent() {
     }
 }
 
-/// The hint follows from the error.
+/// The hint to start the server is only for a refused connection.
 #[test]
 fn hints() {
     for (kind, hint) in [(ErrorKind::ConnectionRefused, true), (ErrorKind::HostUnreachable, false)] {
@@ -73,7 +73,7 @@ fn hints() {
     }
 }
 
-/// Time may help a server that was slow, and no other TLS error.
+/// TLS errors are permanent, except for a time-out.
 #[cfg(feature = "tls")]
 #[test]
 fn tls_errors_are_permanent() {

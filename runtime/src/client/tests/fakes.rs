@@ -1,4 +1,4 @@
-//! Connections without servers, and attempts to make them.
+//! Fake connections without servers, and scripted attempts to make them.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -38,21 +38,21 @@ use crate::{
 /// The outcome of an attempt to connect.
 #[derive(Clone, Copy)]
 pub(crate) enum Outcome {
-    /// A connection over the path with this rank.
+    /// The attempt makes a connection over the path with this rank.
     Connects(usize),
     Fails,
     Hangs,
 }
 
-/// Attempts to connect, the last of which repeats.
+/// A dialer with scripted outcomes. The last outcome repeats.
 #[derive(Clone)]
 pub(crate) struct Script(pub(crate) Arc<Mutex<Scripted>>);
 
 pub(crate) struct Scripted {
     outcomes: VecDeque<Outcome>,
-    /// When each attempt began, and the rank that it had to improve.
+    /// The time at which each attempt began, and the rank that it had to improve.
     pub(crate) attempts: Vec<(Instant, Option<usize>)>,
-    /// The latest connection.
+    /// The port of the latest connection.
     port: Option<Arc<DriverPort>>,
 }
 
@@ -87,7 +87,7 @@ impl Script {
         self.0.lock().unwrap().port.clone().unwrap()
     }
 
-    /// Returns the ranks of the attempts since the last question.
+    /// Returns the ranks of the attempts since the last call.
     pub(crate) fn ranks(&self) -> Vec<Option<usize>> {
         self.0.lock().unwrap().attempts.drain(..).map(|(_, rank)| rank).collect()
     }
@@ -111,7 +111,7 @@ pub(crate) fn link(rank: usize) -> Arc<ChannelLink> {
     Arc::new(link)
 }
 
-/// A connection of RPC-over-RDMA to a server, whose version is not known yet.
+/// Returns a connection of RPC-over-RDMA to a server. Its version is not known yet.
 pub(crate) fn link_to(peer_addr: SocketAddr) -> Arc<ChannelLink> {
     let info = ChannelInfo { peer_addr, ..ChannelInfo::unconnected(Transport::Rdma) };
     Arc::new(ChannelLink::new(Arc::new(DriverPort::new(8)), info, true).dialed(Some(Scheme::IWARP)))
@@ -121,7 +121,7 @@ pub(crate) fn config() -> Arc<ChannelConfig> {
     Arc::new(ChannelConfig::new(ConnectionConfig::default(), 1))
 }
 
-/// Closes a channel with this connection.
+/// Closes a channel over the connection of `port`, and checks that it waits for the calls in flight.
 pub(crate) async fn close(channel: &Channel, port: &DriverPort) {
     let closing = tokio::spawn({
         let channel = channel.clone();
@@ -153,7 +153,7 @@ pub(crate) fn deliver(port: &DriverPort, slot: ResultSlot, result: Result<Incomi
     port.deliver(&mut vec![(slot, result)], &mut Vec::new());
 }
 
-/// A reply with these results.
+/// Returns a reply with these results.
 pub(crate) fn reply(header: &ReplyHeader, results: &[u32]) -> IncomingReply {
     let mut message = Vec::new();
     header.encode(&mut FlatSink::new(&mut message)).unwrap();
@@ -173,12 +173,12 @@ pub(crate) fn lose(port: &DriverPort) {
     port.close(&CloseReason::Disconnected(DisconnectReason::Remote));
 }
 
-/// Polls a call whose task is the test.
+/// Polls a call once, with a waker that does nothing.
 pub(crate) fn poll<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Poll<F::Output> {
     call.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Lets the tasks of channels run, without time.
+/// Lets the tasks of channels run, without advancing the clock.
 pub(crate) async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;

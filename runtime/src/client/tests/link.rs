@@ -16,7 +16,7 @@ fn link() -> (Arc<DriverPort>, ChannelLink) {
     (Arc::clone(&port), ChannelLink::new(port, ChannelInfo::unconnected(Transport::Tcp), false))
 }
 
-/// A connection that ends before its first reply says once what the server did.
+/// A connection that ends before its first reply reports that outcome once.
 #[tokio::test(start_paused = true)]
 async fn fates() {
     let (port, link) = link();

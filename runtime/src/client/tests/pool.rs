@@ -23,7 +23,7 @@ use crate::{
 
 type PooledCall<'a> = Pin<Box<dyn Future<Output = Result<(), CallError>> + 'a>>;
 
-/// Channels that cannot connect again, and their connections.
+/// Returns a pool of `N` channels that cannot connect again, and the ports of their connections.
 fn connected<const N: usize>(reconnect: Reconnect) -> (ChannelPool, [Arc<DriverPort>; N]) {
     let links = [(); N].map(|()| link(0));
     let ports = links.each_ref().map(|link| Arc::clone(&link.port));
@@ -71,7 +71,8 @@ async fn new_connections_get_one_call() {
     assert_eq!(in_flight(&pool), [0, 0]);
 }
 
-/// A call of a single connection is that of its channel: it fails at once during a long pause, and waits for the end of a short one.
+/// A pool of a single connection behaves like its channel. A call fails at once during a long pause, and waits for the
+/// end of a short one.
 #[tokio::test(start_paused = true)]
 async fn a_single_connection() {
     let pause = Duration::from_secs(10);
@@ -92,7 +93,8 @@ async fn a_single_connection() {
     call.abort();
 }
 
-/// A call with memory of its own for the result has none for a second attempt.
+/// A call with a landing buffer of its own does not move to another connection, because it has no memory for a second
+/// attempt.
 #[tokio::test(start_paused = true)]
 async fn calls_with_landing_buffers_stay() {
     for (pooled, moves) in [(false, false), (true, true)] {

@@ -19,7 +19,7 @@ fn failed(failure: CallFailure) -> Result<(), CallError> {
     Err(CallError::Transport { procedure: "late", failure, retries: Retries::default() })
 }
 
-/// Every reply ends a pause, also that of a call that began before other calls got replies.
+/// Every reply ends a pause, including the reply to a call that began before other calls got replies.
 #[tokio::test(start_paused = true)]
 async fn every_reply_ends_a_pause() {
     let silence = Silence::new(Reconnect::on_demand());

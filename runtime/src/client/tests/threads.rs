@@ -49,7 +49,8 @@ impl Member {
         Arc::new(Self { losses: AtomicUsize::new(losses), ..Self::default() })
     }
 
-    /// Returns `true` if the member is connected, and `false` if it never connects again. Otherwise, it connects in its own thread.
+    /// Returns `Some(true)` if the member is connected, and `Some(false)` if it never connects again. Otherwise,
+    /// connects it in a thread of its own and returns `None`.
     fn look(self: &Arc<Self>) -> Option<bool> {
         if self.is_connected.load(SeqCst) {
             return Some(true);
@@ -130,7 +131,7 @@ fn calls_learn_that_a_pool_is_closed() {
     });
 }
 
-/// Calls that begin at the same time.
+/// Begins `N` calls at the same time.
 fn watched<const N: usize>(silence: &Arc<Silence>) -> [WatchedCall<Arc<Silence>>; N] {
     [(); N].map(|()| WatchedCall::new(Arc::clone(silence)))
 }
@@ -180,7 +181,7 @@ fn a_reply_wakes_endpoints() {
     });
 }
 
-/// The list of endpoints learns the last state of each, also if another task polls it in the end.
+/// The list of endpoints learns the last state of each, even if another task polls the list at the end.
 #[cfg(feature = "discover")]
 #[test]
 fn the_list_learns_the_states_of_endpoints() {
@@ -193,7 +194,7 @@ fn the_list_learns_the_states_of_endpoints() {
     struct List {
         events: Arc<HealthEvents>,
         endpoints: [Arc<EndpointHealth>; 3],
-        /// The states of which the list was told.
+        /// The states that the list saw last.
         seen: [HealthState; 3],
     }
 

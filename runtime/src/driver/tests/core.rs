@@ -50,10 +50,10 @@ struct Script {
     due: Option<Instant>,
     handled: bool,
     started: usize,
-    /// Calls that have finished, and the replies that the counters count.
+    /// Calls that have finished and were not reported to the driver yet. `replies` counts the calls that were.
     finished: Vec<CallId>,
     replies: u64,
-    /// The port whose first caller looks for its result when the counters are read next.
+    /// The port whose first slot must have no result when the counters are read next.
     watched: Option<Arc<DriverPort>>,
     /// `true` once the driver has closed the connection.
     closing: bool,
@@ -241,7 +241,7 @@ async fn input_reported_after_a_suspension_is_not_late() {
     assert!(!state.lock().unwrap().handled);
 }
 
-/// A process that is suspended again during the delay gets another one.
+/// A process that is suspended again during the delay gets another delay.
 #[tokio::test(start_paused = true)]
 async fn a_suspension_during_the_catch_up_delay() {
     let (state, mut core) = suspended(false).await;

@@ -29,13 +29,13 @@ fn both(sequence: u32, level: ProtectionLevel) -> (Arc<dyn Protection>, Arc<dyn 
     (of(&client), of(&server))
 }
 
-/// RFC 2203 §5.3.2.1.
+/// RFC 2203 §5.3.2.1: the service `none` protects no body.
 #[test]
 fn service_none_protects_no_body() {
     assert!(BodyProtection::of(&contexts().0, &BlockingQueue::new(), 1, ProtectionLevel::Authentication).is_none());
 }
 
-/// RFC 2203 §5.3.2.2, §5.3.2.3: the same bytes as those of the generated encoders.
+/// RFC 2203 §5.3.2.2, §5.3.2.3: bodies have the bytes that the generated encoders produce.
 #[test]
 fn bodies_have_the_form_of_the_specification() {
     let (context, _) = contexts();
@@ -51,7 +51,7 @@ fn bodies_have_the_form_of_the_specification() {
     }
 }
 
-/// RFC 2203 §5.3.3.1: the sequence number in a body is that of the credential.
+/// RFC 2203 §5.3.3.1: the sequence number in a body is the sequence number of the credential.
 #[test]
 fn bodies_belong_to_one_call() {
     let (client, server) = contexts();
@@ -156,7 +156,8 @@ fn changed_bodies_are_refused() {
 }
 
 proptest! {
-    /// Bodies of any length survive, and are never longer than the bound from which a client computes the memory for a reply.
+    /// Bodies of any length survive wrapping and unwrapping, and are never longer than the bound from which a client
+    /// computes the memory for a reply.
     #[test]
     fn bodies_survive(words in 0..500_usize, sequence in any::<u32>(), private in any::<bool>()) {
         let level = if private { ProtectionLevel::Privacy } else { ProtectionLevel::Integrity };

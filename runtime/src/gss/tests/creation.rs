@@ -37,7 +37,8 @@ fn answered(authentication: Authentication) -> ControlReply {
     }
 }
 
-/// RFC 2203 §5.2: as many rounds as the mechanism needs. Both sides then agree on the handle and the window.
+/// RFC 2203 §5.2: a context is created in as many rounds as the mechanism needs. Both sides then agree on the handle
+/// and the window.
 #[test]
 fn contexts_are_created_in_several_rounds() {
     let now = Instant::now();
@@ -103,7 +104,7 @@ fn verifiers_of_creation_replies() {
     assert_eq!((init_result(&replies[1]).gss_major, created.window), (major::COMPLETE, 77));
 }
 
-/// RFC 2203 §5.2.2: the form of a creation request.
+/// RFC 2203 §5.2.2: a server refuses creation requests of the wrong form.
 #[test]
 fn malformed_creation_requests() {
     let now = Instant::now();
@@ -287,7 +288,7 @@ fn mac_of(message: &[u8]) -> Vec<u8> {
     hasher.finish().to_be_bytes().to_vec()
 }
 
-/// RFC 2203 §5.1, §5.2.3.2, §5.3.3.3: versions other than 1, and credentials that cannot be decoded.
+/// RFC 2203 §5.1, §5.2.3.2, §5.3.3.3: a server rejects versions other than 1, and credentials that cannot be decoded.
 #[test]
 fn versions_and_malformed_credentials() {
     let now = Instant::now();
@@ -411,7 +412,7 @@ fn mechanisms_without_token_and_context() {
     assert!(error.0.contains("the server expects another token"), "{error}");
 }
 
-/// RFC 2203 §5.2.3.1, §5.2.3.1.1: a mechanism that needs no token of the server.
+/// RFC 2203 §5.2.3.1, §5.2.3.1.1: a mechanism may complete the context without a token from the server.
 #[test]
 fn mechanisms_with_one_token() {
     let created = create(&TestServer::new(GssServerConfig::default()), &client(), Instant::now()).unwrap();

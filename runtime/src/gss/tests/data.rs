@@ -34,7 +34,8 @@ fn is_discarded(authentication: &Authentication) -> bool {
     matches!(authentication, Authentication::Discarded)
 }
 
-/// RFC 2203 §5.3.3.1: each number is accepted once. Repeated numbers and those below the window are silently discarded.
+/// RFC 2203 §5.3.3.1: each number is accepted once. Repeated numbers and numbers below the window are silently
+/// discarded.
 #[test]
 fn replayed_calls_are_discarded() {
     let (server, created, now) = established(GssServerConfig { sequence_window: 8, ..GssServerConfig::default() });
@@ -167,7 +168,7 @@ fn verifiers_of_replies() {
     assert_eq!(rejected(server.receive(&call)), AuthStat::RpcsecGssCtxproblem);
 }
 
-/// RFC 2203 §5.4: the destruction of a context.
+/// RFC 2203 §5.4: a valid request destroys its context.
 #[test]
 fn contexts_are_destroyed() {
     let (server, created, now) = established(GssServerConfig::default());
@@ -260,7 +261,7 @@ fn control_messages_reach_no_service() {
     }
 }
 
-/// RFC 2203 §5.4: contexts age, by the lifetime of the mechanism or by the server's limit, whichever is shorter.
+/// RFC 2203 §5.4: a context expires after the mechanism's lifetime or the server's limit, whichever is shorter.
 #[test]
 fn lifetimes_of_mechanism_and_server() {
     let now = Instant::now();
@@ -278,8 +279,8 @@ fn lifetimes_of_mechanism_and_server() {
     }
 }
 
-/// The limit for each host does not depend on the users, and the limit of all contexts not on the hosts. The context of a user
-/// at one host may be used from another one.
+/// The limit for each host counts the contexts of all its users. The total limit counts the contexts of all hosts. The
+/// context of a user at one host may be used from another host.
 #[test]
 fn limits_of_hosts_with_several_users() {
     let config = GssServerConfig { max_contexts: 3, max_contexts_per_address: 2, ..GssServerConfig::default() };

@@ -119,7 +119,7 @@ async fn denied_contexts_are_replaced() {
     }
 }
 
-/// Polls a future once.
+/// Polls a future once. Returns `true` if it is pending.
 async fn is_waiting(mut future: Pin<&mut impl Future>) -> bool {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
@@ -173,8 +173,7 @@ impl ControlPort for Refusing {
     }
 }
 
-/// The error of a client that the server refuses says what its user can do, if its mechanism knows that. Only the status of the
-/// server counts.
+/// If the server refuses a context, the error contains the mechanism's advice for the server's status, if there is any.
 #[tokio::test]
 async fn refusals_come_with_advice() {
     let status = (major::CREDENTIALS_EXPIRED, 42);
@@ -204,7 +203,7 @@ async fn refusals_come_with_advice() {
     }
 }
 
-/// The end of a destruction lets a channel go on that is closed meanwhile, whoever destroys the context.
+/// The close of a channel ends when its context is destroyed, even if another task destroys it.
 #[tokio::test]
 async fn closes_wait_for_the_destructions_of_others() {
     for by_another_call in [true, false] {
@@ -263,7 +262,7 @@ impl ControlPort for Changing<'_> {
     }
 }
 
-/// RFC 2203 §5.4: a client that cannot destroy its context has nothing to do about it. It traces an error, and a reply that is not
+/// RFC 2203 §5.4: a client need not react if its context is not destroyed. It traces errors, and replies that are not
 /// from the server.
 #[test]
 fn failed_destructions_are_traced() {

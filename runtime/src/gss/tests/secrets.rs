@@ -6,7 +6,7 @@ use crate::{
     security::{ProtectionLevel, Security},
 };
 
-/// Everything of a call that a program or a trace may print.
+/// Prints all parts of a call that a program or a trace may print.
 #[test]
 fn debug_output_has_no_secrets() {
     let now = Instant::now();

@@ -94,7 +94,7 @@ fn every_call_gets_a_number() {
     });
 }
 
-/// Calls that wait when the sequence numbers are used up learn it.
+/// Calls that wait when the sequence numbers are used up end with [`NoNumber::Exhausted`].
 #[test]
 fn the_end_of_the_numbers_reaches_every_call() {
     let template = Template::new();

@@ -26,7 +26,8 @@ fn host(last: u8) -> HostAddr {
     HostAddr::of(([127, 0, 0, last], 1).into())
 }
 
-/// Works for a host in a new thread, of which `running` counts those that work at a time.
+/// Does work of a host in a new thread. `running` counts the threads that work at the same time, which are at most
+/// `most`.
 fn works(admissions: &Admissions, last: u8, running: &Arc<AtomicUsize>, most: usize) -> JoinHandle<()> {
     let (admissions, running) = (admissions.clone(), Arc::clone(running));
     thread::spawn(move || {
@@ -38,13 +39,14 @@ fn works(admissions: &Admissions, last: u8, running: &Arc<AtomicUsize>, most: us
     })
 }
 
-/// Begins work of a host that is given up after it was polled up to `polls` times.
+/// Begins work of a host, and drops it after up to `polls` polls.
 fn gives_up(admissions: &Admissions, last: u8, polls: usize) -> JoinHandle<()> {
     let admissions = admissions.clone();
     thread::spawn(move || drop(block_on(give_up(admissions.admit(host(last)), polls))))
 }
 
-/// The work of each host begins, within its limit, although other work is given up. Nothing is left of a host without work.
+/// The work of each host begins, within its limit, although other work is dropped while it waits. No state is kept for
+/// a host without work.
 #[test]
 fn all_work_begins() {
     check(|| {
@@ -57,7 +59,7 @@ fn all_work_begins() {
     });
 }
 
-/// Hosts share the limit of all.
+/// Hosts share the total limit.
 #[test]
 fn hosts_share_a_limit() {
     check(|| {

@@ -1,4 +1,4 @@
-//! The recorded replies, and the calls in progress.
+//! The cache of one program: recorded replies, and calls in progress.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -179,8 +179,8 @@ impl Table {
         }
     }
 
-    /// Records the reply to a call in progress. Returns the sender for which copies of the call wait, or the call itself if its reply is
-    /// too long.
+    /// Records the reply to a call in progress, unless the reply is too long. Returns the entry of the call in
+    /// progress. Dropping that entry wakes the copies of the call that wait.
     fn record(
         &mut self,
         cached: &CachedCall,
@@ -234,13 +234,13 @@ impl Claim {
         self.cache.config.store.as_ref()
     }
 
-    /// Records the reply to an earlier run of the server.
+    /// Records the reply that an earlier run of the server gave, and counts a hit.
     pub(super) fn hit(self, reply: RecordedReply) {
         self.cache.table().stats.hits += 1;
         self.record(reply);
     }
 
-    /// Records the reply.
+    /// Records the reply, and wakes the copies of the call that wait.
     pub(super) fn record(mut self, reply: RecordedReply) {
         self.is_recorded = true;
         // Dropped after the table was unlocked, which wakes the copies that wait.
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
     use crate::{rpc::Credential, session::recorded_key};
 
-    /// Calls whose hashes collide are different calls, and hashes find calls.
+    /// Calls with different keys are different calls even if their hashes collide. The hash of a call finds its entry.
     #[test]
     fn calls_are_compared_by_key() {
         let call = |hash, xid| {

@@ -34,10 +34,11 @@ use crate::{service::ProcedureId, sync};
 /// pass through it.
 ///
 /// The cache forgets a reply after [`max_age`](Self::max_age), and earlier if there are more replies than
-/// [`max_entries`](Self::max_entries) and [`max_bytes`](Self::max_bytes) allow. Then the addresses with the most replies lose some,
-/// and of these the clients with the most, the oldest first, so that a client cannot displace the replies of others. A principal has a
-/// share of its own, wherever it is. IPv6 addresses with the same first 64 bits count as one. Up to an eighth of the room is made
-/// free at once. The cache forgets everything when the server ends, except what a [`ReplyStore`] keeps.
+/// [`max_entries`](Self::max_entries) and [`max_bytes`](Self::max_bytes) allow. Then the addresses with the most
+/// replies lose some of them. At such an address, the clients with the most replies lose their oldest ones. A client
+/// therefore cannot displace the replies of others. A principal has a share of its own, whatever its addresses are.
+/// IPv6 addresses with the same first 64 bits count as one. Up to an eighth of the room is made free at once. The cache
+/// forgets everything when the server ends, except what a [`ReplyStore`] keeps.
 ///
 /// A handler that fails before it has an effect can [say so](super::Context::had_no_effect). The cache then keeps no reply.
 ///
@@ -63,7 +64,7 @@ pub struct DuplicateRequests {
     max_bytes: u64,
     max_age: Duration,
     ignores_stamp: bool,
-    /// Procedures that are covered or not, against the default.
+    /// Procedures to which the default does not apply. `true` if the procedure is covered.
     exceptions: HashMap<ProcedureId, bool>,
     store: Option<Arc<dyn ReplyStore>>,
 }

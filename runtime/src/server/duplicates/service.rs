@@ -29,7 +29,7 @@ fn is_covered_by_default(service: &dyn Service, procedure: u32) -> bool {
     procedure != 0 && !service.procedure(procedure).is_some_and(|info| info.idempotent)
 }
 
-/// The duplicate request cache of one service.
+/// The part of a service in the duplicate request cache of its program.
 pub(in crate::server) struct ServiceDuplicates {
     program: u32,
     version: u32,
@@ -93,7 +93,8 @@ impl ServiceDuplicates {
         }
     }
 
-    /// Waits until a call is new or has a reply, in this run of the server and in the store. The error is the reply.
+    /// Waits while an earlier copy of a call is in progress. Returns a claim if neither the cache nor the store has a
+    /// reply. Otherwise, or if the store fails, returns the reply to send as the error.
     pub(in crate::server) async fn claim(
         &self,
         call: &mut InboundCall,
@@ -127,7 +128,7 @@ impl ServiceDuplicates {
 }
 
 impl Claim {
-    /// Lets the handler of a call leave its reply to the cache.
+    /// Makes the handler of a call record its reply for the cache.
     pub(in crate::server) fn attach(&self, call: &mut InboundCall) {
         call.record(self.call());
     }

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-/// The part of a bound that is made free at once when it is reached, so that clients are rarely compared: one eighth.
+/// The divisor that gives the part of a bound to free at once when the bound is exceeded: one eighth. Clients are thus
+/// rarely compared.
 const SLACK: u64 = 8;
 
 /// A client. The room is divided among groups, and the share of a group among its clients.
@@ -17,9 +18,10 @@ pub(super) struct ClientId {
     pub(super) client: u64,
 }
 
-/// The recorded replies, by client. `K` finds a reply.
+/// The recorded replies, by client. `K` is the key of a reply in the cache.
 pub(super) struct ReplyShares<K> {
-    /// All replies, the oldest first. One that was evicted stays here until it is the oldest, or until there are many of them.
+    /// All replies, the oldest first. An evicted reply stays here until it is the oldest one, or until there are many
+    /// evicted ones.
     order: VecDeque<OrderedReply>,
     groups: FxHashMap<u64, ClientGroup<K>>,
     total: Room,
@@ -27,7 +29,7 @@ pub(super) struct ReplyShares<K> {
 }
 
 struct OrderedReply {
-    /// A time that does not fit is never reached.
+    /// `None` if the reply never expires, because the time is too far in the future for an [`Instant`].
     expires: Option<Instant>,
     client: ClientId,
     number: u64,
@@ -40,7 +42,7 @@ pub(super) struct Room {
     pub(super) bytes: u64,
 }
 
-/// The part of the room that a bound is about.
+/// The dimension of a [`Room`] to which a bound applies: entries or bytes.
 type Measure = fn(Room) -> u64;
 
 impl Room {
@@ -61,7 +63,7 @@ struct ClientGroup<K> {
 }
 
 struct ClientReplies<K> {
-    /// In the order of their numbers.
+    /// The replies in ascending order of their numbers.
     replies: VecDeque<ClientReply<K>>,
     room: Room,
 }
@@ -107,7 +109,7 @@ impl<K> ReplyShares<K> {
         self.order.push_back(OrderedReply { expires, client, number });
     }
 
-    /// Removes a reply that expires at `now` or before.
+    /// Removes the oldest reply if it expires at `now` or before. Returns its key.
     pub(super) fn pop_expired(&mut self, now: Instant) -> Option<K> {
         loop {
             let oldest = self.order.front()?;
@@ -123,7 +125,8 @@ impl<K> ReplyShares<K> {
         }
     }
 
-    /// Removes replies until the bounds hold. The clients with the most replies, or with the longest ones, lose their oldest ones.
+    /// Removes replies until the bounds hold, and returns their keys. The clients with the most replies, or the most
+    /// bytes of replies, lose their oldest ones.
     pub(super) fn evict(&mut self, max: Room) -> Vec<K> {
         let mut evicted = Vec::new();
         let measures: [(Measure, u64); 2] = [(|room| room.entries, max.entries), (|room| room.bytes, max.bytes)];
@@ -181,7 +184,8 @@ fn is_live<K>(groups: &FxHashMap<u64, ClientGroup<K>>, reply: &OrderedReply) -> 
     client.and_then(|client| client.replies.front()).is_some_and(|oldest| oldest.number <= reply.number)
 }
 
-/// Returns the bound for each of those who have `held`, with which together they hold `target` at most (max-min fairness).
+/// Returns the bound on each amount in `held` that reduces their sum to at most `target` (max-min fairness). Returns
+/// [`u64::MAX`] if the sum is small enough.
 fn fair_share(mut held: Vec<u64>, target: u64) -> u64 {
     held.sort_unstable();
     let mut rest = target;
@@ -230,7 +234,8 @@ mod tests {
         }
     }
 
-    /// A client that records many replies displaces only its own, and clients of one address only those of that address.
+    /// A client that records many replies displaces only its own replies. The clients of one address displace only
+    /// replies of that address.
     #[test]
     fn a_flood_displaces_its_own_replies() {
         let max = Room { entries: 80, bytes: u64::MAX };

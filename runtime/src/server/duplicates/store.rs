@@ -12,10 +12,11 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 
 /// A store of replies, with which a restarted server recognizes the calls that it has executed before.
 ///
-/// For exactly-once execution, the handler has to store the reply itself, in the same transaction as its effect: the server may be
-/// killed at any moment. It takes the key from [`Context::request_key`](super::super::Context::request_key), and encodes its result
-/// with [`RecordedReply::of`]. The store then only has to implement [`load`](Self::load). With [`save`](Self::save) in place of
-/// that, a call is executed twice if the server is killed between the effect and `save`.
+/// For exactly-once execution, the handler has to store the reply itself, in the same transaction as its effect: the
+/// server may be killed at any moment. It takes the key from
+/// [`Context::request_key`](super::super::Context::request_key), and encodes its result with [`RecordedReply::of`]. The
+/// store then only has to implement [`load`](Self::load). If the store uses [`save`](Self::save) instead, a call is
+/// executed twice if the server is killed between the effect and `save`.
 ///
 /// The store has to delete old replies. It may do so as soon as clients no longer send their calls again.
 ///

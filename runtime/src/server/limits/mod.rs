@@ -14,12 +14,14 @@ pub(super) use self::{
 };
 use crate::{config::ConfigError, service::ProcedureId, sync};
 
-/// The calls that share [`Limits`]. If several scopes contain a call, the most specific one applies, and the others do not count
-/// the call. Procedure 0, by which clients probe a server, belongs only to a scope of its own.
+/// The calls that share [`Limits`]. If several scopes contain a call, the most specific one applies, and the others do
+/// not count the call. Procedure 0, by which clients probe a server, is limited only if it has a
+/// [`Procedure`](Self::Procedure) scope of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LimitScope {
-    /// All calls, except those of the program of `ServerBuilder::introspection`, so that a saturated server can be inspected.
+    /// All calls, except calls of the programs of [`ServerBuilder::health`](super::ServerBuilder::health) and
+    /// `ServerBuilder::introspection`, so that a saturated server still reports its health and can be inspected.
     Server,
     /// The calls of all versions of a program.
     Program(u32),
@@ -39,8 +41,8 @@ impl From<ProcedureId> for LimitScope {
 /// does not execute it, and the client gets [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable):
 /// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) is `true`.
 ///
-/// No peer takes all handlers. A host takes them until it has three times as many as it leaves free, and a connection until it has twice
-/// as many. So of 16 handlers, one connection runs 10, and one host 12.
+/// No peer takes all handlers. A host can take handlers until it has three times as many as it leaves free, and a
+/// connection until it has twice as many. Of 16 handlers, one connection thus gets at most 10, and one host at most 12.
 ///
 /// The queue is fair: hosts take turns, however many calls each of them has in the queue. So do the [principals] and the connections
 /// without a principal of one host. A full queue drops the latest call of the host, or of the party within the host, that has the most
@@ -101,7 +103,7 @@ impl Limits {
         Self::default()
     }
 
-    /// Sets the time from the arrival of a call to its reply. Default: unlimited.
+    /// Sets the maximum time from the arrival of a call to its reply. Default: unlimited.
     ///
     /// A handler that takes longer is cancelled: its future is dropped at the `.await` where it waits. The client gets
     /// [`RpcError::HandlerTimedOut`](crate::rpc::RpcError::HandlerTimedOut). The call may have been executed in part. A handler that
@@ -142,13 +144,14 @@ impl Limits {
     }
 }
 
-/// The state of [`Limits`].
+/// The current use of [`Limits`], and counters of the calls in their scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitStats {
     /// The calls that share the limits.
     pub scope: LimitScope,
-    /// Number of handlers that run now. They are not counted, and the number is 0, if nothing limits it.
+    /// Number of handlers that run now. Always 0 if neither [`concurrency`](Limits::concurrency) nor
+    /// [`per_caller`](Limits::per_caller) is limited, because handlers are not counted then.
     pub running: usize,
     /// Number of calls that wait now.
     pub waiting: usize,

@@ -11,15 +11,15 @@ use super::{
 };
 use crate::{random::KeyedHash, security::HostAddr};
 
-/// A host takes slots until it has this many times what it leaves free.
+/// A host can take slots until it has this many times the number of slots that it leaves free.
 const HOST_RATIO: usize = 3;
-/// The same for a connection.
+/// A connection can take slots until it has this many times the number of slots that it leaves free.
 const CONNECTION_RATIO: usize = 2;
 
 /// The origin of a call.
 #[derive(Debug, Clone)]
 pub(super) struct CallSource {
-    /// The address of the connection's other side, which no other open connection has.
+    /// The peer's address and port, which no other open connection has.
     pub(super) peer: SocketAddr,
     /// The name of the caller's principal.
     pub(super) principal: Option<Arc<str>>,
@@ -83,21 +83,21 @@ struct HostQueue {
 struct Waiter {
     id: u64,
     source: CallSource,
-    /// Dropped if the call is refused.
+    /// Admits the call. Dropped without a message if the call is refused.
     admitted: oneshot::Sender<()>,
 }
 
-/// Numbers of calls that run, of each party that has any.
+/// Numbers of running calls, in total and for each party that has any.
 #[derive(Debug)]
 struct RunningCalls {
     concurrency: usize,
     per_caller: usize,
     total: usize,
-    /// Counted if the number of handlers is limited.
+    /// Running calls of each host. Counted only if the number of handlers is limited.
     hosts: HashMap<HostAddr, usize, KeyedHash>,
-    /// Counted if the number of handlers is limited.
+    /// Running calls of each connection. Counted only if the number of handlers is limited.
     connections: HashMap<SocketAddr, usize, KeyedHash>,
-    /// Counted if the number of handlers for a caller is limited.
+    /// Running calls of each caller. Counted only if the number of handlers for a caller is limited.
     callers: HashMap<Caller, usize, KeyedHash>,
 }
 
@@ -152,7 +152,7 @@ impl RunningCalls {
     }
 }
 
-/// Returns `true` if a party that has `own` slots may take one of those that are free.
+/// Returns `true` if a party that has `own` slots may take one of the `free` slots.
 fn share_has_room(own: Option<&usize>, ratio: usize, free: usize) -> bool {
     own.is_none_or(|own| *own < ratio * (free - 1))
 }
@@ -166,7 +166,7 @@ fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize, KeyedHash>,
     }
 }
 
-/// The outcome of a call that was not admitted.
+/// The outcome of a call that was not executed to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallEnd {
     Refused,
@@ -202,7 +202,7 @@ impl Limiter {
         LimitStats { running: state.running.total, ..state.stats }
     }
 
-    /// Counts a call whose handler runs. A call that was admitted may be given up before.
+    /// Counts a call whose handler starts. An admitted call may be dropped before that.
     pub(super) fn execute(&self) {
         self.state().stats.executed += 1;
     }
@@ -241,7 +241,8 @@ impl Limiter {
 }
 
 impl LimiterState {
-    /// Puts a call into the queue. Returns `None` if the queue is full of calls that have the same right.
+    /// Puts a call into the queue. Returns `None` if the queue is full, and no other party has enough calls in it to
+    /// lose one.
     fn enqueue(&mut self, source: CallSource, max: usize) -> Option<(u64, oneshot::Receiver<()>)> {
         let (host, lane) = (source.host(), source.lane());
         if self.stats.waiting >= max && !self.make_room(host, &lane) {
@@ -257,8 +258,11 @@ impl LimiterState {
         Some((id, waits))
     }
 
-    /// Drops the latest waiting call of the host with the most of them, if it has at least two more than `host`, or else the same of
-    /// the connections or principals of `host`. Then the party of the new call has not more after it than the other one.
+    /// Drops a waiting call, to make room for a call of `lane` at `host`. Returns `false` if no call was dropped.
+    ///
+    /// The host with the most waiting calls loses one if it has at least two more than `host`. Otherwise `host` itself
+    /// loses one, if its longest lane has at least two calls more than `lane`. The latest call of the host's longest
+    /// lane is dropped. The party of the new call thus does not get more waiting calls than the party that lost one.
     fn make_room(&mut self, host: HostAddr, lane: &Lane) -> bool {
         let own = self.waiting.get(&host).map_or(0, |queue| queue.len);
         let Some((longest, len)) = self.waiting.largest(|queue| queue.len) else { return false };
@@ -287,7 +291,8 @@ impl LimiterState {
         while self.admit_next() {}
     }
 
-    /// Admits the next waiting call for which there is room. Hosts take turns, and so do the connections or principals of each.
+    /// Admits the next waiting call for which there is room. Hosts take turns, and so do the connections or principals
+    /// of a host. Returns `true` if a call was admitted.
     fn admit_next(&mut self) -> bool {
         let running = &self.running;
         let free = running.concurrency.saturating_sub(running.total);
@@ -370,7 +375,7 @@ impl Drop for Permit {
 
 #[cfg(test)]
 impl Limiter {
-    /// Returns `true` if calls have left nothing behind.
+    /// Returns `true` if no call is counted as running or waiting.
     pub(super) fn is_empty(&self) -> bool {
         let LimiterState { running, waiting, .. } = &*self.state();
         let is_idle = running.hosts.is_empty() && running.connections.is_empty() && running.callers.is_empty();

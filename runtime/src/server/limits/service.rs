@@ -21,16 +21,17 @@ use crate::{
     session::{Context, EncodedReply, InboundCall, PolledCall, Refusal, ReplyFuture, Service},
 };
 
-/// The limits of one service.
+/// The limits of one service and its procedures.
 pub(in crate::server) struct ServiceLimits {
-    /// The limits of procedures without their own.
+    /// The limits that apply to procedures without limits of their own.
     of_service: Option<Arc<Limiter>>,
     /// The limits of procedures, in ascending order of their numbers.
     of_procedures: Vec<(u32, Arc<Limiter>)>,
 }
 
 impl ServiceLimits {
-    /// Returns the limits of a service, or `None` if it has none. The limits of the whole server do not apply if it `is_exempt`.
+    /// Returns the limits of a service, or `None` if it has none. If `is_exempt` is `true`, the limits of the whole
+    /// server do not apply.
     pub(in crate::server) fn new(
         service: &dyn Service,
         limiters: &BTreeMap<LimitScope, Arc<Limiter>>,
@@ -49,7 +50,7 @@ impl ServiceLimits {
         (of_service.is_some() || !of_procedures.is_empty()).then_some(Self { of_service, of_procedures })
     }
 
-    /// Returns the limits of a procedure.
+    /// Returns the limits that apply to a procedure, or `None` if it is not limited.
     #[inline]
     pub(in crate::server) fn find(&self, procedure: u32) -> Option<&Arc<Limiter>> {
         match self.of_procedures.binary_search_by_key(&procedure, |(number, _)| *number) {
@@ -73,17 +74,17 @@ pub(in crate::server) fn unknown_program(
     limiters.keys().filter_map(program).find(is_unknown)
 }
 
-/// A call within its limits.
+/// A call to which limits apply.
 pub(in crate::server) struct LimitedCall {
     limiter: Arc<Limiter>,
-    /// `None` if there is no deadline, or one that does not fit and is never reached.
+    /// `None` if there is no deadline, or if it is too far in the future for an [`Instant`].
     deadline: Option<Instant>,
     service: &'static str,
     refusal: Refusal,
 }
 
 impl LimitedCall {
-    /// Starts the time of a call.
+    /// Starts the time until the deadline of a call.
     #[inline]
     pub(in crate::server) fn new(
         limiter: &Arc<Limiter>,
@@ -96,7 +97,7 @@ impl LimitedCall {
         Self { limiter: Arc::clone(limiter), deadline, service: service.name(), refusal: call.refusal() }
     }
 
-    /// Admits the call if there is room for it.
+    /// Admits the call if there is room for it. Otherwise queues or refuses it.
     #[inline]
     pub(in crate::server) fn arrive(&self, call: &InboundCall) -> Arrival {
         self.limiter.arrive(|| source(call.context()))
@@ -147,7 +148,8 @@ impl LimitedCall {
         self.reply(end, handler, permit).await
     }
 
-    /// Returns a future that ends when the call is to be given up.
+    /// Returns a future that completes when the call must be given up: at its deadline, or when its connection has
+    /// closed.
     fn end(&self) -> impl Future<Output = CallEnd> + Send + use<> {
         let connection = self.limiter.limits.cancels.then(|| self.refusal.connection());
         let deadline = self.deadline;
@@ -194,7 +196,7 @@ impl LimitedCall {
     }
 }
 
-/// Returns the output of `future`, or the reason for which the call ends before. Then the future is dropped.
+/// Returns the output of `future`. If the call ends first, drops the future and returns the reason.
 async fn until<T>(end: impl Future<Output = CallEnd>, future: impl Future<Output = T>) -> Result<T, CallEnd> {
     tokio::select! {
         biased;

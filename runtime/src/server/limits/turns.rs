@@ -1,4 +1,4 @@
-//! Parties that take turns.
+//! A fair order of parties that take turns.
 
 use std::{
     collections::{HashMap, VecDeque},

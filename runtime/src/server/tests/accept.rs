@@ -85,7 +85,7 @@ fn setup_failed(shared: &Arc<ServerShared>) -> u64 {
     ServerHandle(Arc::clone(shared)).stats().setup_failed
 }
 
-/// Only an error that says so makes a connection leave for its descriptor. Each error is followed by a pause.
+/// Only an error for lack of file descriptors makes a connection leave. Each error is followed by a pause.
 #[tokio::test(start_paused = true)]
 async fn errors_of_the_listener() {
     for (code, is_freed) in [(libc::ECONNABORTED, false), (libc::EMFILE, true), (libc::ENFILE, true)] {

@@ -13,7 +13,8 @@ use crate::{
     service::ProcedureId,
 };
 
-/// A cache covers the procedures of its program that are not idempotent, except those chosen otherwise. Procedure 0 is never covered.
+/// A cache covers the procedures of its program that are not idempotent, unless the settings say otherwise. Procedure 0
+/// is never covered.
 #[test]
 fn covered_procedures() {
     let cover = |(program, version, procedure), is_covered| {
@@ -68,7 +69,7 @@ fn limits_of_procedures() {
     assert_eq!(found(9, 1, true), Some([None, exempted, None, None]));
 }
 
-/// A service has hooks if one of them is about its program.
+/// A service has hooks only if a cache, limit or observer applies to it.
 #[test]
 fn services_with_hooks() {
     let services = [service(7, 1), service(8, 1)];

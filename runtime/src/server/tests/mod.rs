@@ -19,7 +19,7 @@ use crate::{
     session::{ChannelConfig, HookedService, InboundCall, ReplyFuture, Service, ServiceRegistry},
 };
 
-/// The state of a server without services, with room for `max` connections.
+/// Returns the state of a server without services, with room for `max` connections.
 fn shared(max: usize, drain_delay: Duration) -> Arc<ServerShared> {
     let registry = ServiceRegistry::new(std::iter::empty::<HookedService>(), Arc::new(StandardAuthenticator), None);
     let callbacks = ChannelConfig::new(ConnectionConfig::default(), 1);

@@ -52,7 +52,7 @@ async fn a_host_has_a_limit() {
     assert!(silent(&room, 1).is_ok());
 }
 
-/// Connections in use, and those whose set-up is in the hands of the server, stay.
+/// Connections in use stay, and so do connections whose set-up does not wait for the peer.
 #[tokio::test]
 async fn connections_in_use_stay() {
     let room = ConnectionRoom::new(3, usize::MAX);
@@ -72,7 +72,7 @@ async fn connections_in_use_stay() {
     assert_eq!(room.counts(), (1, 0));
 }
 
-/// Connections that had to leave and are not gone are bounded.
+/// The number of connections that had to leave and are not closed yet is bounded.
 #[tokio::test]
 async fn few_connections_leave_at_a_time() {
     let room = ConnectionRoom::new(100, usize::MAX);
@@ -83,7 +83,7 @@ async fn few_connections_leave_at_a_time() {
     assert_eq!(room.counts(), (16, 0));
 }
 
-/// In a large room, more connections may leave at a time: an eighth.
+/// In a large room, up to an eighth of the connections may be leaving at a time.
 #[tokio::test]
 async fn an_eighth_may_leave_at_a_time() {
     let room = ConnectionRoom::new(160, usize::MAX);
@@ -92,7 +92,7 @@ async fn an_eighth_may_leave_at_a_time() {
     assert_eq!((others.len(), room.counts()), (20, (160, 20)));
 }
 
-/// After a minute without use, a connection leaves also for one of a host that does not have fewer.
+/// After a minute without use, a connection also makes room for a host that has as many connections.
 #[tokio::test(start_paused = true)]
 async fn connections_that_are_idle_for_long_leave() {
     for (max, max_per_host, error) in [(2, usize::MAX, NoRoom::Server(2)), (10, 2, NoRoom::Host(2))] {

@@ -25,7 +25,8 @@ fn is_disconnected(port: &DriverPort) -> bool {
     std::iter::from_fn(|| commands.pop()).any(|command| matches!(command, DriverCommand::Disconnect))
 }
 
-/// Sets a connection up, which is idle then, and ends it. Its task cannot be aborted here, as one that is about to end.
+/// Sets a connection up, makes it idle, and ends it. Like a task that is about to end, the set-up cannot be aborted
+/// here.
 fn set_up(permit: RoomPermit) {
     let port = Arc::new(DriverPort::new(1));
     port.publish_idle(Some(Instant::now().into_std()));
@@ -49,7 +50,7 @@ fn accepts(room: &Arc<ConnectionRoom>, host: u8, task: &AbortHandle) -> JoinHand
     })
 }
 
-/// A connection that has to leave is told so, whether it is being set up, is open, or ends by itself.
+/// A connection that has to leave is told to disconnect, whether it is being set up, is open, or ends by itself.
 #[test]
 fn connections_that_have_to_leave_are_closed() {
     let _entered = enter_runtime();

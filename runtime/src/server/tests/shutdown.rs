@@ -25,7 +25,7 @@ fn add(server: &Arc<ServerShared>, host: u8) -> Option<(u64, Arc<DriverPort>)> {
     server.add(&ChannelInfo::unconnected(Transport::Tcp), Arc::clone(&port), permit).map(|id| (id, port))
 }
 
-/// Returns how often a connection was told to drain and to disconnect.
+/// Returns the numbers of commands to drain and to disconnect that a connection got.
 fn ends(port: &DriverPort) -> (usize, usize) {
     let mut commands = CommandQueue::default();
     port.take(&mut commands);
@@ -65,7 +65,7 @@ async fn connections_drain_before_they_end() {
     assert!(server.room.is_empty());
 }
 
-/// An open connection that is idle makes room for another host's.
+/// An open connection that is idle makes room for a connection of another host.
 #[tokio::test(start_paused = true)]
 async fn open_connections_make_room() {
     let server = shared(2, Duration::ZERO);

@@ -31,14 +31,14 @@ use crate::{
 
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How a connection ends.
+/// The cause of a connection's end.
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// The client disconnects.
     ByItself,
-    /// When it is told to drain or to disconnect.
+    /// The server tells the connection to drain or to disconnect.
     Drained,
-    /// When it is told to disconnect, because a call in progress delays the drain.
+    /// The server tells the connection to disconnect, because a call in progress delays the drain.
     Disconnected,
 }
 

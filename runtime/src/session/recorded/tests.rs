@@ -41,7 +41,7 @@ fn reduced(value: &impl XdrEncode, chunks: &[bool]) -> (Vec<u8>, Vec<(u64, usize
     (stream, items.into_iter().map(|item| (item.position, item.chunk, item.data)).collect())
 }
 
-/// A recorded result is encoded as the original for any chunks, also after it was stored.
+/// A recorded result is encoded like the original, whatever the chunks, even after it was stored.
 #[test]
 fn recorded_results_are_reduced_again() {
     let contents: [&[u8]; 3] = [b"", b"abcde", b"12345678"];
@@ -116,7 +116,7 @@ fn stored_replies_are_checked() {
     }
 }
 
-/// Different keys have different bytes, also if a peer chooses its names so that they resemble those of others.
+/// Different keys have different bytes, even if a peer chooses names that resemble other keys.
 #[test]
 fn every_part_of_a_key_is_in_its_bytes() {
     let address = "10.0.0.1".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Arguments that a call has too few or too many of (RFC 5531 §9, RFC 8166 §6.1).
+//! Calls with too few or too many arguments (RFC 5531 §9, RFC 8166 §6.1).
 
 use super::*;
 use crate::xdr::encode_to_bytes;
@@ -49,8 +49,9 @@ impl XdrEncode for Raw<'_> {
     }
 }
 
-/// RFC 8166 §4.5.2, §6.1: a Read chunk replaces an eligible item. A chunk in another place is a chunk error, also if the arguments
-/// are complete without it. A chunk whose length differs from that of its item is garbage.
+/// RFC 8166 §4.5.2, §6.1: a Read chunk replaces an eligible item. A chunk in another place is a chunk error, also if
+/// the arguments are complete without it. If the length of a chunk differs from the length of its item, the arguments
+/// are garbage.
 #[test]
 fn read_chunks_replace_eligible_items() {
     let data = Bytes::from(vec![7; 3000]);

@@ -1,4 +1,4 @@
-//! The caller of a call: what its authenticator sees, and what its handler sees.
+//! The caller of a call, as its authenticator and its handler see it.
 
 use std::sync::Mutex;
 
@@ -18,7 +18,7 @@ struct Seen {
     arguments: Vec<u8>,
     is_reduced: bool,
     addrs: (SocketAddr, SocketAddr),
-    /// The memory of the credential.
+    /// The address of the credential's memory.
     credential_at: usize,
 }
 
@@ -80,8 +80,8 @@ fn authenticators_see_the_received_call() {
     assert_eq!((&seen.arguments[..], seen.is_reduced), (&[0, 0, 0, 3, 0, 0, 0x0b, 0xb8][..], true));
 }
 
-/// Calls with the same AUTH_SYS credential share its memory, also if other calls come in between. Other credentials do not, and
-/// change nothing.
+/// Calls with the same AUTH_SYS credential share its memory, also if other calls come in between. Calls with
+/// credentials of other flavors do not affect this.
 #[test]
 fn equal_credentials_share_memory() {
     let guard = AcceptsAll::default();

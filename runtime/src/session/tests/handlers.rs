@@ -1,4 +1,4 @@
-//! Handlers that wait, what calls hold, and the end of a connection.
+//! Handlers that wait, the memory that calls hold, and the end of a connection.
 
 use std::{
     future::ready,
@@ -85,7 +85,7 @@ pub(super) enum Verdict {
     Panics,
 }
 
-/// Decides on all calls in this way, after it has waited for a permit if there is a gate.
+/// An authenticator with a fixed verdict on all calls. If there is a gate, it waits for a permit first.
 #[derive(Debug)]
 pub(super) struct Decides(pub(super) Verdict, pub(super) Option<Arc<Semaphore>>);
 
@@ -113,7 +113,8 @@ impl Authenticator for Decides {
     }
 }
 
-/// A decision that is there at once has its reply at once, also if it might have taken time. Any other reply comes later.
+/// A decision that is ready at the first poll gives a reply at once, even if the authenticator returned a future. Any
+/// other reply comes later.
 #[tokio::test]
 async fn decisions_may_take_time() {
     for (verdict, expected) in [
@@ -158,7 +159,7 @@ async fn panics_of_authenticators_end_the_call() {
     assert!(matches!(replies[..], [(ReplyToken(2), ReplyCommand::Discard)]), "{replies:?}");
 }
 
-/// Handlers that wait reply in the order in which they end. Tasks that have ended are forgotten.
+/// Handlers that wait reply in the order in which they end. Ended tasks are removed.
 #[tokio::test]
 async fn handlers_that_wait_reply_later() {
     let waiting = Waiting::new();
@@ -181,7 +182,7 @@ async fn handlers_that_wait_reply_later() {
     }
 }
 
-/// Keeps the reasons for which connections were closed.
+/// An observer that records the reasons why connections were closed.
 #[derive(Clone)]
 struct Observer {
     closed: Arc<Mutex<Vec<String>>>,
@@ -234,7 +235,7 @@ struct Reserving {
 }
 
 impl Reserving {
-    /// Each handler takes `bytes`, and gives back what it does not need.
+    /// Creates a connection whose handlers each reserve `bytes` of memory and then keep only `needed` bytes.
     fn new(bytes: u64, needed: u64) -> Self {
         let budget = MemoryBudget::new(1 << 20);
         let outcomes = Arc::new(Mutex::new(Vec::new()));
@@ -285,7 +286,8 @@ async fn results_hold_memory_until_the_reply_was_sent() {
     assert_eq!((calls.take_outcome(), calls.budget.held()), (Some(Err("Unavailable".to_owned())), 0));
 }
 
-/// A handler that waits for memory gives up with its connection. One that wants more than there is fails at once.
+/// A handler that waits for memory gives up when its connection closes. A handler that wants more memory than the limit
+/// allows fails at once.
 #[tokio::test]
 async fn handlers_do_not_wait_for_memory_without_end() {
     let mut calls = Reserving::new(1 << 20, 0);
@@ -320,13 +322,13 @@ async fn results_without_a_limit() {
     assert_eq!(served.reply(null(1)).0, Ok(()));
 }
 
-/// The key of a recorded call.
+/// Returns a call whose reply is recorded.
 fn recorded() -> Arc<RecordedCall> {
     Arc::new(RecordedCall::new(crate::session::recorded_key(XID, "192.0.2.1", &Credential::None, None, false)))
 }
 
-/// Results and SYSTEM_ERR, also that of a result that is too long, are recorded, unless the call had no effect. Other errors are not:
-/// the call was not executed.
+/// Results are recorded, and so is SYSTEM_ERR, for example for a result that is too long. Nothing is recorded if the
+/// call had no effect. Other errors are not recorded, because the call was not executed.
 #[test]
 fn outcomes_of_executed_calls_are_recorded() {
     fn item(len: usize) -> Item {

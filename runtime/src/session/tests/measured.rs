@@ -24,7 +24,7 @@ impl Procedure for Measured {
     }
 }
 
-/// A service whose procedure has this name.
+/// A service with the procedure [`Measured`].
 struct MeasuredService(Arc<dyn Service>);
 
 impl Service for MeasuredService {

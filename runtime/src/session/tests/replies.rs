@@ -19,7 +19,7 @@ fn is_in(reply: &ReplyCommand, memory: &std::ops::Range<*const u8>) -> bool {
     }
 }
 
-/// A reply without chunks is in the memory of its call. A call with chunks may need another header and another length.
+/// A reply is written into the memory of its call, unless the call provides chunks for the reply.
 #[test]
 fn replies_use_the_memory_of_their_calls() {
     let mut served = Served::new(Transport::Rdma, service(echo));
@@ -45,8 +45,8 @@ fn replies_use_the_memory_of_their_calls() {
     assert_eq!(reply(&short, &[], 5000), ((0, 0, true), false));
 }
 
-/// Eligible results go to the Write chunks of a call, are copied into a reply over RDMA without chunks, and are sent from where
-/// they are over TCP (RFC 8166 §4.3.2).
+/// Eligible results go to the Write chunks of a call, and are copied into a reply over RDMA without chunks (RFC 8166
+/// §4.3.2). Over TCP, they are sent without a copy.
 #[test]
 fn eligible_results_are_reduced() {
     let data = Bytes::from(vec![7; 600]);
@@ -180,7 +180,8 @@ fn protected_calls_have_protected_replies() {
     assert!(matches!(served.call(call), Some(ReplyCommand::ChunkError)));
 }
 
-/// A procedure whose arguments are the bounds of its result: that of the stream, or 0 for an estimate, and those of the items.
+/// A procedure whose arguments are the bounds of its result. The number is the bound of the stream, or 0 for an
+/// estimate. The bytes are the bounds of the items.
 struct Bounded;
 
 impl Procedure for Bounded {
@@ -200,8 +201,8 @@ impl Procedure for Bounded {
     }
 }
 
-/// RFC 8166 §6.2: a result that is longer than its binding allows is not sent, whatever the caller could receive. With every
-/// transport, protected or not, the error is the same, and the server says which part is too long.
+/// RFC 8166 §6.2: a result that is longer than its binding allows is not sent, whatever the caller could receive. With
+/// every transport, protected or not, the error is the same, and the server logs the part that is too long.
 #[test]
 fn results_within_their_bounds_are_sent() {
     let lens = [3, 5];

@@ -11,7 +11,7 @@ use crate::{
     session::{unwrap, wrap},
 };
 
-/// Leaves bodies as they are, and keeps the threads on which it was called.
+/// A protection that leaves bodies unchanged, and records the threads on which it was called.
 #[derive(Debug, Default)]
 struct Threads(Mutex<Vec<ThreadId>>, BlockingQueue);
 

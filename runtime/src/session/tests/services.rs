@@ -84,7 +84,8 @@ fn services_are_different() {
     assert_eq!(twice.err(), Some((7, 2)));
 }
 
-/// A service needs as many chunks as it says, and none by default. The settings are not lowered.
+/// The limit on chunks is raised to the needs of the services, and is never lowered. By default, a service needs no
+/// chunks.
 #[test]
 fn services_get_the_chunks_that_they_need() {
     assert_eq!(service(echo).max_chunks(), 0);

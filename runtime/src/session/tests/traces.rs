@@ -11,7 +11,7 @@ use crate::{
     trace::{TraceContext, TraceJoin, log::Log},
 };
 
-/// A service with the name of one procedure.
+/// A service that names only one of its procedures.
 struct Named;
 
 impl Service for Named {
@@ -111,7 +111,7 @@ fn panics_are_traced() {
     });
 }
 
-/// A handler of which nothing is traced has no span, so that its calls cost less.
+/// A call whose span is disabled carries no span, so that it costs less.
 #[test]
 fn disabled_spans_are_absent() {
     let is_absent = |call: InboundCall| -> ReplyFuture {

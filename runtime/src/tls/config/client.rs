@@ -31,12 +31,12 @@ struct TlsClientShared {
 }
 
 impl TlsClientConfig {
-    /// Returns a builder.
+    /// Returns a builder with the default settings.
     pub fn builder() -> TlsClientBuilder {
         TlsClientBuilder::default()
     }
 
-    /// Reads the files again. New connections, and those after a reconnect, use the new certificates.
+    /// Reads the files again. New connections, including reconnects, use the new certificates.
     ///
     /// Does nothing for a configuration that was passed to [`TlsClientBuilder::rustls`].
     ///
@@ -48,7 +48,7 @@ impl TlsClientConfig {
         Ok(())
     }
 
-    /// Returns the policy.
+    /// Returns the policy on the use of TLS.
     #[must_use]
     pub fn policy(&self) -> TlsPolicy {
         self.0.settings.policy
@@ -58,8 +58,8 @@ impl TlsClientConfig {
         Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the name that the certificate of the server at `host` must have. With another one, the authentication of the server
-    /// fails (RFC 9289 §4.2).
+    /// Returns the name that the certificate of the server at `host` must have. With another name, the authentication
+    /// of the server fails (RFC 9289 §4.2).
     pub(crate) fn server_name(&self, host: &str) -> Result<ServerName<'static>, TlsConfigError> {
         let name = self.0.settings.server_name.as_deref().unwrap_or(host);
         ServerName::try_from(name.to_owned()).map_err(|_| TlsConfigError::ServerName { name: name.to_owned() })
@@ -134,7 +134,7 @@ impl TlsClientBuilder {
         self
     }
 
-    /// Sets the policy. Default [`TlsPolicy::Required`].
+    /// Sets the policy on the use of TLS. Default [`TlsPolicy::Required`].
     pub fn policy(mut self, policy: TlsPolicy) -> Self {
         self.policy = policy;
         self

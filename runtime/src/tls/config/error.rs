@@ -42,7 +42,7 @@ pub enum TlsConfigError {
     /// A name is neither a DNS name nor an IP address.
     #[error("`{name}` is neither a DNS name nor an IP address")]
     ServerName {
-        /// The name.
+        /// The name, from the configuration or the URL.
         name: String,
     },
 }

@@ -29,7 +29,7 @@ impl CertificateFiles {
         Ok((certificates(&self.certificate)?, key))
     }
 
-    /// Returns the error of certificates or a key that the TLS library rejects.
+    /// Returns the error for certificates or a key that the TLS library rejects.
     pub(super) fn rejected(&self, error: rustls::Error) -> TlsConfigError {
         rejected(&self.certificate, error)
     }

@@ -38,7 +38,7 @@ struct TlsServerShared {
 }
 
 impl TlsServerConfig {
-    /// Returns a builder.
+    /// Returns a builder with the default settings.
     pub fn builder() -> TlsServerBuilder {
         TlsServerBuilder::default()
     }
@@ -55,7 +55,7 @@ impl TlsServerConfig {
         Ok(())
     }
 
-    /// Returns the policy.
+    /// Returns the policy on the use of TLS.
     #[must_use]
     pub fn policy(&self) -> TlsPolicy {
         self.0.settings.policy
@@ -143,7 +143,7 @@ impl TlsServerBuilder {
         self
     }
 
-    /// Sets the policy. Default [`TlsPolicy::Required`].
+    /// Sets the policy on the use of TLS. Default [`TlsPolicy::Required`].
     pub fn policy(mut self, policy: TlsPolicy) -> Self {
         self.policy = policy;
         self

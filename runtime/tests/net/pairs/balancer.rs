@@ -79,7 +79,8 @@ fn started(nodes: &[Node]) -> usize {
     nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum()
 }
 
-/// A second attempt ends a call whose server has no memory for its arguments, and the first attempt returns what it gets later.
+/// A second attempt ends a call whose server has no memory for its arguments, and the first attempt gives back the
+/// memory that it gets later.
 #[tokio::test(start_paused = true)]
 async fn second_attempts_do_not_wait_for_memory() {
     timed(async {
@@ -141,7 +142,7 @@ async fn recognized_calls_stay_at_their_server() {
     .await;
 }
 
-/// A caller that gives a hedged call up gives both attempts up, and a call with a deadline ends then.
+/// A caller that gives up a hedged call gives up both attempts. A call with a deadline ends at the deadline.
 #[tokio::test(start_paused = true)]
 async fn both_attempts_end_with_their_call() {
     timed(async {
@@ -167,7 +168,7 @@ async fn both_attempts_end_with_their_call() {
     .await;
 }
 
-/// The time-out of the endpoints' channels is that of a call: for all attempts together, and while no server takes calls.
+/// The time-out of the endpoints' channels limits a call over all its attempts, and while no server takes calls.
 #[tokio::test(start_paused = true)]
 async fn a_time_out_covers_all_attempts() {
     timed(async {

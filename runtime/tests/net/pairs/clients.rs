@@ -35,7 +35,7 @@ async fn a_deadline_is_sooner_than_silence() {
     .await;
 }
 
-/// The time-out of a pool's channels is that of a call, and not that of each of its attempts.
+/// The time-out of a pool's channels limits a call over all its attempts, not each attempt.
 #[tokio::test(start_paused = true)]
 async fn a_time_out_covers_all_attempts_of_a_pool() {
     timed(async {
@@ -196,7 +196,7 @@ async fn connections_that_send_results_stay() {
     .await;
 }
 
-/// A pool works with the connections that it gets, if the server limits those of its host.
+/// A pool works with the connections that it gets, if the server limits the connections of its host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_has_fewer_connections_than_wanted() {
     timed(async {

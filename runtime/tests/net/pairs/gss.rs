@@ -21,7 +21,7 @@ fn user(name: &str) -> InsecureTestMechanism {
     InsecureTestMechanism::new(77, name)
 }
 
-/// A server that accepts only RPCSEC_GSS, and the mechanism of a client.
+/// Starts a server that accepts only RPCSEC_GSS. Returns it with its authenticator, and the mechanism of a client.
 async fn secured(config: GssServerConfig, server: ServerBuilder) -> (Site, Gss, InsecureTestMechanism) {
     let authenticator = GssAuthenticator::with_config(user("nfs@server"), config).unwrap();
     let site = Site::new(server.authenticator(authenticator.clone())).await;
@@ -174,7 +174,7 @@ async fn retried_calls_use_the_context() {
     .await;
 }
 
-/// The connections of a pool share a context, also for calls that move to another one.
+/// The connections of a pool share a context, even for calls that move to another connection.
 #[tokio::test(start_paused = true)]
 async fn a_pool_shares_a_context() {
     timed(async {

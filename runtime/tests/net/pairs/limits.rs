@@ -53,7 +53,7 @@ async fn procedure_0_can_have_limits() {
     .await;
 }
 
-/// A call that waits for a handler holds its arguments, and one that is refused returns them.
+/// A call that waits for a handler holds the memory of its arguments. A refused call releases it.
 #[tokio::test(start_paused = true)]
 async fn refused_calls_return_their_memory() {
     timed(async {
@@ -79,7 +79,7 @@ async fn refused_calls_return_their_memory() {
     .await;
 }
 
-/// Calls that are executed take the slots: neither those that get a recorded reply, nor copies of a call in progress.
+/// Only calls that are executed take slots. Calls that get a recorded reply and copies of a call in progress do not.
 #[tokio::test(start_paused = true)]
 async fn repeated_calls_need_no_slot() {
     timed(async {
@@ -224,7 +224,7 @@ async fn waiting_calls_are_executed_before_a_shutdown_ends() {
     .await;
 }
 
-/// A handler whose reply takes a while after its first poll.
+/// A service whose handler yields once before it replies.
 struct Yields;
 
 impl Service for Yields {
@@ -248,7 +248,7 @@ impl Service for Yields {
     }
 }
 
-/// Probes do not count as use, also if their handler, or a layer in front of it, waits.
+/// Probes do not count as use, even if their handler, or a layer in front of it, waits.
 #[tokio::test(start_paused = true)]
 async fn probes_of_a_slow_handler_do_not_keep_an_idle_connection() {
     timed(async {

@@ -16,7 +16,7 @@ fn limited() -> ServerBuilder {
     Server::builder().max_memory(LIMIT)
 }
 
-/// A call that waits for memory leaves its connection to the probes of the client.
+/// While a call waits for memory, its connection still carries the probes of the client.
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_memory_does_not_look_like_silence() {
     timed(async {
@@ -61,7 +61,7 @@ async fn a_wait_for_memory_is_no_idleness(transport: Transport) {
 
 over_each_in_step! { a_wait_for_memory_is_no_idleness }
 
-/// Each copy of a call holds its arguments, and returns them when it gets the reply of the first one.
+/// Each copy of a call holds its arguments, and releases them when it gets the reply of the first one.
 #[tokio::test(start_paused = true)]
 async fn copies_return_their_memory() {
     timed(async {

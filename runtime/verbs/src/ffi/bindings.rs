@@ -12,7 +12,7 @@ use std::{
     ptr,
 };
 
-/// Fails to compile if a structure does not have this size, or a field not this offset, in bytes.
+/// Fails to compile if a structure does not have this size, or a field does not have this offset, in bytes.
 macro_rules! layout {
     ($type:ident $size:literal: $($($field:ident).+ = $offset:literal)*) => {
         const _: () = assert!(

@@ -1,4 +1,4 @@
-//! Call headers.
+//! Headers of RPC calls: encoding, decoding and errors.
 
 use super::{
     AuthFailure, ReplyHeader, RpcError,
@@ -92,8 +92,9 @@ impl CallHeader {
         peek_words(message).is_some_and(|words: [u32; 8]| words[7] == 0)
     }
 
-    /// Returns two lengths of an encoded call, in bytes: from the XID to the end of the credential, and of the verifier that
-    /// follows. Returns `None` if the message is truncated, or if one of the two is longer than 400 bytes (RFC 5531 §8.2).
+    /// Splits an encoded call before its verifier. Returns the length of the part before the verifier and the length of
+    /// the verifier, both in bytes. Returns `None` if the message is truncated, or if the credential or the verifier is
+    /// longer than 400 bytes (RFC 5531 §8.2).
     #[inline]
     #[doc(hidden)]
     pub fn split_verifier(message: &[u8]) -> Option<(usize, usize)> {

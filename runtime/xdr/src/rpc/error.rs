@@ -54,8 +54,8 @@ pub enum RpcError {
 }
 
 impl RpcError {
-    /// Returns `true` if the server has certainly not executed the procedure, so that a retry cannot execute it twice. This is
-    /// unknown only for SYSTEM_ERR without the extension for [`Unavailable`](Self::Unavailable).
+    /// Returns `true` if the server has certainly not executed the procedure, so that a retry cannot execute it twice.
+    /// Returns `false` for [`SystemError`](Self::SystemError) and [`HandlerTimedOut`](Self::HandlerTimedOut).
     #[must_use]
     pub fn is_retry_safe(&self) -> bool {
         !matches!(self, Self::SystemError | Self::HandlerTimedOut)

@@ -1,4 +1,4 @@
-//! Reply headers.
+//! Headers of RPC replies: encoding, decoding and errors.
 
 use super::{
     AuthFailure, RpcError,
@@ -16,8 +16,8 @@ const REPLY: u32 = 1;
 const MSG_ACCEPTED: u32 = 0;
 /// `accept_stat` of a successful call (RFC 5531 §9).
 const SUCCESS: u32 = 0;
-/// The first of two words that may follow SYSTEM_ERR, `rpcr` in ASCII. The second is the reason. An extension of RFC 5531, where
-/// nothing follows. Clients that do not know it ignore it.
+/// The first of two words that may follow SYSTEM_ERR, `rpcr` in ASCII. The second word is the reason. This is an
+/// extension of RFC 5531, which defines no data after SYSTEM_ERR. Clients that do not know it ignore it.
 const REASON: u32 = 0x7270_6372;
 /// The reason of [`RpcError::Unavailable`].
 const UNAVAILABLE: u32 = 1;
@@ -158,7 +158,8 @@ impl ReplyHeader {
         Ok(Self { xid, verifier, outcome })
     }
 
-    /// Decodes the header of the usual reply, which reports success and has no verifier, and returns its XID. Leaves any other header.
+    /// Decodes a header that reports success and has an empty AUTH_NONE verifier, as most replies do, and returns its
+    /// XID. Returns `None` and reads nothing for any other header.
     #[inline]
     #[doc(hidden)]
     pub fn take_plain_success(decoder: &mut Decoder<'_>) -> Option<u32> {
@@ -210,7 +211,8 @@ pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
 pub fn max_reply_len(max_verifier: u32, results: u64) -> u64 {
     /// Length of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not longer.
     const HEADER: u64 = 6 * 4;
-    /// Length of low and high in PROG_MISMATCH, and of the reason after SYSTEM_ERR, which can exceed a small result.
+    /// Length in bytes of what follows the header of an error: low and high in PROG_MISMATCH, or the two words after
+    /// SYSTEM_ERR. A small result is shorter.
     const MISMATCH: u64 = 2 * 4;
     let verifier = padded_len(max_verifier as usize) as u64;
     results.max(MISMATCH).saturating_add(HEADER + verifier)

@@ -131,7 +131,7 @@ fn auth_sys_byte_by_byte() {
     assert_eq!(Credential::from_opaque(&decoded.credential), Ok(credential));
 }
 
-/// Every reply of RFC 5531 §9, with its header and its encoding.
+/// Returns every reply of RFC 5531 §9, as a header and as encoded words.
 fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
     let accepted = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 0, 0, 0], words].concat());
     let denied = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 1], words].concat());
@@ -377,7 +377,7 @@ fn any_outcome() -> impl Strategy<Value = Result<(), RpcError>> {
     ]
 }
 
-/// Each flavor has a form of its own, whatever the body is.
+/// The flavor determines the form of a credential, whatever its body is.
 #[test]
 fn credentials_have_the_form_of_their_flavor() {
     let body = Credential::sys("client", 1, 1, [2]).to_opaque().unwrap().body;
@@ -425,7 +425,7 @@ fn known_credentials_share_their_memory() {
 }
 
 proptest! {
-    /// The decoder of AUTH_SYS credentials accepts the same bodies as the generated one, with the same values.
+    /// The decoder of AUTH_SYS credentials accepts the same bodies as the generated decoder, with the same values.
     #[test]
     fn sys_credentials_as_generated(
         name in 0..260u32, gids in 0..20u32, cut in 0..8usize, more in 0..2usize, byte in any::<(prop::sample::Index, u8)>(),
@@ -478,7 +478,7 @@ proptest! {
         decode_anything(&bytes);
     }
 
-    /// The same with words that resemble a message.
+    /// Words that resemble a message do not cause a panic either.
     #[test]
     fn message_like_words_do_not_panic(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
         decode_anything(&encode_words(&words));

@@ -1,5 +1,6 @@
-//! The form that nearly all headers have: complete, and with credentials and verifiers within their bound. It is encoded and
-//! decoded in runs of words. The codec generated from `rpc.x` handles every other header, and names the field at fault.
+//! Fast path for headers that are complete and whose credential and verifier are within their bound. Nearly all headers
+//! are. They are encoded and decoded in runs of words. The codec generated from `rpc.x` handles every other header, and
+//! its errors name the field at fault.
 
 use super::wire::{MAX_AUTH_BODY, OpaqueAuth};
 use crate::xdr::{DecodeError, Decoder, Sink, padded_len};
@@ -41,7 +42,7 @@ pub(super) fn end_of_auth(message: &[u8], at: usize) -> Option<usize> {
     (end <= message.len()).then_some(end)
 }
 
-/// Reads a credential as [`take_auth`] does. One that equals `known` is a clone of it.
+/// Reads a credential as [`take_auth`] does. If it equals `known`, returns a clone of `known`.
 #[inline]
 pub(super) fn take_known_auth(decoder: &mut Decoder<'_>, known: &OpaqueAuth) -> Result<OpaqueAuth, DecodeError> {
     let len = known.body.len();

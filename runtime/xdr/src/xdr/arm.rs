@@ -1,6 +1,7 @@
 //! Arms of an `opaque_union`: each is the contents of a variable-length opaque item (RFC 4506 §4.10).
 //!
-//! An arm that is itself a variable-length opaque item has only its own length, so it needs none of these functions.
+//! An arm that is itself a variable-length opaque item is encoded with one length only, and needs none of these
+//! functions.
 
 use super::{DecodeError, Decoder, EncodeError, Sink, UNBOUNDED, take_opaque_ref};
 
@@ -48,7 +49,7 @@ pub fn take_arm<'a, T>(
     Ok(value)
 }
 
-/// Reads the length of a void arm.
+/// Reads the length of a void arm, which must be 0.
 ///
 /// # Errors
 /// Returns the errors of [`take_arm`], for example if the length is not 0.

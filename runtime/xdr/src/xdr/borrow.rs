@@ -1,7 +1,8 @@
 //! Borrowed forms of generated types, whose opaque items and strings are views of the received message.
 //!
-//! The compiler generates them if asked to (`borrowed`). For each type with opaque items or strings it then emits a second
-//! type, with the suffix `Ref`, that neither copies nor allocates them. Fixed-length items are the same in both forms.
+//! The compiler generates them if the option `borrowed` is set. For each type with opaque items or strings it then
+//! emits a second type, with the suffix `Ref`, that neither copies nor allocates them. Fixed-length items are the same
+//! in both forms.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::{fmt, str::Utf8Error};
@@ -128,7 +129,7 @@ pub fn take_ddp_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a
     take_ddp_opaque_ref(decoder, max).map(XdrStr)
 }
 
-/// Reads `T *x`.
+/// Reads optional data, `T *x` (RFC 4506 §4.19).
 ///
 /// # Errors
 /// Returns an error if the value cannot be decoded, or if the presence flag is neither 0 nor 1.
@@ -137,16 +138,16 @@ pub fn take_option_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Re
     Ok(if decoder.take_bool()? { Some(T::decode_ref(decoder)?) } else { None })
 }
 
-/// Reads a value of a recursive type.
+/// Reads a value of a recursive type, and charges its size to the memory limit.
 ///
 /// # Errors
-/// Returns an error if the value cannot be decoded.
+/// Returns an error if the value cannot be decoded, or if the memory limit is exceeded.
 pub fn take_boxed_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<Box<T>, DecodeError> {
     decoder.charge(size_of::<T>())?;
     T::decode_ref(decoder).map(Box::new)
 }
 
-/// Reads `T *x` of a recursive type.
+/// Reads optional data of a recursive type, `T *x`.
 ///
 /// # Errors
 /// Returns the same errors as [`take_option_ref`].
@@ -173,7 +174,7 @@ pub fn take_non_empty_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) ->
     one_or_more(decoder, T::decode_ref)
 }
 
-/// Reads `T x<max>`.
+/// Reads a variable-length array, `T x<max>`.
 ///
 /// # Errors
 /// Returns the same errors as [`take_array`](super::take_array).
@@ -193,7 +194,7 @@ pub fn take_array_exact_ref<'a, T: XdrDecodeRef<'a>>(
     elements(decoder, len, T::decode_ref)
 }
 
-/// Reads `T x[N]`.
+/// Reads a fixed-length array, `T x[N]`.
 ///
 /// # Errors
 /// Returns an error if an element cannot be decoded.

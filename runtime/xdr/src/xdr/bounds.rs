@@ -1,4 +1,4 @@
-//! Bounds of encodings that are known without a value, and their arithmetic. See [`XdrType`](super::XdrType).
+//! Bounds of encodings that are known without a value, and their arithmetic. See [`XdrType`].
 
 use super::{XdrType, padded_len};
 
@@ -77,13 +77,13 @@ impl EncodingBounds {
         Self { min_len: 4, max_len: most, max_inline: most, max_ddp_items: Some(0) }
     }
 
-    /// Returns the bounds of exactly `count` of these items.
+    /// Returns the bounds of exactly `count` items, where `self` describes one item.
     #[must_use]
     pub const fn times(self, count: u32) -> Self {
         Self { min_len: self.min_len.saturating_mul(count as usize), ..self.up_to(count) }
     }
 
-    /// Returns the bounds of at most `count` of these items.
+    /// Returns the bounds of at most `count` items, where `self` describes one item.
     const fn up_to(self, count: u32) -> Self {
         Self {
             min_len: 0,
@@ -159,8 +159,8 @@ impl EncodingBounds {
         }
     }
 
-    /// Returns the bounds of this item if it is DDP-eligible. Everything can leave the payload stream except the count of a
-    /// `counted` item.
+    /// Returns the bounds of this item as a DDP-eligible item. `counted` is `true` if a count precedes its contents.
+    /// Only the count must stay in the payload stream.
     #[must_use]
     pub const fn placed(self, counted: bool) -> Self {
         let inline = if counted { 4 } else { 0 };

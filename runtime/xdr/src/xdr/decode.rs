@@ -56,7 +56,7 @@ pub struct Decoder<'a> {
     limits: DecodeLimits,
     levels: NestedLevels,
     memory: usize,
-    /// True once [`abandon`](Decoder::abandon) was called.
+    /// `true` after a call of [`abandon`](Decoder::abandon).
     abandoned: bool,
     /// State of copied items; `None` until the first copy.
     copies: Option<CopiedItems>,
@@ -74,7 +74,7 @@ pub struct DetachedMessage {
 }
 
 impl DetachedMessage {
-    /// Returns a decoder. Errors name the positions in the original message.
+    /// Returns a decoder of the rest of the reply. Its errors name positions in the original message.
     #[doc(hidden)]
     pub fn decoder(&self) -> Decoder<'_> {
         let decoder = Decoder::shared(&self.stream).with_write_chunks(&self.writes).with_limits(self.limits);
@@ -94,7 +94,7 @@ impl DetachedMessage {
     }
 }
 
-/// Creates the error for an opaque item of `len` bytes that is cut short, by its padding alone or by more.
+/// Creates the error for an opaque item of `len` bytes whose contents or padding are cut short.
 #[cold]
 #[inline(never)]
 fn short_opaque(len: u32, remaining: usize, end: u64) -> DecodeError {
@@ -259,8 +259,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads a run of fixed-length items that are `len` bytes together, with a single length check. If fewer bytes remain, the
-    /// error names the truncated item, which is found through `parts`, the items of the run.
+    /// Reads a run of fixed-length items that are `len` bytes together, with a single length check. `parts` describes
+    /// the items. It is used to name the truncated item in the error if fewer bytes remain.
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
@@ -415,7 +415,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Returns `true` if all items that follow are inline.
+    /// Returns `true` if the message has no chunks, so that all items are inline.
     #[inline]
     fn is_inline(&self) -> bool {
         self.chunks.is_none()
@@ -567,8 +567,9 @@ impl<'a> Decoder<'a> {
         (self.remaining() != 0).then(|| self.error(DecodeErrorKind::Trailing { remaining: self.remaining() }))
     }
 
-    /// Takes the rest of the message: the payload stream, and the Write chunks of a reply in the order of the Write list. Use it for a
-    /// decoder of another kind, such as one that interprets a specification. The caller checks that all of it is used.
+    /// Takes the rest of the message: the payload stream, and the Write chunks of a reply in the order of the Write
+    /// list. Use it for a decoder of another kind, such as one that interprets a specification. The caller must check
+    /// that all of the returned data is used.
     #[must_use]
     pub fn take_rest(&mut self) -> (&'a [u8], &'a [WriteChunk]) {
         let (rest, writes) = (self.rest, self.chunks.take().unwrap_or_default().writes);
@@ -576,8 +577,8 @@ impl<'a> Decoder<'a> {
         (rest, writes)
     }
 
-    /// Takes the rest of the message out of the decoder, and leaves nothing to decode. A message without memory of its own is
-    /// copied, but no chunk is.
+    /// Takes the rest of the message out of the decoder, and leaves nothing to decode. The payload stream is copied
+    /// unless the message has memory of its own. Chunks are never copied.
     #[doc(hidden)]
     pub fn detach(&mut self) -> DetachedMessage {
         let stream = self.shared.map_or_else(

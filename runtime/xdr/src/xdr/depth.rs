@@ -28,7 +28,8 @@ impl NestedLevels {
         self.enter_within(bytes, MAX_DEPTH).map_err(|max| EncodeError::TooDeep { max })
     }
 
-    /// Enters a level. Fails with the maximum number of levels if there are that many, or if the values of all levels use too much stack.
+    /// Enters a level. Fails if there are `max_depth` levels already, or if the values of all levels use too much
+    /// stack. The error is the number of levels that the value may have.
     #[inline]
     pub(super) fn enter_within(&mut self, bytes: usize, max_depth: u32) -> Result<(), u32> {
         if self.depth >= max_depth {

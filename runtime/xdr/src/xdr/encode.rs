@@ -144,13 +144,13 @@ pub struct ReducedItem {
 /// The rule that decides which eligible items a [`ReducingSink`] removes.
 #[derive(Debug, Clone)]
 enum ReductionPolicy {
-    /// For a call: every item of at least this many bytes becomes a Read chunk.
+    /// The policy for calls. Every item of at least the given number of bytes becomes a Read chunk.
     AtLeast(usize),
-    /// For a message whose engine reinserts the inline items: every item that is kept by reference, and any other item of at
-    /// least this many bytes.
+    /// The policy for messages whose engine reinserts the inline items. The sink removes every item that is kept by
+    /// reference, and any other item of at least the given number of bytes.
     ByReference(usize),
-    /// For a reply: items go to the requester's Write chunks, in order. `false` marks an empty Write chunk, which forces its
-    /// item inline (RFC 8166 §4.3.2.3).
+    /// The policy for replies. Items go to the requester's Write chunks, in order. `false` marks an empty Write chunk,
+    /// which forces its item inline (RFC 8166 §4.3.2.3).
     Chunks(SmallVec<[bool; 4]>),
 }
 
@@ -180,7 +180,8 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
         Self::new(out, ReductionPolicy::ByReference(min_len.max(1)))
     }
 
-    /// Creates a sink for a reply. `chunks` gives, for each Write chunk of the call in order, whether it has segments.
+    /// Creates a sink for a reply. `chunks` has one element for each Write chunk of the call, in order. The element is
+    /// `true` if the chunk has segments.
     pub fn for_reply(out: &'a mut O, chunks: impl IntoIterator<Item = bool>) -> Self {
         Self::new(out, ReductionPolicy::Chunks(chunks.into_iter().collect()))
     }

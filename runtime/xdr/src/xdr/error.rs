@@ -3,7 +3,7 @@
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
-/// An encoding error.
+/// The reason why a value cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -24,7 +24,7 @@ pub enum EncodeError {
         item: &'static str,
         /// Actual length, in elements or bytes.
         len: usize,
-        /// Declared length.
+        /// Declared length, in the same unit.
         expected: usize,
     },
     /// A union's default arm holds a discriminant that has an arm of its own (RFC 4506 §4.15). A decoder would select that arm.
@@ -135,7 +135,7 @@ pub enum DecodeErrorKind {
         /// Declared length of the item, in bytes.
         item: usize,
     },
-    /// The position of a Read chunk is not that of an eligible item (RFC 8166 §6.1).
+    /// No eligible item is at the position of a Read chunk (RFC 8166 §6.1).
     #[error("Read chunk at position {position} matches no eligible item")]
     StrayChunk {
         /// Position in the unreduced stream, in bytes.

@@ -16,8 +16,8 @@ pub fn arbitrary_bytes(input: &mut Unstructured<'_>) -> Result<Bytes> {
     Vec::arbitrary(input).map(Bytes::from)
 }
 
-/// Generates `opaque x<MAX>`, with at most `MAX` bytes. Generated types that derive `Arbitrary` call this function and those below,
-/// so that each value can be encoded.
+/// Generates `opaque x<MAX>`, with at most `MAX` bytes. Generated types that derive `Arbitrary` call the functions of
+/// this module, so that each value is within its declared bounds and can be encoded.
 ///
 /// # Errors
 /// Returns an error if `input` is exhausted.

@@ -12,7 +12,8 @@ use super::{
     XdrEncode, XdrFixed, XdrType, bounds::add, padded_len, words::out_of_range,
 };
 
-/// The maximum length of a declaration without one, such as `opaque data<>`: 2^32 - 1 (RFC 4506 §4.10).
+/// The maximum length of an item that is declared without a maximum, such as `opaque data<>`: 2^32 - 1 (RFC 4506
+/// §4.10).
 pub const UNBOUNDED: u32 = u32::MAX;
 
 macro_rules! scalar {
@@ -376,7 +377,7 @@ pub(super) fn elements_fixed<'a, T, const N: usize>(
     elements.into_inner().map_err(|_| decoder.error(DecodeErrorKind::Invalid("array of another length")))
 }
 
-/// `T *x` (RFC 4506 §4.19).
+/// Optional data, `T *x` (RFC 4506 §4.19).
 impl<T: XdrType> XdrType for Option<T> {
     const MIN_LEN: usize = 4;
     const MAX_LEN: Option<u64> = add(Some(4), T::MAX_LEN);

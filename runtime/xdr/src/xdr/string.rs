@@ -10,8 +10,8 @@ use super::{
     take_opaque,
 };
 
-/// An XDR `string`, stored as received. RFC 4506 §4.11 specifies ASCII, but real protocols send UTF-8 or arbitrary bytes. The
-/// length counts, not a byte of value zero (RFC 4506 §8).
+/// An XDR `string`, stored as received. RFC 4506 §4.11 specifies ASCII, but real protocols send UTF-8 or arbitrary
+/// bytes. Only the length delimits the string: it may contain bytes of value zero (RFC 4506 §8).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[doc(alias = "xdr_string")]
 pub struct XdrString(pub Bytes);

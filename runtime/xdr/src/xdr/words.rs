@@ -21,7 +21,7 @@ pub trait XdrFixed: XdrType + Sized {
     /// Returns an error if the words are not an encoding of this type, or if there are too few.
     fn read_words(words: &mut Words<'_>) -> Result<Self, DecodeError>;
 
-    /// Writes the encoding.
+    /// Writes the value to a run.
     fn write_words(&self, words: &mut WordsMut<'_>);
 }
 
@@ -95,7 +95,7 @@ impl Part {
 #[derive(Debug)]
 pub struct Words<'a> {
     bytes: &'a [u8],
-    /// Position of the end in the unreduced stream.
+    /// Position of the end of the run in the unreduced stream, in bytes.
     end: u64,
 }
 
@@ -237,7 +237,7 @@ impl<'a> WordsMut<'a> {
     /// Writes `N` bytes, in the order of RFC 4506 §4.1, §4.2 and §4.5.
     ///
     /// # Panics
-    /// Panics at the end of the buffer: a type encoded more than its [`XdrType::MIN_LEN`].
+    /// Panics if fewer than `N` bytes of the buffer remain, because a type encoded more than its [`XdrType::MIN_LEN`].
     #[inline(always)]
     pub fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
         let room = core::mem::take(&mut self.0);
@@ -270,7 +270,7 @@ impl<'a> WordsMut<'a> {
     }
 }
 
-/// Writes a run of `N` bytes.
+/// Writes a run of `N` bytes, which `write` fills.
 #[inline]
 pub fn put_run<const N: usize, S: Sink + ?Sized>(sink: &mut S, write: impl FnOnce(&mut WordsMut<'_>)) {
     let mut bytes = [0; N];

@@ -29,7 +29,7 @@ use rpcrdma_conformance::{
     trial::{Verdict, run_all},
 };
 
-/// The record, relative to the root.
+/// Path of the record of mutants, relative to the root of the repository.
 const RECORD: &str = "tests/conformance/mutants.toml";
 
 /// Change the code in many places, and show which changes the tests notice
@@ -47,7 +47,7 @@ struct Cli {
     /// Only the survivors in the record. With --record, those that are noticed now are removed from it
     #[arg(long)]
     survivors: bool,
-    /// Only so many mutants, drawn at random
+    /// At most this many mutants, drawn at random
     #[arg(long, value_name = "COUNT")]
     random: Option<usize>,
     /// Seed of the random choice
@@ -143,8 +143,8 @@ enum Outcome {
     Tested(Verdict),
 }
 
-/// Prints the figures of each area and the survivors, and writes them to the record if that is demanded. Returns `true` if the record
-/// explains all survivors.
+/// Prints the figures of each area and the survivors, and writes them to the record with `--record`. Returns `true` if
+/// the record explains all survivors.
 fn report(
     root: &Path,
     areas: &[Area],
@@ -241,7 +241,8 @@ fn mutants(root: &Path, areas: &[Area], cli: &Cli) -> anyhow::Result<Vec<Mutant>
     Ok(mutants)
 }
 
-/// Returns the test programs of the mutants' packages, with these integration tests if any are named.
+/// Returns the test programs of the mutants' packages. If `integrations` is not empty, only these integration tests are
+/// included, beside the unit tests.
 fn targets(root: &Path, mutants: &[Mutant], integrations: &[String]) -> anyhow::Result<BTreeSet<TestTarget>> {
     let manifests: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.manifest).collect();
     let mut targets = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Parts of the project with a score of their own.
+//! Parts of the project that have their own score.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ pub const AREAS: [(&str, &str); 6] = [
 /// Integration tests that load the machine, or start programs.
 const EXCLUDED_TESTS: [&str; 4] = ["net_busy_polling", "net_iwarp_busy", "net_kerberos", "net_stress"];
 
-/// A part of the project.
+/// A part of the project that has its own score.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Area {
     /// The name of one of [`AREAS`], or the folder of a package.
@@ -38,11 +38,11 @@ pub struct Area {
 }
 
 impl Area {
-    /// Returns the area with this name, or that of the package in the folder with this name.
+    /// Returns the area with this name, or the area of the package in the folder with this name.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// Fails if there is none.
     pub fn named(root: &Path, name: &str) -> anyhow::Result<Self> {
         let own = AREAS.iter().find(|(known, _)| *known == name);
         let folder = own.map_or_else(|| Path::new(name).join("src"), |(_, folder)| PathBuf::from(folder));
@@ -55,11 +55,11 @@ impl Area {
         Ok(Self { name: name.to_owned(), folder, manifest })
     }
 
-    /// Returns the source files that a library with these features consists of, without those of tests.
+    /// Returns the source files that a library with these features consists of, without the files of tests.
     ///
     /// # Errors
     ///
-    /// If a file is missing, or is not Rust.
+    /// Fails if a file is missing, or is not Rust.
     pub fn source_files(&self, root: &Path, features: &[&str]) -> anyhow::Result<BTreeSet<PathBuf>> {
         let source = self.manifest.with_file_name("src");
         let mut files = BTreeSet::new();
@@ -68,7 +68,7 @@ impl Area {
     }
 }
 
-/// Adds a file and those of its modules, which are in `folder`.
+/// Adds a file, and the files of its modules, which are in `folder`.
 fn follow(
     root: &Path,
     file: &Path,
@@ -132,11 +132,11 @@ fn yes() -> bool {
     true
 }
 
-/// Returns the test programs of a package that mutants are tested with.
+/// Returns the programs of a package that test its mutants.
 ///
 /// # Errors
 ///
-/// If the package cannot be read.
+/// Fails if the package cannot be read.
 pub fn test_targets(root: &Path, manifest: &Path) -> anyhow::Result<BTreeSet<TestTarget>> {
     let parsed: Manifest = toml::from_str(&fs::read_to_string(root.join(manifest))?)?;
     let folder = root.join(manifest.with_file_name("tests"));

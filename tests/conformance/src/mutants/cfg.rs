@@ -2,8 +2,8 @@
 
 use syn::{Attribute, Expr, ExprLit, Lit, Meta, Token, punctuated::Punctuated};
 
-/// Returns `true` unless a condition among `attributes` leaves the code out of a library with these features. Code for tests is
-/// left out.
+/// Returns `true` if the conditions among `attributes` keep the code in a library with these features. Code for tests
+/// is left out.
 pub fn is_compiled(attributes: &[Attribute], features: &[&str]) -> bool {
     attributes
         .iter()

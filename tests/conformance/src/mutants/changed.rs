@@ -8,14 +8,14 @@ use std::{
 
 use crate::record::output;
 
-/// Lines by file. Both are those of the files as they are now.
+/// Ranges of changed lines, by file. The lines are numbered as in the current files.
 pub type ChangedLines = BTreeMap<PathBuf, Vec<RangeInclusive<usize>>>;
 
 /// Returns the lines of Rust files that have changed since the last common ancestor with `revision`, committed or not.
 ///
 /// # Errors
 ///
-/// If git fails, for example because there is no such revision.
+/// Fails if git fails, for example because there is no such revision.
 pub fn changed_lines(root: &Path, revision: &str) -> anyhow::Result<ChangedLines> {
     let arguments = [
         "diff",
@@ -47,7 +47,7 @@ fn parse(difference: &str) -> ChangedLines {
     lines
 }
 
-/// Returns the lines of a hunk: `1,2 +3,4 @@`. If lines were only removed, they are those beside the gap.
+/// Returns the new lines of a hunk such as `1,2 +3,4 @@`. If lines were only removed, returns the lines beside the gap.
 fn new_lines(hunk: &str) -> Option<RangeInclusive<usize>> {
     let new = hunk.split_once('+')?.1.split(' ').next()?;
     let (start, count) = new.split_once(',').unwrap_or((new, "1"));

@@ -17,38 +17,38 @@ use crate::{
     programs::{self, Built, CompilerError, TestProgram, TestTarget},
 };
 
-/// Bound of the number of attempts to compile.
+/// Maximum number of attempts to compile.
 const MAX_ROUNDS: usize = 16;
 
 /// A mutation with its number and place.
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// The number that selects it.
+    /// The number that selects the mutant.
     pub number: u32,
-    /// Name of its area.
+    /// Name of the area.
     pub area: String,
-    /// Manifest of its package, relative to the root.
+    /// Manifest of the package, relative to the root.
     pub manifest: PathBuf,
     /// The file, relative to the root.
     pub file: PathBuf,
-    /// The change.
+    /// The change of the code.
     pub mutation: Mutation,
 }
 
 /// Compiled test programs with mutants.
 #[derive(Debug)]
 pub struct Compiled {
-    /// The programs.
+    /// The programs, by test target.
     pub programs: BTreeMap<TestTarget, TestProgram>,
     /// Numbers of the mutants that do not compile.
     pub dropped: BTreeSet<u32>,
 }
 
-/// Compiles these test programs with all mutants, in a copy of the project. Leaves out mutants that do not compile.
+/// Compiles test programs with all mutants, in a copy of the project. Leaves out mutants that do not compile.
 ///
 /// # Errors
 ///
-/// If the copy does not compile for other reasons.
+/// Fails if the copy does not compile for other reasons.
 pub fn compile(
     root: &Path,
     copy: &Path,
@@ -102,7 +102,7 @@ fn write_dropped(path: &Path, mutants: &[Mutant], dropped: &BTreeSet<u32>) -> an
     fs::write(path, names.join("\n")).with_context(|| format!("failed to write {}", path.display()))
 }
 
-/// Returns the place of a mutant and its change.
+/// Returns a name that consists of the place of a mutant and its change.
 fn name(mutant: &Mutant) -> String {
     let Mutant { file, mutation, .. } = mutant;
     format!("{} {:?} {:?} {}", file.display(), mutation.range, mutation.form, mutation.change).replace('\n', " ")

@@ -1,4 +1,4 @@
-//! Mutants: small changes of the code, made by a program, of which the tests should notice each one.
+//! Mutants: small changes of the code that a program makes. The tests should notice each of them.
 //!
 //! | file | contents |
 //! | --- | --- |

@@ -18,19 +18,19 @@ use crate::{
     page::shortened,
 };
 
-/// Traits whose implementations are for people and logs.
+/// Traits that only produce text for people and logs.
 const TRAITS_OF_TEXT: [&str; 2] = ["Debug", "Display"];
 
 /// One change of the code in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutation {
-    /// Byte range of the code that it changes.
+    /// Byte range of the code that the mutation changes.
     pub range: Range<usize>,
     /// The lines of this code, counted from one. Both are included.
     pub lines: (usize, usize),
     /// The function, such as `Credits::grant`.
     pub function: String,
-    /// The change in words of code: `a + b → a - b`.
+    /// The change as code: `a + b → a - b`.
     pub change: String,
     /// The form of the change.
     pub form: Form,
@@ -51,12 +51,12 @@ pub enum Form {
     Returns(&'static str),
 }
 
-/// Returns the mutations of a source file of a library with these features, in the order of their places. If several have the
-/// same range, the outer ones are first.
+/// Returns the mutations of a source file, for a library with these features. They are in the order of their places. If
+/// several have the same range, the outer ones come first.
 ///
 /// # Errors
 ///
-/// If `text` is not Rust.
+/// Fails if `text` is not Rust.
 pub fn mutations(text: &str, features: &[&str]) -> syn::Result<Vec<Mutation>> {
     let mut finder = Finder { text, features, functions: items(text)?, found: Vec::new() };
     finder.visit_file(&syn::parse_file(text)?);
@@ -75,7 +75,7 @@ impl Finder<'_> {
         self.add_in(range.clone(), range, form);
     }
 
-    /// Adds a mutation whose lines are those of `around`.
+    /// Adds a mutation whose line numbers are those of `around`.
     fn add_in(&mut self, range: Range<usize>, around: Range<usize>, form: Form) {
         let Some(function) = self
             .functions
@@ -158,7 +158,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds mutations of a boolean expression, which becomes each of these constants.
+    /// Adds mutations of a boolean expression. Each of them replaces the expression by one of `constants`.
     fn boolean(&mut self, expression: &Expr, constants: &[bool]) {
         let become_constant = |finder: &mut Self, implied: Option<bool>| {
             for &constant in constants.iter().filter(|&&constant| Some(constant) != implied) {
@@ -225,7 +225,7 @@ impl Finder<'_> {
         self.add(bytes(binary), Form::Replaced(new));
     }
 
-    /// Adds a mutation of `a.max(b)` or `a.min(b)`.
+    /// Adds a mutation that swaps `a.max(b)` and `a.min(b)`.
     fn bound(&mut self, call: &ExprMethodCall) {
         let other = match call.method.to_string().as_str() {
             "max" => "min",
@@ -259,7 +259,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_generics(&mut self, _: &'ast syn::Generics) {}
     fn visit_macro(&mut self, _: &'ast syn::Macro) {}
 
-    /// Only the guard of a match arm is an expression that runs.
+    /// Visits the guard of a match arm. The rest of a pattern does not run.
     fn visit_pat(&mut self, pattern: &'ast Pat) {
         if let Pat::Guard(pattern) = pattern {
             self.condition(&pattern.guard, &[true, false]);
@@ -390,7 +390,7 @@ fn is_comparison(operator: &BinOp) -> bool {
     matches!(operator, BinOp::Eq(_) | BinOp::Ne(_) | BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_))
 }
 
-/// Returns the operator in place of `operator`.
+/// Returns the operator that replaces `operator`, if there is one.
 fn opposite(operator: &BinOp) -> Option<&'static str> {
     Some(match operator {
         BinOp::Lt(_) => "<=",
@@ -405,7 +405,7 @@ fn opposite(operator: &BinOp) -> Option<&'static str> {
     })
 }
 
-/// Returns the operands of a sequence of the same operator.
+/// Returns the operands of a chain of equal operators, such as `a && b && c`.
 fn operands<'a>(expression: &'a Expr, is_operator: &impl Fn(&BinOp) -> bool) -> Vec<&'a Expr> {
     match expression {
         Expr::Binary(binary) if is_operator(&binary.op) => {
@@ -417,7 +417,7 @@ fn operands<'a>(expression: &'a Expr, is_operator: &impl Fn(&BinOp) -> bool) -> 
     }
 }
 
-/// The results of functions of which one value is always valid.
+/// Kinds of return types. All but `Other` have a value that is always valid.
 enum ReturnKind {
     Unit,
     Bool,
@@ -454,7 +454,7 @@ fn is_effect(statement: &Stmt) -> bool {
     !matches!(statement, Stmt::Macro(_) | Stmt::Item(_)) && !matches!(statement, Stmt::Expr(Expr::Macro(_), _))
 }
 
-/// Returns `true` for `let _ = (a, b);`.
+/// Returns `true` if the statement only ignores names, such as `let _ = (a, b);`.
 fn ignores_names(statement: &Stmt) -> bool {
     let is_name = |expression: &Expr| matches!(expression, Expr::Path(_));
     match statement {
@@ -467,7 +467,7 @@ fn ignores_names(statement: &Stmt) -> bool {
     }
 }
 
-/// Returns `true` for calls, and assignments to fields, whose result is not used.
+/// Returns `true` if the statement is a call or an assignment to a field, and its result is not used.
 fn is_deletable(statement: &Stmt) -> bool {
     match statement {
         Stmt::Expr(expression, Some(_)) if attributes(expression).is_empty() => match expression {

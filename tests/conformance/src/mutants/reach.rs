@@ -19,28 +19,29 @@ use crate::{
 /// Duration above which a test is not used.
 const MAX_TEST_DURATION: Duration = Duration::from_secs(2);
 
-/// Time that tests get with a mutant, beside a multiple of their duration without one.
+/// Time that tests get with a mutant, in addition to [`LIMIT_FACTOR`] times their duration without one.
 const MIN_LIMIT: Duration = Duration::from_secs(4);
 
-/// Multiple of the duration without a mutant.
+/// Multiple of their duration without a mutant that tests get with one.
 const LIMIT_FACTOR: u32 = 10;
 
-/// Shorter durations are about that of starting a process, and say nothing about a test.
+/// Approximate duration of starting a process. Shorter durations do not tell tests apart.
 const PROCESS_DURATION: Duration = Duration::from_millis(20);
 
-/// The first processes run few tests, because most mutants are noticed at once. The last one runs all others.
+/// Number of tests in the first processes, which is small because most mutants are noticed at once. The last process
+/// runs all other tests.
 const PROCESS_SIZES: [usize; 2] = [1, 5];
 
-/// A test without a mutant.
+/// A test with its duration and the mutants that it reaches.
 #[derive(Clone, Debug)]
 pub struct MeasuredTest {
     /// The test program.
     pub target: TestTarget,
     /// The name of the test.
     pub name: String,
-    /// The duration of its process.
+    /// The duration of the test's process, without a mutant.
     pub duration: Duration,
-    /// Numbers of the mutants that it reaches.
+    /// Numbers of the mutants that the test reaches.
     pub reached: BTreeSet<u32>,
 }
 
@@ -59,7 +60,7 @@ pub struct Measured {
 ///
 /// # Errors
 ///
-/// If a test program cannot be started, or a record not be read.
+/// Fails if a test program cannot be started, or a record cannot be read.
 pub fn measure(programs: &BTreeMap<TestTarget, TestProgram>, folder: &Path, jobs: usize) -> anyhow::Result<Measured> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
@@ -148,7 +149,8 @@ pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Optio
     Some(Trial { number: mutant.number, steps, is_brief: true, reached: None })
 }
 
-/// Returns the path of the module whose folder has this file, as the names of its unit tests begin with it. Empty for the root.
+/// Returns the path of the module whose folder contains this file. The names of its unit tests begin with this path. It
+/// is empty for the root.
 fn module_of(file: &Path) -> String {
     let folders = file.parent().into_iter().flat_map(Path::components);
     let folders =
@@ -194,7 +196,7 @@ mod tests {
         assert!(trial(4, 9).is_none());
     }
 
-    /// Integration tests may have names like a module.
+    /// Unit tests of the module run first, although integration tests may have names like a module.
     #[test]
     fn unit_tests_of_the_module_are_first() {
         let mut integration = test("inner::quick", 1, &[1]);

@@ -14,7 +14,7 @@ use super::{areas::AREAS, compile::Mutant};
 const HEADING: &str = "# Written by `rpcrdma-mutants --record`. A survivor that behaves like the code it replaces gets a line\n\
     # `equivalent = \"the reason\"`, which stays when the record is written anew.\n\n";
 
-/// The record.
+/// The last scores of the areas, and the mutants that survived.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -30,7 +30,7 @@ pub struct Record {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AreaRun {
-    /// The area.
+    /// Name of the area.
     pub name: String,
     /// Day of the run, such as `2026-11-28`.
     pub date: String,
@@ -54,15 +54,15 @@ pub struct AreaRun {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Survivor {
-    /// The area.
+    /// Name of the mutant's area.
     pub area: String,
-    /// File and line.
+    /// File and line of the mutant.
     pub at: String,
-    /// The function.
+    /// The function that the mutant changes.
     pub function: String,
-    /// The change.
+    /// The change as code, such as `a + b → a - b`.
     pub mutation: String,
-    /// The reason for which no test can notice it.
+    /// The reason why no test can notice the mutant. `None` if a test could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equivalent: Option<String>,
 }
@@ -79,7 +79,7 @@ impl Survivor {
         }
     }
 
-    /// Returns what stays when lines are inserted above.
+    /// Returns the parts that do not change when lines are inserted above.
     fn key(&self) -> [String; 3] {
         let file = self.at.rsplit_once(':').map_or(self.at.as_str(), |(file, _)| file);
         [file.to_owned(), self.function.clone(), self.mutation.clone()]
@@ -87,11 +87,11 @@ impl Survivor {
 }
 
 impl Record {
-    /// Reads a record. A missing file is an empty one.
+    /// Reads a record. Returns an empty record if there is no file.
     ///
     /// # Errors
     ///
-    /// If the file is not a record.
+    /// Fails if the file is not a record.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         match fs::read_to_string(path) {
             Ok(text) => toml::from_str(&text).with_context(|| format!("{} is not a record", path.display())),
@@ -103,14 +103,14 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// If the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let text = format!("{HEADING}{}", toml::to_string(self)?);
         fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
     }
 
-    /// Gives survivors the reasons of equal entries of this record. Of several equal mutants in a function, the first gets the reason
-    /// of the first.
+    /// Copies the reasons of equal entries of this record to survivors. If a function has several equal mutants, they
+    /// get the reasons in order.
     pub fn explain(&self, survivors: &mut [Survivor]) {
         let mut reasons: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for known in self.survivors.iter().rev() {
@@ -140,7 +140,8 @@ impl Record {
         self.survivors.iter().any(|survivor| survivor.key() == key)
     }
 
-    /// Adds the figures of the last complete run to `run`, a run of its survivors. Date and commit are those of the complete run.
+    /// Adds the figures of the last complete run to `run`, a run of its survivors. The date and the commit are those of
+    /// the complete run.
     pub fn add_to_last(&self, run: &mut AreaRun) {
         if let Some(last) = self.areas.iter().find(|last| last.name == run.name) {
             let timed_out = last.timed_out + run.timed_out;

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, ops::Range};
 use super::mutate::{Form, Mutation};
 use crate::items::items;
 
-/// The call that asks whether a mutant is selected.
+/// The function that returns `true` if a mutant is selected.
 const SWITCH: &str = "::rpcrdma_planted::planted";
 
 /// A source file with mutants.
@@ -20,13 +20,13 @@ pub struct Spliced {
 #[derive(Debug)]
 struct Place {
     number: u32,
-    /// All code of the mutant, with that in place of which it is.
+    /// Byte range of the mutant's code together with the code that it replaces.
     all: Range<usize>,
-    /// The code of the mutant alone.
+    /// Byte range of the code of the mutant alone.
     own: Range<usize>,
 }
 
-/// Returns `text` with these mutations, each with its number. They are in the order of [`mutations`](super::mutate::mutations).
+/// Returns `text` with these numbered mutations, which are in the order of [`mutations`](super::mutate::mutations).
 pub fn splice(text: &str, mutations: &[(u32, &Mutation)]) -> Spliced {
     let mut spliced = Spliced { text: String::new(), places: Vec::new() };
     let mut copied = 0;
@@ -71,8 +71,9 @@ pub fn splice(text: &str, mutations: &[(u32, &Mutation)]) -> Spliced {
 }
 
 impl Spliced {
-    /// Returns the mutants to which an error of the compiler at these places of the new text points. They are those whose own code
-    /// is there, or else the innermost ones around it, or else all of the same function.
+    /// Returns the mutants that may cause compiler errors at these byte ranges of the new text. If the own code of
+    /// mutants contains an error, returns these mutants. Otherwise, returns the innermost ones around an error, or else
+    /// all of the same function.
     pub fn culprits(&self, errors: &[Range<usize>]) -> BTreeSet<u32> {
         let contains =
             |outer: &Range<usize>, inner: &Range<usize>| outer.start <= inner.start && inner.end <= outer.end;

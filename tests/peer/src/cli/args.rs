@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `rpcrdma-peer`.
 
 use std::{path::PathBuf, time::Duration};
 

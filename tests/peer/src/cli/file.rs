@@ -1,4 +1,5 @@
-//! The handle of a file at an NFS 3 server: MOUNT over TCP finds the folder (RFC 1813 appendix I), LOOKUP over RDMA the file.
+//! The handle of a file at an NFS 3 server. MOUNT over TCP finds the folder (RFC 1813 appendix I), and LOOKUP over RDMA
+//! finds the file.
 
 use anyhow::{Context as _, bail, ensure};
 use rpcrdma_peer::{server::look_up, transport::Target};
@@ -22,7 +23,7 @@ pub(crate) fn from_hex(text: &str) -> anyhow::Result<Vec<u8>> {
     pairs.collect::<Result<_, _>>().context("not hexadecimal")
 }
 
-/// Finds a file, named by `HOST:PORT:PATH` of MOUNT.
+/// Returns the handle of a file. `mount` is `HOST:PORT:PATH`, with the address of the MOUNT service.
 pub(crate) async fn find(mount: &str, target: Target) -> anyhow::Result<Vec<u8>> {
     let mut parts = mount.rsplitn(2, ':');
     let (path, authority) = (parts.next().unwrap_or_default(), parts.next().context("not HOST:PORT:PATH")?);

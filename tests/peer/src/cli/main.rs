@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     runtime.block_on(command(cli.command)).unwrap_or_else(|error| failed(&error))
 }
 
-/// Prints an error. The exit status says that the program could not run.
+/// Prints an error, and returns the exit status 2.
 fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("rpcrdma-peer: {error:#}");
     ExitCode::from(2)
@@ -87,7 +87,7 @@ async fn play_responder(responder: Responder) -> anyhow::Result<ExitCode> {
     finish(&all, &chosen)
 }
 
-/// Returns a function that runs the client by a command.
+/// Returns a function that runs the client by a shell command.
 fn start(command: String) -> Start {
     Arc::new(move |addr: SocketAddr| {
         let (host, port) = (addr.ip().to_string(), addr.port().to_string());
@@ -100,7 +100,8 @@ fn start(command: String) -> Start {
     })
 }
 
-/// Returns what is done after each case: text is printed at once.
+/// Returns the function that is called after each case. It prints the finding at once if the report is text on standard
+/// output.
 fn progress(chosen: &Chosen) -> impl FnMut(&Ran) + use<> {
     let (is_printed, all) = (chosen.format() == Format::Text && chosen.output.is_none(), chosen.verbose);
     move |ran| {

@@ -13,7 +13,8 @@ use crate::{
     transport::Target,
 };
 
-/// Starts a client that connects to this address. Its result is `true` if the client succeeded.
+/// A function that runs a client, which connects to the given address. Its future returns `true` if the client
+/// succeeded.
 pub type Start = Arc<dyn Fn(SocketAddr) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// A client under test.
@@ -21,9 +22,9 @@ pub type Start = Arc<dyn Fn(SocketAddr) -> Pin<Box<dyn Future<Output = bool> + S
 pub struct ClientUnderTest {
     /// The address at which the peer waits for the client. Each case listens anew.
     pub listen: Target,
-    /// Starts the client for a case. Without it, somebody else starts clients again and again.
+    /// The function that runs the client for a case. `None` if clients are started by other means, again and again.
     pub start: Option<Start>,
-    /// Time limits.
+    /// Time limits of the cases.
     pub limits: Limits,
 }
 
@@ -33,7 +34,7 @@ impl fmt::Debug for ClientUnderTest {
     }
 }
 
-/// Returns the cases.
+/// Returns all cases for clients of RPC-over-RDMA.
 pub(crate) fn cases() -> Vec<Case<ClientUnderTest>> {
     [v1::cases(), v2::cases()].into_iter().flatten().collect()
 }

@@ -9,17 +9,17 @@ use rpcrdma_xdr::xdr::{Decoder, XdrDecode};
 
 use crate::rpc;
 
-/// Numbers of procedures.
+/// Procedure numbers.
 pub(super) const READ: u32 = 6;
 pub(super) const WRITE: u32 = 7;
 /// Size of the file in bytes.
 const SIZE: u64 = 1 << 20;
 /// Maximum number of bytes of READ and WRITE.
 const TRANSFER: u32 = 64 << 10;
-/// The handle of the file. All other handles are of the directory.
+/// The handle of the file. Any other handle names the directory.
 const FILE: &[u8] = b"file";
 
-/// Returns the byte of the file at an offset.
+/// Returns `len` bytes of the file from an offset, or fewer at the end of the file.
 pub(super) fn contents(offset: u64, len: u32) -> Vec<u8> {
     let end = (offset + u64::from(len)).min(SIZE);
     (offset.min(end)..end).map(|at| (at % 251) as u8).collect()
@@ -44,13 +44,13 @@ fn attributes(is_file: bool) -> Fattr3 {
     }
 }
 
-/// The arguments of READ.
+/// Returns the offset and the count of a READ.
 pub(super) fn read_args(args: &[u8]) -> Option<(u64, u32)> {
     let Read3args { offset, count, .. } = Read3args::decode(&mut Decoder::new(args)).ok()?;
     Some((offset, count))
 }
 
-/// Returns the results of READ in front of the data, and the data.
+/// Returns the data of a READ, and the results that precede the data.
 pub(super) fn read(args: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (offset, count) = read_args(args)?;
     let data = contents(offset, count);
@@ -63,7 +63,7 @@ pub(super) fn written(len: u32) -> Vec<u8> {
     rpc::words(&[0, 0, 0, len, StableHow::FileSync as u32, 1, 1])
 }
 
-/// Returns the results of another procedure. `None` if it is not served.
+/// Returns the results of a procedure other than READ and WRITE. Returns `None` if the procedure is not served.
 pub(super) fn results(procedure: u32, args: &[u8]) -> Option<Vec<u8>> {
     let is_file = NfsFh3::decode(&mut Decoder::new(args)).is_ok_and(|handle| handle.data[..] == *FILE);
     let post = || PostOpAttr::True(attributes(is_file));

@@ -23,12 +23,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct RunningClient {
     task: Option<JoinHandle<bool>>,
-    /// The listener of the case. Its port is not used again while the client runs, which might connect once more.
+    /// The listener of the case. It occupies the port while the client runs, because the client might connect once
+    /// more.
     listener: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl RunningClient {
-    /// Starts the client, if the peer does that.
+    /// Starts the client. Does nothing if clients are started by other means.
     pub(crate) fn start(client: &ClientUnderTest, addr: SocketAddr) -> Self {
         Self { task: client.start.as_ref().map(|start| tokio::spawn(start(addr))), listener: None }
     }
@@ -64,7 +65,7 @@ impl RunningClient {
         Err(Early::not_run("the client ended without a connection"))
     }
 
-    /// Keeps the listener open until the end of the case.
+    /// Keeps the listener open until the client is dropped.
     pub(crate) fn keep(&mut self, listener: impl Send + Sync + 'static) {
         self.listener = Some(Box::new(listener));
     }
@@ -74,8 +75,8 @@ impl RunningClient {
         self.task.is_some()
     }
 
-    /// Returns `true` if the client succeeded, `false` if it failed. `None` if it still runs after the deadline, or if the peer has not
-    /// started it.
+    /// Waits for the client. Returns `true` if it succeeded, and `false` if it failed. Returns `None` if it still runs
+    /// at the deadline, or if the peer has not started it.
     pub(crate) async fn result(&mut self, deadline: Instant) -> Option<bool> {
         let result = timeout_at(deadline, self.task.as_mut()?).await.ok()?;
         self.task = None;
@@ -92,7 +93,7 @@ impl Drop for RunningClient {
     }
 }
 
-/// The end of a client's run.
+/// The outcome of a client's run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Succeeded,
@@ -113,7 +114,7 @@ pub(super) trait ServedSession: Send {
     /// Waits for the next call.
     fn call(&mut self, deadline: Instant) -> impl Future<Output = Result<Self::Call, String>> + Send;
 
-    /// Replies to a call correctly.
+    /// Sends the correct reply to a call.
     fn serve(&mut self, call: &Self::Call) -> impl Future<Output = ()> + Send;
 
     /// Replies to a call with SYSTEM_ERR.
@@ -122,7 +123,8 @@ pub(super) trait ServedSession: Send {
     fn xid(call: &Self::Call) -> u32;
 }
 
-/// Serves the remaining calls until the client has finished. A call with the XID `failing` that is sent again gets SYSTEM_ERR.
+/// Serves the remaining calls until the client has finished. If the client sends the call with the XID `failing` again,
+/// it gets SYSTEM_ERR.
 pub(super) async fn finish<S: ServedSession>(session: &mut S, failing: Option<u32>) -> End {
     let limits = session.limits();
     let deadline = Instant::now() + limits.patience;

@@ -16,7 +16,7 @@ use crate::{
     v1::{self, Lists, VERSION},
 };
 
-/// The part of the cases.
+/// The part that these cases belong to.
 const PART: Part = Part::IwarpClient;
 
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
@@ -73,7 +73,7 @@ async fn requested(client: &ClientUnderTest) -> Steps<(Wire, SetupFrame, Running
 struct Called {
     wire: Wire,
     xid: u32,
-    /// The number of the peer's next Send.
+    /// The message number of the peer's next Send.
     next_msn: u32,
 }
 
@@ -93,14 +93,14 @@ fn reply_to(request: &SetupFrame) -> SetupFrame {
     }
 }
 
-/// Sets a connection up, and waits for the client's first call.
+/// Sets up a connection, and waits for the client's first call.
 async fn called(client: &ClientUnderTest) -> Steps<(Called, RunningClient)> {
     let (mut wire, request, running) = requested(client).await?;
     wire.write(&reply_to(&request).encode()).await;
     Ok((first_call(wire).await.map_err(Early::not_run)?, running))
 }
 
-/// Waits for the first call of version 1. A client that begins with version 2 is told to use version 1.
+/// Waits for the first call of version 1. A client that begins with version 2 gets ERR_VERS, so that it uses version 1.
 async fn first_call(mut wire: Wire) -> Result<Called, String> {
     for next_msn in 1..3 {
         let message = wire.message().await.map_err(|came| format!("no call: {came}"))?;
@@ -276,7 +276,8 @@ async fn first_segment(client: ClientUnderTest) -> Steps {
     })
 }
 
-/// Replies before the rest of the call is read. Calls of a client fit into the buffer of TCP, so that only its Send is overtaken.
+/// Replies before the rest of the call is read. A call fits into the TCP buffers, so that the reply can arrive before
+/// the client's Send completes.
 async fn early_reply(client: ClientUnderTest) -> Steps {
     let (mut wire, request, mut running) = requested(&client).await?;
     wire.write(&reply_to(&request).encode()).await;
@@ -302,7 +303,7 @@ async fn early_reply(client: ClientUnderTest) -> Steps {
     Err(Early::not_run("the client does not use version 1"))
 }
 
-/// Sends a reply that the client must refuse.
+/// Changes a valid set-up reply, and checks that the client refuses it.
 async fn refused(client: ClientUnderTest, change: fn(&mut SetupFrame)) -> Steps {
     let (mut wire, request, mut running) = requested(&client).await?;
     let mut reply = reply_to(&request);

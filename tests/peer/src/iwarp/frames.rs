@@ -1,4 +1,4 @@
-//! Segments and FPDUs: encoding, and what a case needs to know of received ones.
+//! Segments and FPDUs: encoding, and the error codes of received Terminates.
 
 use crc_fast::crc32_iscsi;
 
@@ -11,7 +11,7 @@ pub(super) const WRITE: [u8; 2] = [0xc1, 0x40];
 pub(super) const READ_REQUEST: [u8; 2] = [0x41, 0x41];
 pub(super) const READ_RESPONSE: [u8; 2] = [0xc1, 0x42];
 pub(super) const TERMINATE: [u8; 2] = [0x41, 0x47];
-/// Length of the header of an untagged segment, with the word that RDMAP adds.
+/// Length in bytes of the header of an untagged segment, with the word that RDMAP adds.
 pub(super) const UNTAGGED_LEN: usize = 18;
 
 /// Encodes an untagged segment for a queue, with its message number and offset.
@@ -58,12 +58,12 @@ pub(super) fn fpdu_padded_with(segment: &[u8], pad: u8) -> Vec<u8> {
     out
 }
 
-/// Frames a segment.
+/// Frames a segment as an FPDU with zeros as padding.
 pub(super) fn fpdu(segment: &[u8]) -> Vec<u8> {
     fpdu_padded_with(segment, 0)
 }
 
-/// Frames segments.
+/// Frames each segment as an FPDU, and joins the FPDUs.
 pub(super) fn fpdus(segments: &[Vec<u8>]) -> Vec<u8> {
     segments.iter().flat_map(|segment| fpdu(segment)).collect()
 }

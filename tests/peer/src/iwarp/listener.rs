@@ -1,4 +1,4 @@
-//! Cases for listeners.
+//! Cases for listeners: the peer connects by TCP, and makes a NULL call.
 
 use rpcrdma_xdr::rpc::Credential;
 
@@ -16,7 +16,7 @@ use crate::{
     v1::{CREDITS, Lists, message, private_data},
 };
 
-/// The part of the cases.
+/// The part that these cases belong to.
 const PART: Part = Part::IwarpServer;
 
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
@@ -67,7 +67,7 @@ async fn connect(server: &ServerUnderTest) -> Steps<Wire> {
     Wire::connect(server.target.addr, server.limits).await
 }
 
-/// Connects, and sets a connection up with a valid request.
+/// Connects, and sets up a connection with a valid request. Returns the reply, too.
 async fn set_up(server: &ServerUnderTest, request: &SetupFrame) -> Steps<(Wire, SetupFrame)> {
     let mut wire = connect(server).await?;
     wire.write(&request.encode()).await;
@@ -83,7 +83,7 @@ fn request() -> SetupFrame {
     SetupFrame::enhanced(REQUEST, &private_data(false, 4096, 4096))
 }
 
-/// Sets a connection up, and makes a first call.
+/// Sets up a connection, and makes a first call.
 async fn established(server: &ServerUnderTest) -> Steps<Wire> {
     let (mut wire, _) = set_up(server, &request()).await?;
     let call = null(server);
@@ -290,7 +290,7 @@ async fn revision_1(server: ServerUnderTest) -> Steps {
     })
 }
 
-/// Sends a request that must be refused.
+/// Sends a set-up request, and checks that the server refuses it.
 async fn refused(server: ServerUnderTest, request: SetupFrame) -> Steps {
     let mut wire = connect(&server).await?;
     wire.write(&request.encode()).await;
@@ -302,7 +302,7 @@ async fn refused(server: ServerUnderTest, request: SetupFrame) -> Steps {
     })
 }
 
-/// Sends a request that must be accepted, and makes a call.
+/// Sends a set-up request, and checks that the server accepts it and serves a call.
 async fn served(server: ServerUnderTest, request: SetupFrame) -> Steps {
     let mut wire = connect(&server).await?;
     wire.write(&request.encode()).await;

@@ -1,11 +1,11 @@
-//! Invalid segments, which either role answers with a Terminate, and unusual ones, which it accepts.
+//! Invalid segments, which both roles answer with a Terminate, and unusual segments, which both accept.
 
 use super::frames::{
     ErrorCode, READ_RESPONSE, SEND, SEND_INVALIDATE, SEND_PART, TERMINATE, WRITE, fpdu, fpdu_padded_with, fpdus,
     invalidating, read_request, tagged, untagged,
 };
 
-/// The names of a case for both roles.
+/// The names of a case, one for each role.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Names {
     pub(super) listener: &'static str,
@@ -18,7 +18,7 @@ macro_rules! names {
     };
 }
 
-/// An invalid segment.
+/// A case that sends invalid segments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Invalid {
     pub(super) names: Names,
@@ -26,7 +26,7 @@ pub(super) struct Invalid {
     pub(super) sent: &'static str,
     /// The errors that a Terminate may report.
     pub(super) codes: &'static [ErrorCode],
-    /// Returns the bytes. The argument is the number of the next Send.
+    /// Returns the bytes to send. The argument is the message number of the next Send.
     pub(super) build: fn(u32) -> Vec<u8>,
 }
 
@@ -186,9 +186,9 @@ pub(super) struct Valid {
     pub(super) names: Names,
     pub(super) rules: &'static [&'static str],
     pub(super) sent: &'static str,
-    /// Writes each byte on its own.
+    /// `true` to write the bytes one at a time.
     pub(super) is_bytewise: bool,
-    /// Returns the bytes, for the number of the next Send and its message.
+    /// Returns the bytes to send. The arguments are the message number of the next Send, and its message.
     pub(super) build: fn(u32, &[u8]) -> Vec<u8>,
 }
 
@@ -260,7 +260,7 @@ pub(super) fn valid() -> Vec<Valid> {
     ]
 }
 
-/// A Terminate that reports a local error.
+/// Returns a Terminate that reports a local error.
 pub(super) fn terminate() -> Vec<u8> {
     fpdu(&untagged(TERMINATE, (2, 1, 0), &[0x00, 0x00, 0, 0]))
 }

@@ -4,18 +4,18 @@
 pub(super) const REQUEST: [u8; 16] = *b"MPA ID Req Frame";
 /// The key of a reply.
 pub(super) const REPLY: [u8; 16] = *b"MPA ID Rep Frame";
-/// The sender requires markers.
+/// Flag: the sender requires markers.
 pub(super) const M: u8 = 0x80;
-/// The sender requires CRCs.
+/// Flag: the sender requires CRCs.
 pub(super) const C: u8 = 0x40;
-/// The reply rejects the connection.
+/// Flag: the reply rejects the connection.
 pub(super) const R: u8 = 0x20;
-/// Enhanced set-up data precedes the private data.
+/// Flag: enhanced set-up data precedes the private data.
 pub(super) const S: u8 = 0x10;
-/// Maximum of IRD and ORD of the peer.
+/// The IRD and the ORD that the peer announces.
 pub(super) const DEPTH: u16 = 16;
 
-/// A request or a reply.
+/// A frame of connection set-up: a request or a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SetupFrame {
     pub(super) key: [u8; 16],

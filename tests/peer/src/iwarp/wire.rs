@@ -35,7 +35,7 @@ impl<T> Arrival<T> {
     }
 }
 
-/// A connection.
+/// A TCP connection that carries MPA frames.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
@@ -59,7 +59,7 @@ impl Wire {
         Instant::now() + self.limits.patience
     }
 
-    /// Writes bytes. An error shows when the case reads.
+    /// Writes bytes. Ignores errors, because the case notices them when it reads.
     pub(super) async fn write(&mut self, bytes: &[u8]) {
         let deadline = self.deadline();
         let _ = timeout_at(deadline, self.stream.write_all(bytes)).await;
@@ -78,12 +78,12 @@ impl Wire {
         let _ = self.stream.shutdown().await;
     }
 
-    /// Reads this many bytes.
+    /// Reads `len` bytes.
     pub(super) async fn read(&mut self, len: usize) -> Arrival<Vec<u8>> {
         self.read_until(len, self.deadline()).await
     }
 
-    /// Waits a short time for any data.
+    /// Waits at most `time` for a byte.
     pub(super) async fn read_within(&mut self, time: Duration) -> Arrival<Vec<u8>> {
         self.read_until(1, Instant::now() + time).await
     }
@@ -148,7 +148,7 @@ impl Wire {
         }
     }
 
-    /// Sends a message.
+    /// Sends a message in one segment, with the message number `msn`.
     pub(super) async fn send(&mut self, msn: u32, message: &[u8]) {
         self.write(&super::frames::fpdu(&untagged(SEND, (0, msn, 0), message))).await;
     }
@@ -166,7 +166,7 @@ impl Wire {
         }
     }
 
-    /// Waits for the end of the connection. Data is wrong.
+    /// Waits for the end of the connection. Any data is a violation.
     pub(super) async fn expect_close(&mut self) -> Finding {
         match self.read(1).await {
             Arrival::Closed => Finding::conforming("the connection was closed"),
@@ -176,7 +176,7 @@ impl Wire {
     }
 }
 
-/// Describes a segment.
+/// Describes a segment for a finding.
 pub(super) fn described(segment: &[u8]) -> String {
     match (terminate_code(segment), segment) {
         (Some((kind, code)), _) => {

@@ -9,13 +9,13 @@ use crate::{
     v1::Lists,
 };
 
-/// The messages that a case sends after the first call, and how to recognize the answer. They are of a version, unless the case
-/// states another one.
+/// The messages that a case sends after the first call, and how to recognize the answer. The messages have the version
+/// `VERSION`, unless `vers` is another one.
 #[derive(Debug)]
 pub(super) struct Sent<const VERSION: u32> {
     /// The XID of the answer. `None` if every message except the reply to the next call is an answer.
     pub(super) xid: Option<u32>,
-    /// The version that an error repeats.
+    /// The version in the header of the messages, which an error message from the server must repeat.
     pub(super) vers: u32,
     pub(super) messages: Vec<Vec<u8>>,
     pub(super) lists: Lists,
@@ -30,13 +30,13 @@ impl<const VERSION: u32> Sent<VERSION> {
         Self { lists, ..Self::call(call) }
     }
 
-    /// Describes messages whose answer may have any XID.
+    /// Creates messages whose answer may have any XID.
     pub(super) fn anonymous(messages: Vec<Vec<u8>>) -> Self {
         Self { xid: None, vers: VERSION, messages, lists: Lists::default() }
     }
 }
 
-/// Messages, and the call after them.
+/// The messages of a case, and a call after them that shows whether the server still serves the connection.
 #[derive(Debug)]
 pub(super) struct Exchange<'a> {
     pub(super) messages: &'a [Vec<u8>],
@@ -44,14 +44,15 @@ pub(super) struct Exchange<'a> {
     pub(super) xid: Option<u32>,
     /// The call, with its XID.
     pub(super) probe: (u32, Vec<u8>),
-    /// The credits suffice for the messages and the call.
+    /// `true` if the credits suffice for the messages and the call. Otherwise, the call is sent after the answer.
     pub(super) has_credits: bool,
-    /// The case expects an answer. Otherwise a short time after the reply to the call is enough.
+    /// `true` if the case expects an answer. Otherwise, a short wait after the reply to the call is enough.
     pub(super) waits: bool,
 }
 
 impl Exchange<'_> {
-    /// Sends everything, and returns the answer, or a description of its absence. Messages that `is_ignored` recognizes are no answers.
+    /// Sends everything, and returns the answer, or a description of its absence. Messages that `is_ignored` recognizes
+    /// do not count as answers.
     pub(super) async fn run(
         self,
         link: &mut Link,

@@ -23,19 +23,19 @@ pub struct NfsFile {
 /// A server under test.
 #[derive(Debug, Clone)]
 pub struct ServerUnderTest {
-    /// The address.
+    /// The address of the server.
     pub target: Target,
     /// The program and its version, whose NULL procedure the cases call. A server without it works as well: every RPC reply shows
     /// that the transport has carried the call.
     pub program: (u32, u32),
     /// A file, if the server serves NFS 3.
     pub nfs: Option<NfsFile>,
-    /// Time limits.
+    /// Time limits of the cases.
     pub limits: Limits,
 }
 
 impl ServerUnderTest {
-    /// Maximum time to connect.
+    /// Returns the maximum time to connect.
     fn connect_timeout(&self) -> Duration {
         self.limits.patience.max(Duration::from_secs(1))
     }
@@ -49,7 +49,7 @@ pub async fn look_up(target: Target, folder: &[u8], name: &str) -> anyhow::Resul
     v1::look_up(target, folder, name).await
 }
 
-/// Returns the cases.
+/// Returns all cases for servers of RPC-over-RDMA.
 pub(crate) fn cases() -> Vec<Case<ServerUnderTest>> {
     [v1::cases(), v2::cases()].into_iter().flatten().collect()
 }

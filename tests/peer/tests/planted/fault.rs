@@ -1,4 +1,4 @@
-//! Planted faults.
+//! The faults that tests plant in implementations.
 
 use bytes::Bytes;
 
@@ -9,27 +9,27 @@ use super::message::Seen;
 pub(crate) enum Effect {
     /// A received message is lost.
     Ignore,
-    /// A received message is handled as if it was another one.
+    /// A received message is handled as if it were another one.
     Accept(fn(&mut Vec<u8>)),
-    /// The same as `Accept`, for changes that depend on the local message with this XID.
+    /// Like `Accept`, for changes that depend on the message with this XID that the implementation sent.
     AcceptFor(fn(&Seen, &mut Vec<u8>)),
     /// After a received message, nothing that is sent arrives.
     Mute,
-    /// A message that is sent is sent twice.
+    /// A sent message is sent twice.
     Double,
-    /// A received message is answered with this, and not handled.
+    /// A received message is not handled. The function returns the answer to it.
     Answer(fn(&Seen) -> Vec<u8>),
     /// A received message ends the connection.
     Disconnect,
     /// The answer to a received message is changed. It is lost if nothing remains.
     Reply(fn(&Seen, &mut Vec<u8>)),
-    /// A message that is sent is changed. It is lost if nothing remains.
+    /// A sent message is changed. It is lost if nothing remains.
     Send(fn(&mut Vec<u8>)),
     /// The answer to a received message invalidates a handle.
     Invalidate(fn(&Seen) -> u32),
     /// The data of RDMA Writes is changed.
     Write(fn(Bytes) -> Bytes),
-    /// Connections with such private data are refused.
+    /// Connections are refused if the function returns `true` for their private data.
     Refuse(fn(&[u8]) -> bool),
     /// The implementation sends other private data.
     PrivateData(fn(&mut Vec<u8>)),
@@ -39,18 +39,18 @@ pub(crate) enum Effect {
 pub(crate) struct Fault {
     /// A description of the fault.
     pub(crate) what: &'static str,
-    /// The cases that find it.
+    /// The names of the cases that find the fault.
     pub(crate) found_by: &'static [&'static str],
     /// Returns `true` if the fault applies to a message.
     pub(crate) when: fn(&Seen) -> bool,
     pub(crate) effect: Effect,
-    /// Other cases may find consequences of the fault.
+    /// `true` if other cases may find consequences of the fault.
     pub(crate) is_broad: bool,
-    /// Another size of Receives, in bytes.
+    /// The size of Receives in bytes, if it is not the usual one.
     pub(crate) receive_size: Option<usize>,
 }
 
-/// Creates a fault that one case finds.
+/// Creates a fault that only the cases of `found_by` find.
 pub(crate) const fn fault(
     what: &'static str,
     found_by: &'static [&'static str],
@@ -65,18 +65,18 @@ pub(crate) fn set(message: &mut [u8], index: usize, word: u32) {
     message[index * 4..index * 4 + 4].copy_from_slice(&word.to_be_bytes());
 }
 
-/// Encodes words.
+/// Encodes words in big-endian order.
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 impl Fault {
-    /// Other cases may find consequences of the fault.
+    /// Marks a fault whose consequences other cases may find.
     pub(crate) const fn broad(self) -> Self {
         Self { is_broad: true, ..self }
     }
 
-    /// The implementation posts Receives of another size.
+    /// Makes the implementation post Receives of `size` bytes.
     pub(crate) const fn with_receives(self, size: usize) -> Self {
         Self { receive_size: Some(size), ..self }
     }

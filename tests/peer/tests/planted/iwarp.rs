@@ -1,10 +1,10 @@
-//! Faults of iWARP.
+//! Faults of iWARP implementations.
 
 use crc_fast::crc32_iscsi;
 
 use super::proxy::IwarpFault;
 
-/// An STag of no memory that cases use.
+/// The STag that cases use for memory that does not exist.
 const NO_STAG: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 
 const fn lost(what: &'static str, found_by: &'static str, change: fn(&mut Vec<u8>)) -> IwarpFault {
@@ -15,14 +15,14 @@ const fn sent(what: &'static str, found_by: &'static str, change: fn(&mut Vec<u8
     IwarpFault { what, found_by, change, of_sent: true }
 }
 
-/// Loses an FPDU that begins like this, behind its length.
+/// Drops an FPDU whose segment begins with `control`.
 fn lose(frame: &mut Vec<u8>, control: &[u8]) {
     if frame.get(2..).is_some_and(|segment| segment.starts_with(control)) {
         frame.clear();
     }
 }
 
-/// Computes the CRC of an FPDU again.
+/// Updates the CRC of a changed FPDU.
 fn seal(frame: &mut [u8]) {
     let end = frame.len() - 4;
     let crc = crc32_iscsi(&frame[..end]).to_le_bytes();
@@ -37,13 +37,13 @@ fn is_sealed(frame: &[u8]) -> bool {
     frame.len() > 6 && frame[frame.len() - 4..] == crc32_iscsi(&frame[..frame.len() - 4]).to_le_bytes()
 }
 
-/// Returns queue, number and offset of an untagged segment.
+/// Returns the queue, the message number and the offset of an untagged segment.
 fn untagged(frame: &[u8]) -> Option<[u32; 3]> {
     let word = |at: usize| Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     (!is_setup(frame) && frame.get(2)? & 0x80 == 0).then_some([word(8)?, word(12)?, word(16)?])
 }
 
-/// Faults of both roles: `listener` or `connector` in the names of the cases.
+/// Creates faults of both roles. `$role` is `listener` or `connector`, as in the names of the cases.
 macro_rules! faults {
     ($role:literal) => {
         &[
@@ -150,7 +150,7 @@ macro_rules! faults {
 pub(crate) const LISTENER: &[IwarpFault] = faults!("listener");
 pub(crate) const CONNECTOR: &[IwarpFault] = faults!("connector");
 
-/// Faults of set-up at listeners. What is changed is the request or the reply.
+/// Faults of listeners at connection set-up, in the request or the reply.
 pub(crate) const LISTENER_SETUP: &[IwarpFault] = &[
     sent("the ORD of a reply exceeds the request", "iwarp/listener/enhanced", |f| {
         if is_setup(f) && f[17] == 2 && f[20] & 0x80 == 0 {
@@ -227,7 +227,7 @@ pub(crate) const LISTENER_SETUP: &[IwarpFault] = &[
     }),
 ];
 
-/// Faults of set-up at connectors.
+/// Faults of connectors at connection set-up.
 pub(crate) const CONNECTOR_SETUP: &[IwarpFault] = &[
     sent("requests have reserved flags", "iwarp/connector/request", |f| {
         if is_setup(f) {

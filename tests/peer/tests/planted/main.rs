@@ -38,11 +38,11 @@ use self::{
 
 /// Number of cases that run at a time against one faulty implementation.
 const JOBS: usize = 4;
-/// Number of faulty implementations at a time, in all tests.
+/// Permits for faulty implementations that run at the same time, in all tests.
 static FAULTS: Semaphore = Semaphore::const_new(24);
-/// Number of faults in a group, whose cases run against each of them.
+/// Maximum number of faults in a group. The cases of a group run against each of its faults.
 const GROUP: usize = 12;
-/// Cases for which no fault is planted: a proxy forwards whole frames, and waits for no one.
+/// Cases for which no fault is planted, because the proxy forwards whole frames and does not wait for other data.
 const UNPLANTED: [&str; 8] = [
     "iwarp/connector/bytewise",
     "iwarp/connector/bytewise-reply",
@@ -63,7 +63,7 @@ fn choice(names: &[String]) -> Choice {
     Choice { names: names.to_vec(), dangerous: true, ..Choice::default() }
 }
 
-/// Returns a description if other cases than the expected ones found the fault.
+/// Compares the cases that found a fault with the expected ones. Returns a description of the difference.
 fn compare(what: &str, expected: &[&'static str], is_broad: bool, all: &[Ran]) -> Option<String> {
     let expected: BTreeSet<_> = expected.iter().copied().collect();
     let found: BTreeSet<_> = all.iter().filter(|ran| ran.finding.verdict == Verdict::Wrong).map(|ran| ran.id).collect();
@@ -73,7 +73,7 @@ fn compare(what: &str, expected: &[&'static str], is_broad: bool, all: &[Ran]) -
     (!is_found).then(|| format!("{what}: expected {expected:?}, came {came:?}"))
 }
 
-/// Checks faults, some at a time.
+/// Checks faults at the same time, as far as there are permits in `FAULTS`.
 async fn check_all<F, C>(faults: &'static [F], check: impl Fn(&'static F) -> C)
 where
     C: Future<Output = Option<String>> + Send + 'static,
@@ -172,7 +172,7 @@ async fn check_connectors(faults: &'static [IwarpFault]) {
     check_all(faults, check).await;
 }
 
-/// A test of each group of faults.
+/// Creates a test for each list of faults. It checks the list in groups.
 macro_rules! groups {
     ($($name:ident $check:ident $faults:expr;)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -200,7 +200,7 @@ groups! {
     client_memory check_connectors iwarp::CLIENT_MEMORY;
 }
 
-/// Every case finds a fault, so that none is there which cannot fail.
+/// Every case finds a fault. A case that finds none might never fail.
 #[test]
 fn every_case_finds_a_fault() {
     let servers =

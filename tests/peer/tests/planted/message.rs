@@ -1,10 +1,10 @@
-//! Messages as faults see them. Shares no code with the peer.
+//! Messages as faults see them. This module shares no code with the peer.
 
 /// A segment: handle, length and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment(pub(crate) u32, pub(crate) u32, pub(crate) u64);
 
-/// Chunk lists, and the first word behind them.
+/// The chunk lists of a message, and the place of its payload.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lists {
     pub(crate) reads: Vec<(u32, Segment)>,
@@ -21,19 +21,19 @@ pub(crate) struct Seen {
     pub(crate) words: Vec<u32>,
     /// The chunk lists, if the message has valid ones.
     pub(crate) lists: Option<Lists>,
-    /// The number of messages that were received on the connection so far, with this one.
+    /// The number of messages that were received on the connection so far, including this one.
     pub(crate) count: usize,
-    /// The connection has received a message with this XID before.
+    /// `true` if the connection has received a message with this XID before.
     pub(crate) is_repeated: bool,
-    /// The private data of the peer allows remote invalidation.
+    /// `true` if the peer's private data allows remote invalidation.
     pub(crate) allows_invalidation: bool,
-    /// The peer's private data says that it receives 1024 bytes.
+    /// `true` if the peer's private data announces a receive size of 1024 bytes.
     pub(crate) receives_little: bool,
-    /// The message with this XID, or nearly so, that was sent before.
+    /// The earlier message in the other direction with this XID, or with this XID except for its highest bit.
     pub(crate) about: Option<Box<Seen>>,
 }
 
-/// Reads words of a message.
+/// A reader of the words of a message, with the index of the next word.
 struct Reader<'a>(&'a [u32], usize);
 
 impl Reader<'_> {

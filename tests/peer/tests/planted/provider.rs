@@ -22,7 +22,7 @@ use super::{
     message::Seen,
 };
 
-/// The number of work requests that the fault posts.
+/// The ID of work requests that the fault posts.
 const OWN: WrId = WrId(u64::MAX);
 
 /// A queue pair whose owner has a fault.
@@ -36,7 +36,7 @@ pub(crate) struct FaultyQueuePair {
     /// Messages that were sent, by XID.
     sent: HashMap<u32, Seen>,
     count: usize,
-    /// Messages that are sent are lost.
+    /// `true` if sent messages are lost.
     is_mute: bool,
     /// Completions of requests that were lost.
     extra: VecDeque<Completion>,
@@ -58,7 +58,7 @@ impl FaultyQueuePair {
         self.inner.post(WorkRequest::Send { id: OWN, message, invalidate: None, solicited: false, signaled: false });
     }
 
-    /// Returns the message that the implementation gets, if it gets any.
+    /// Applies the fault to a received message. Returns the message that the implementation gets, if any.
     fn receive(&mut self, message: MessageBuf) -> Option<MessageBuf> {
         self.count += 1;
         let mut seen = Seen::new(&message, self.count, &self.private_data);
@@ -103,7 +103,7 @@ impl FaultyQueuePair {
         result
     }
 
-    /// Returns the request that is posted in place of this one, if any is.
+    /// Applies the fault to a work request. Returns the request to post in its place, if any.
     fn send(&mut self, request: WorkRequest) -> Option<WorkRequest> {
         match request {
             WorkRequest::Send { id, message, mut invalidate, solicited, signaled } => {
@@ -252,10 +252,10 @@ impl Connector for FaultyConnector {
 /// A listener of a faulty server.
 pub(crate) struct FaultyListener(pub(crate) IwarpListener, pub(crate) &'static Fault);
 
-/// A connection to a faulty server.
+/// An incoming connection of a faulty server.
 pub(crate) struct FaultyIncoming(IwarpIncoming, &'static Fault);
 
-/// A request to a faulty server.
+/// A connection request to a faulty server.
 pub(crate) struct FaultyRequest(IwarpRequest, &'static Fault);
 
 impl Listener for FaultyListener {

@@ -1,5 +1,5 @@
-//! A proxy between the peer and an implementation of iWARP. It plants faults: what the implementation receives is lost or changed, or what it
-//! sends is changed.
+//! A proxy between the peer and an implementation of iWARP. It plants faults: it changes or drops what the
+//! implementation receives, or what it sends.
 
 use std::net::SocketAddr;
 
@@ -15,13 +15,14 @@ use tokio::{
 pub(crate) struct IwarpFault {
     pub(crate) what: &'static str,
     pub(crate) found_by: &'static str,
-    /// Changes a frame: of connection set-up, or an FPDU. It is lost if nothing remains.
+    /// Changes a frame of connection set-up or an FPDU. The frame is lost if nothing remains.
     pub(crate) change: fn(&mut Vec<u8>),
-    /// The fault changes what the implementation sends.
+    /// `true` if the fault changes what the implementation sends.
     pub(crate) of_sent: bool,
 }
 
-/// Starts a proxy to an implementation that listens, and returns its address. `is_client` for an implementation that connects.
+/// Starts a proxy that forwards connections to `to`, and returns its address. `is_client` is `true` if the
+/// implementation connects, and `false` if it listens.
 pub(crate) async fn start(to: SocketAddr, fault: &'static IwarpFault, is_client: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();

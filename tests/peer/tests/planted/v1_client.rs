@@ -5,22 +5,22 @@ use super::{
     message::Seen,
 };
 
-/// A reply, or a call of the server, of version 1.
+/// Returns `true` if the message is an RDMA_MSG of version 1, with a reply or a call.
 fn is_msg(seen: &Seen) -> bool {
     seen.vers() == 1 && seen.word(3) == 0
 }
 
-/// A call of version 1.
+/// Returns `true` if the message is a call of version 1.
 fn is_call(seen: &Seen) -> bool {
     is_msg(seen) && seen.payload(1) == 0
 }
 
-/// A reply without mistakes in its payload.
+/// Returns `true` if the message is a reply without mistakes in its payload.
 fn is_success(seen: &Seen) -> bool {
     seen.payload(0) == seen.word(0) && seen.payload(1) == 1 && seen.payload(5) == 0
 }
 
-/// A reverse-direction call.
+/// Returns `true` if the message is a reverse-direction call.
 fn is_reverse(seen: &Seen) -> bool {
     is_call(seen) && seen.payload(3) == 0x4000_0000
 }
@@ -31,7 +31,7 @@ fn to_success(message: &mut Vec<u8>) {
     *message = words(&[xid, 1, 32, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
 }
 
-/// Replaces the Write list of a reply to READ by that of the call, with the length of the data.
+/// Replaces the Write list of a reply to READ by the one of the call, with the length of the data.
 fn trust_write_list(seen: &Seen, message: &mut Vec<u8>) {
     let (Some(call), Some(lists)) = (&seen.about, &seen.lists) else { return };
     let payload = &seen.words[lists.payload..];
@@ -51,7 +51,8 @@ fn trust_write_list(seen: &Seen, message: &mut Vec<u8>) {
     *message = words(&out);
 }
 
-/// A successful reply to READ whose Write list differs from that of the call in a certain way.
+/// Returns `true` if the message is a successful reply to READ whose Write list differs from the call's. `differs`
+/// compares the reply with the call.
 fn is_read_reply(seen: &Seen, differs: fn(&Seen, &Seen) -> bool) -> bool {
     let Some(call) = &seen.about else { return false };
     is_msg(seen) && is_success(seen) && call.payload(5) == 6 && !call.writes().is_empty() && differs(seen, call)

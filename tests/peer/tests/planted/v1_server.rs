@@ -10,7 +10,7 @@ const CREDIT: usize = 2;
 const PROC: usize = 3;
 const CALL_LEN: u32 = 40;
 const OVERFLOW: u32 = u32::MAX - 15;
-/// The handle of no memory that cases use.
+/// The handle that cases use for memory that does not exist.
 const NOWHERE: u32 = 0x1234_5678;
 
 fn err_chunk(seen: &Seen) -> Vec<u8> {
@@ -31,12 +31,12 @@ fn strip(message: &mut Vec<u8>) {
     message.extend_from_slice(&rest);
 }
 
-/// Replies to a call without handling it.
+/// Encodes a successful reply to a call that is not handled.
 fn success(seen: &Seen) -> Vec<u8> {
     words(&[seen.word(0), 1, 32, 0, 0, 0, 0, seen.word(0), 1, 0, 0, 0, 0])
 }
 
-/// Replies to a WRITE without handling it.
+/// Encodes a successful reply to a WRITE that is not handled.
 fn written(seen: &Seen) -> Vec<u8> {
     let results = words(&[0, 0, 0, 10_000, 2, 0, 0]);
     [success(seen), results].concat()
@@ -54,7 +54,7 @@ fn wraps(seen: &Seen) -> bool {
     seen.first_read().1 > 1 << 63
 }
 
-/// A call of READ of `count` bytes.
+/// Returns `true` if the call is a READ of `count` bytes.
 fn is_read(seen: &Seen, count: u32) -> bool {
     seen.payload(5) == 6 && seen.words.last() == Some(&count)
 }
@@ -63,7 +63,7 @@ fn is_write(seen: &Seen) -> bool {
     seen.payload(5) == 7
 }
 
-/// Changes the length of a segment of the first Write chunk in a reply.
+/// Changes the length of a segment of a Write chunk in a reply.
 fn set_write_len(reply: &mut [u8], chunk: usize, segment: usize, len: u32) {
     let seen = Seen::new(reply, 0, &[]);
     let before: usize = seen.writes()[..chunk].iter().map(|chunk| 2 + 4 * chunk.len()).sum();
@@ -563,7 +563,8 @@ fn lens(seen: &Seen) -> Vec<u32> {
     seen.reads().into_iter().map(|(_, len)| len).collect()
 }
 
-/// Returns `true` if a WRITE is at the place of a case in the file. The offset precedes count, stability and length.
+/// Returns `true` if the call is a WRITE at the place of a case in the file. The offset precedes count, stability and
+/// length.
 fn is_at(seen: &Seen, slot: u32) -> bool {
     let offset = seen.words.len().checked_sub(4).map(|at| seen.word(at));
     offset == Some((1 << 16) + slot * (1 << 14))

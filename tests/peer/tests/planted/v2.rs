@@ -15,7 +15,7 @@ fn is_v2(seen: &Seen, htype: u32) -> bool {
     seen.vers() == 2 && seen.word(3) == htype
 }
 
-/// A message of the header type RDMA2_MSG without any flag.
+/// Returns `true` if the message has the header type RDMA2_MSG and no flag.
 fn is_call(seen: &Seen) -> bool {
     is_v2(seen, 0) && seen.word(4) == 0
 }
@@ -28,7 +28,7 @@ fn bad_xdr(seen: &Seen) -> Vec<u8> {
     error(seen, 2)
 }
 
-/// Sends properties again.
+/// Encodes RDMA2_CONNPROP without properties.
 fn version_2(seen: &Seen) -> Vec<u8> {
     words(&[seen.word(0), 2, 64 << 16 | 1, 5, 0, 0])
 }
@@ -49,7 +49,7 @@ fn to_success(message: &mut Vec<u8>) {
     *message = words(&[xid, 2, 64 << 16 | 1, 0, RESPONSE, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
 }
 
-/// A call in a Read chunk, whose segments have these lengths.
+/// Returns `true` if the message has a call in a Read chunk with segments of these lengths.
 fn is_special(seen: &Seen, lens: &[u32]) -> bool {
     is_v2(seen, 1) && seen.reads().iter().map(|(_, len)| *len).eq(lens.iter().copied()) && seen.reads()[0].0 == 0
 }

@@ -35,7 +35,7 @@ fn file() -> NfsFile {
     NfsFile { handle: "file".into() }
 }
 
-/// Time limits that a slow machine does not exceed.
+/// Returns time limits that a slow machine does not exceed.
 pub(crate) fn limits() -> Limits {
     Limits { patience: Duration::from_secs(30), settle: Duration::from_millis(20) }
 }
@@ -63,7 +63,7 @@ async fn serve(builder: ServerBuilder) -> ServerUnderTest {
     ServerUnderTest { target, program: (100_003, 3), nfs: Some(file()), limits: limits() }
 }
 
-/// Returns a client that is started in this way.
+/// Returns a client under test that `start` runs.
 pub(crate) fn client_of(start: Start) -> ClientUnderTest {
     let listen = Target { fabric: Fabric::Iwarp, addr: "127.0.0.1:0".parse().unwrap() };
     ClientUnderTest { listen, start: Some(start), limits: limits() }
@@ -74,7 +74,7 @@ pub(crate) fn channel() -> ChannelBuilder {
     Channel::builder().reconnect(Reconnect::Never).call_timeout(LONG)
 }
 
-/// Makes calls without chunks, some at a time, then with Write chunks, two at a time, and with a Read chunk.
+/// Makes four calls without chunks at once, then two calls with Write chunks at once, and a call with a Read chunk.
 pub(crate) async fn use_file(channel: Result<Channel, ConnectError>) -> Result<(), Box<dyn std::error::Error>> {
     let nfs = NfsV3Client::new(channel?);
     let nulls = (nfs.nfsproc3_null(), nfs.nfsproc3_null(), nfs.nfsproc3_null(), nfs.nfsproc3_null());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rpcrdma::server::{Context, HandlerError};
 use rpcrdma_specs::nfs3::{nfs_v3::NfsV3, *};
 
-/// The service. Every file handle names its file.
+/// A service of NFS 3 with one file. Every file handle names it.
 #[derive(Debug)]
 pub(crate) struct OneFile(Mutex<Vec<u8>>);
 
@@ -16,7 +16,7 @@ impl Default for OneFile {
     }
 }
 
-/// Procedures that are not served.
+/// Implements procedures that are not served.
 macro_rules! unserved {
     ($($name:ident $args:ident $res:ident)*) => {
         $(async fn $name(&self, _cx: &Context, _args: $args) -> Result<$res, HandlerError> {

@@ -55,7 +55,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) handle: Option<&'a [u8]>,
 }
 
-/// Any of the replies. Failures have only a status here.
+/// A reply of NFS 3. A failure has only a status here.
 #[derive(Debug)]
 pub(crate) enum Reply<T> {
     Ok(T),

@@ -20,7 +20,7 @@ pub(crate) enum Way {
     Decode,
 }
 
-/// Runs an operation the given number of times.
+/// A function that runs an operation the given number of times.
 type Work = Box<dyn FnMut(u64)>;
 
 /// A codec for one message.

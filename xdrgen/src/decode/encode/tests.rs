@@ -25,7 +25,7 @@ const SPEC: &str = "
     typedef node *nodes;
 ";
 
-/// Encodes the type `name`. A file named `f` has three bytes.
+/// Encodes `json` as the type `name`. The file `f` has three bytes. No other file can be read.
 fn parts(name: &str, json: &str) -> Result<Vec<EncodedPart>, JsonError> {
     let spec = Compiler::new().source("test.x", SPEC).no_client().compile().unwrap().spec;
     let id = spec.items.iter().position(|item| item.name.text == name).unwrap();
@@ -35,7 +35,7 @@ fn parts(name: &str, json: &str) -> Result<Vec<EncodedPart>, JsonError> {
     Ok(encoder.into_parts())
 }
 
-/// Encodes a type without eligible items, as 32-bit words.
+/// Encodes `json` as the type `name`, which has no eligible items. Returns the 32-bit words.
 fn words(name: &str, json: &str) -> Vec<u32> {
     let parts = parts(name, json).unwrap_or_else(|error| panic!("{name} {json}: {error}"));
     let bytes: Vec<u8> = parts.into_iter().flat_map(EncodedPart::into_bytes).collect();
@@ -184,7 +184,7 @@ fn errors_name_the_path_and_the_type() {
     }
 }
 
-/// A value that the decoder would refuse is refused, and long ones are cut in errors.
+/// The encoder rejects values that are nested more deeply than the decoder allows. Error messages cut long values.
 #[test]
 fn hostile_values() {
     let mut deep = serde_json::Value::Null;

@@ -86,7 +86,7 @@ fn arguments_of_any_number() {
     assert!(encode("P.SUM", "{").unwrap_err().to_string().starts_with(".: the arguments are not JSON: EOF"));
 }
 
-/// The room for the reply is what generated code computes from the arguments.
+/// The room for the reply is computed from the arguments, as in generated code.
 #[test]
 fn the_room_for_the_reply() {
     let spec = spec();
@@ -101,7 +101,7 @@ fn the_room_for_the_reply() {
     assert_eq!((any.max_inline, any.max_items, any.is_estimate), (DEFAULT_REPLY_MAX, vec![], true));
 }
 
-/// Items of an array repeat as often as the arguments ask for.
+/// The room for the reply includes the eligible items of each array element that the arguments request.
 #[test]
 fn repeated_items_have_room() {
     let text = "struct keys { unsigned int numbers<16>; }; struct piece { @ddp opaque data<100>; };
@@ -138,7 +138,7 @@ fn results() {
     assert_eq!(nothing.decode(&[], &[]).unwrap(), "null");
 }
 
-/// Returns values of `struct all`.
+/// Returns a strategy for JSON values of `struct all`.
 fn values() -> impl Strategy<Value = Value> {
     let text = prop_oneof![any::<String>().prop_map(Value::from), Just(json!({ "hex": "ff00" }))];
     let opaque = |len| vec(any::<u8>(), len).prop_map(|bytes| super::super::hex::hex(&bytes, usize::MAX, ""));
@@ -166,7 +166,7 @@ fn values() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// A value is the same after it has been encoded and decoded, with and without chunks.
+    /// Encoding and decoding preserve a value, with and without chunks.
     #[test]
     fn json_survives(value in values(), reduced in any::<[bool; 3]>()) {
         let spec = spec();

@@ -1,4 +1,4 @@
-//! The typed client.
+//! Generation of the typed client of a program version.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
@@ -7,7 +7,7 @@ use super::super::codec::mentions;
 use super::module::{Packing, ProcedureModel, ProgramModule, ReplyView};
 
 impl ProgramModule<'_> {
-    /// Returns the client type and its methods.
+    /// Returns the client type and its methods, one or more for each procedure.
     pub(super) fn client(&self) -> TokenStream {
         let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
         let docs = format!(" A typed client of `{}`. `{}` carries its calls.", self.version, self.carrier());
@@ -50,8 +50,9 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// Returns the name of the client's type parameter. Types of an XDR specification are named by paths, and its markers do not
-    /// have this name. In code that is outside of the module, the name must differ from the types that the user has written.
+    /// Returns the name of the client's type parameter. It cannot collide with names of an XDR specification: the code
+    /// names types by paths, and no marker has this name. In code that is outside of the module, the name must differ
+    /// from the types that the user has written.
     fn carrier(&self) -> Ident {
         let is_written = |name: &str| {
             let mut procedures = self.procedures.iter();

@@ -37,7 +37,7 @@ pub(crate) struct NamedVersion<'a> {
     client: Ident,
     handler: Ident,
     server: Ident,
-    /// The index of the base version among those of the program.
+    /// The index of the base version among the versions of the program.
     base: Option<usize>,
     base_trait: Option<BaseTrait>,
     procedures: Vec<NamedProcedure<'a>>,
@@ -51,11 +51,11 @@ struct NamedProcedure<'a> {
     method: RustName,
     with: Ident,
     view: Ident,
-    /// The procedure in the version that declares it, if the version takes it over.
+    /// The procedure in the version that declares it. `None` if this version declares it itself.
     origin: Option<ProcedureOrigin>,
 }
 
-/// A procedure of another version of the program.
+/// A procedure in another version of the program, which declares it.
 #[derive(Debug, Clone)]
 struct ProcedureOrigin {
     /// The module of the version, as seen from the module of another version.
@@ -70,7 +70,7 @@ struct ProcedureOrigin {
 const METHODS: [&str; 9] = ["new", "channel", "clone", "drop", "into", "try_into", "to_owned", "as_ref", "as_mut"];
 
 impl<'a> NamedVersion<'a> {
-    /// Assigns Rust names to everything in `version`. Takes the name of the module from `outer`.
+    /// Assigns Rust names to everything in `version`. The name of the module is unique in the scope `outer`.
     pub(crate) fn new(program: &'a ir::Program, version: &'a ir::Version, outer: &mut NameScope) -> Self {
         let module = outer.claim(&version.name.text, LetterCase::Snake);
         let mut scope = NameScope::reserving(&RESERVED);
@@ -112,7 +112,7 @@ impl<'a> NamedVersion<'a> {
     }
 }
 
-/// Connects the versions of a program that take over procedures with those that declare them.
+/// Connects the versions that take over procedures with the versions of the same program that declare these procedures.
 pub(crate) fn link(versions: &mut [NamedVersion<'_>]) {
     if versions.iter().all(|version| version.base.is_none()) {
         return;
@@ -144,8 +144,8 @@ pub(crate) fn link(versions: &mut [NamedVersion<'_>]) {
 
 /// Lowers a version to a module.
 ///
-/// If `range` is given, the module contains only these procedures, and [`ProgramModule::pieces`] cuts it. Otherwise the module is
-/// complete.
+/// If `range` is given, the module contains only the procedures with these indices, and [`ProgramModule::pieces`] cuts
+/// its text. Otherwise the module is complete.
 pub(crate) fn lower<'a>(
     layout: &'a Layout<'a>,
     names: &'a NamedVersion<'_>,
@@ -328,7 +328,7 @@ fn is_scalar(view: &View<'_>, ty: &Type) -> bool {
     matches!(ty, Type::Base(base) if !matches!(view.layout().resolve(*base), Base::Item(_)) || is_small(view, ty))
 }
 
-/// Returns `true` if a value is passed by value.
+/// Returns `true` if values of the type are small enough to be passed by value.
 fn is_small(view: &View<'_>, ty: &Type) -> bool {
     let Type::Base(base) = ty else { return false };
     match view.layout().resolve(*base) {
@@ -352,8 +352,8 @@ struct OwnTypes<'a> {
 }
 
 impl OwnTypes<'_> {
-    /// Declares a struct whose encoding is the sequence of its members, unless another version declares it. Returns its path. Its
-    /// name is that of the procedure's marker with a suffix.
+    /// Declares a struct whose encoding is the sequence of its members, unless another version declares it. Returns the
+    /// path of the struct. Its name is the name of the procedure's marker followed by `suffix`.
     fn declare<'f>(
         &mut self,
         names: &NamedProcedure<'_>,

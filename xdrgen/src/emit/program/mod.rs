@@ -1,4 +1,4 @@
-//! Programs: one module for each version, with its procedures, a typed client and a server trait.
+//! Generation of programs: one module for each version, with its procedures, a typed client and a server trait.
 
 mod client;
 mod lower;
@@ -17,7 +17,7 @@ pub(crate) use self::{
 use super::{names::ident, target::codec_block};
 
 impl ProgramModule<'_> {
-    /// Generates the module.
+    /// Generates the module of the version, with the selected stubs.
     pub(crate) fn emit(&self, stubs: Stubs) -> TokenStream {
         let (name, docs, visibility) = (&self.name, &self.docs, &self.visibility);
         let numbers = self.numbers();
@@ -90,13 +90,13 @@ impl ProgramModule<'_> {
         self.std.module(&self.runtime, name)
     }
 
-    /// Returns the path of a type in the module `module` of `alloc`.
+    /// Returns the path of the type `name` in the module `module` of `alloc`.
     fn alloc(&self, module: &str, name: &str) -> TokenStream {
         let (runtime, module, ident) = (&self.runtime, ident(module), ident(name));
         self.std.short(name, quote!(#runtime::alloc::#module::#ident))
     }
 
-    /// Returns an item whose printed line is a cutting point.
+    /// Returns an item that marks a cutting point in the printed text, if the module is cut.
     fn cut(&self) -> Option<TokenStream> {
         let name = format_ident!("{CUT}");
         self.is_cut.then(|| quote!(const #name: () = ();))
@@ -123,7 +123,7 @@ impl ProgramModule<'_> {
         if self.outside { quote!(#module::#name) } else { quote!(#name) }
     }
 
-    /// Returns the constants.
+    /// Returns the constants of the module: program number, version number and RDMA port.
     fn numbers(&self) -> TokenStream {
         let visibility = &self.inner_visibility;
         let of = if self.program == self.version {

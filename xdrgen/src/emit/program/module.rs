@@ -4,12 +4,12 @@ use proc_macro2::{Ident, TokenStream};
 
 use super::super::{names::Std, options::EmitOptions};
 
-/// A program version.
+/// A program version, from which its module and its stubs are generated.
 #[derive(Debug)]
 pub(crate) struct ProgramModule<'a> {
     /// The path of the runtime crate.
     pub(crate) runtime: TokenStream,
-    /// The form of standard names.
+    /// The form of standard library and runtime names in the generated code.
     pub(crate) std: Std<'a>,
     /// The name of the module.
     pub(crate) name: Ident,
@@ -17,7 +17,7 @@ pub(crate) struct ProgramModule<'a> {
     pub(crate) outside: bool,
     /// The visibility of the module and of the items outside.
     pub(crate) visibility: TokenStream,
-    /// The same visibility, written for items inside the module.
+    /// The tokens of `visibility` for items inside the module, which is one level deeper.
     pub(crate) inner_visibility: TokenStream,
     /// The documentation of the module.
     pub(crate) docs: TokenStream,
@@ -58,10 +58,10 @@ pub(crate) struct BaseTrait {
     pub(crate) path: TokenStream,
 }
 
-/// The name in the lines at which [`ProgramModule::pieces`] cuts.
+/// The name that marks the lines at which [`ProgramModule::pieces`] cuts.
 pub(super) const CUT: &str = "__XDRGEN_CUT";
 
-/// A procedure.
+/// A procedure, from which its marker type and its methods are generated.
 #[derive(Debug)]
 pub(crate) struct ProcedureModel {
     /// The XDR name of the procedure.
@@ -70,13 +70,13 @@ pub(crate) struct ProcedureModel {
     pub(crate) origin: Option<TokenStream>,
     /// The procedure number.
     pub(crate) number: u32,
-    /// The marker type.
+    /// The name of the marker type.
     pub(crate) marker: Ident,
     /// The name of the client method and the handler method.
     pub(crate) method: Ident,
     /// The name of the client method with options.
     pub(crate) method_with: Ident,
-    /// The client method that passes on the borrowed form of the result, if there is one.
+    /// The client method that passes the borrowed form of the result to a closure, if the result has a borrowed form.
     pub(crate) view: Option<ReplyView>,
     /// The documentation of the marker type.
     pub(crate) docs: TokenStream,
@@ -90,13 +90,13 @@ pub(crate) struct ProcedureModel {
     pub(crate) args: TokenStream,
     /// The arguments as parameters.
     pub(crate) params: Vec<Param>,
-    /// How the parameters are combined.
+    /// The way in which the parameters are combined into the arguments.
     pub(crate) packing: Packing,
-    /// The result.
+    /// The type of the result.
     pub(crate) reply: TokenStream,
     /// Types that are generated for this procedure.
     pub(crate) declarations: Vec<TokenStream>,
-    /// The codecs of these types.
+    /// The codecs of the types in `declarations`.
     pub(crate) codecs: Vec<TokenStream>,
     /// `true` if the arguments implement `BoundsReply`.
     pub(crate) computed: bool,
@@ -106,18 +106,18 @@ pub(crate) struct ProcedureModel {
     pub(crate) signature: Option<TokenStream>,
 }
 
-/// A client method that passes on the borrowed form of a result.
+/// A client method that passes the borrowed form of a result to a closure.
 #[derive(Debug)]
 pub(crate) struct ReplyView {
     /// The name of the method.
     pub(crate) method: Ident,
-    /// The borrowed form.
+    /// The borrowed form of the result type.
     pub(crate) ty: TokenStream,
     /// The statements that decode the result from `decoder` into `result`.
     pub(crate) read: TokenStream,
 }
 
-/// A parameter.
+/// A parameter of a client method and a handler method.
 #[derive(Debug)]
 pub(crate) struct Param {
     /// The name of the parameter.
@@ -128,7 +128,7 @@ pub(crate) struct Param {
     pub(crate) small: bool,
 }
 
-/// How the parameters of a procedure are combined into its arguments.
+/// The way in which the parameters of a procedure are combined into its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
     /// There are no parameters.
@@ -141,7 +141,7 @@ pub(crate) enum Packing {
     Tuple,
 }
 
-/// The stubs to generate.
+/// The stubs to generate for each program version.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stubs {
     /// `true` to generate a typed client.

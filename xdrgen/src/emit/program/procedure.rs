@@ -1,4 +1,4 @@
-//! The marker type of a procedure, and its reply bounds.
+//! Generation of the marker type of a procedure, and of its reply bounds.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;

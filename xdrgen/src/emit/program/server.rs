@@ -1,4 +1,4 @@
-//! The server side: a trait with a method for each procedure, and its dispatcher.
+//! Generation of the server side: a trait with a method for each procedure, and its dispatcher.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -6,7 +6,7 @@ use quote::quote;
 use super::module::{CUT, Packing, ProcedureModel, ProgramModule};
 
 impl ProgramModule<'_> {
-    /// Returns the trait and the dispatcher.
+    /// Returns the server trait and the dispatcher.
     pub(super) fn server(&self) -> TokenStream {
         let handler = self.handler();
         let dispatcher = self.dispatcher();
@@ -199,7 +199,7 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// Returns the method with the maximum number of chunks of a call, if it is not the default.
+    /// Returns the method `max_chunks` of the service, if the maximum number of chunks of a call is not the default.
     fn max_chunks(&self) -> Option<TokenStream> {
         self.many_chunks.as_ref().filter(|markers| !markers.is_empty()).map(|markers| {
             let markers = markers.iter().map(|marker| self.path(marker));
@@ -212,7 +212,7 @@ impl ProgramModule<'_> {
         })
     }
 
-    /// Returns the method with the descriptions of the procedures.
+    /// Returns the method `procedure` of the service, which describes its procedures.
     fn procedure_info(&self) -> Option<TokenStream> {
         if self.procedures.is_empty() {
             return None;
@@ -237,7 +237,7 @@ impl ProgramModule<'_> {
         })
     }
 
-    /// Returns the mark at both ends of a list of procedures that is cut from the text of the module.
+    /// Returns the match arm that marks both ends of a list of procedures for cutting, if the module is cut.
     fn cut_mark(&self) -> Option<TokenStream> {
         let name_of_cut = Ident::new(CUT, Span::call_site());
         self.is_cut.then(|| quote!(#name_of_cut => {}))

@@ -1,4 +1,4 @@
-//! Conversions of unions that are equivalent to an `Option` or a `Result`.
+//! Generation of conversions for unions that are equivalent to an `Option` or a `Result`.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -14,7 +14,8 @@ pub(super) struct OptionVariants<'a> {
     pub(super) none: &'a Ident,
     /// The type of the value.
     pub(super) value: &'a TokenStream,
-    /// The type that a reference to the value points to: the value's own, or the content's if the value is a `Box`.
+    /// The target type of a reference to the value: `T` if the value is a `Box<T>`, and the type of the value
+    /// otherwise.
     pub(super) target: &'a TokenStream,
 }
 
@@ -30,14 +31,15 @@ pub(super) struct ResultVariants<'a> {
     pub(super) void: Vec<(TokenStream, Ident)>,
     /// The variant of the default arm.
     pub(super) default: &'a Ident,
-    /// The type of the data in the default arm, if any.
+    /// The type of the data in the default arm, unless that arm is void.
     pub(super) failure: Option<&'a TokenStream>,
 }
 
 /// The label of a case that replaces the default arm. No other case has this label, because it is an XDR keyword.
 pub(super) const DEFAULT: &str = "default";
 
-/// Replaces the default arm of a union with a boolean discriminant by the remaining case. Returns `None` for other unions.
+/// Replaces the default arm of a union with a boolean discriminant by the remaining case. Returns `None` for unions of
+/// another form.
 pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     let default = union.default.as_ref().filter(|_| base == Base::Bool)?;
     let [Arm { cases, .. }] = union.arms.as_slice() else { return None };
@@ -50,7 +52,7 @@ pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     Some(union)
 }
 
-/// The conversions of a union.
+/// The generated conversions of a union.
 #[derive(Default)]
 pub(super) struct Conversions {
     /// Methods of the union.

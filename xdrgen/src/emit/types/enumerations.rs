@@ -1,4 +1,4 @@
-//! Enumerations: a Rust `enum` with conversions from and to numbers.
+//! Generation of enumerations: a Rust `enum` with conversions from and to numbers.
 
 use std::collections::HashMap;
 
@@ -113,7 +113,7 @@ impl Emitter<'_> {
 struct EnumName<'a> {
     enumerator: &'a Enumerator,
     name: RustName,
-    /// The earlier variant with the same value, if any.
+    /// The earlier variant with the same value, if there is one. The enumerator is then a constant and not a variant.
     alias_of: Option<Ident>,
 }
 

@@ -1,7 +1,7 @@
 //! Structs with many fields, which are emitted in pieces.
 //!
-//! The tokens and the syntax tree of a field take about 15 kilobytes, so that all fields should not be in memory at the same time. A
-//! piece is the declaration and the codec of the struct with some of its fields. [`pieces`] cuts its text.
+//! The tokens and the syntax tree of a field take about 15 kilobytes, so not all fields should be in memory at the same
+//! time. A piece is the declaration and the codec of the struct with some of its fields. [`pieces`] cuts its text.
 
 use std::ops::Range;
 
@@ -24,24 +24,25 @@ use crate::{
 /// Number of fields in a piece. Shorter structs are emitted as a whole.
 pub(in crate::emit) const FIELDS_PER_PIECE: usize = 512;
 
-/// The name in the lines at which [`pieces`] cuts. It fills a line, so that the printer breaks every list that contains it.
+/// The name that marks the lines at which [`pieces`] cuts. It fills a line, so that the printer breaks every list that
+/// contains it.
 const CUT: &str =
     "__xdrgen_cut________________________________________________________________________________________________";
 
-/// A struct that is emitted in pieces, with what a piece needs to know about the others.
+/// The plan for emitting a struct in pieces. It has the facts about all fields that each piece needs.
 #[derive(Debug)]
 pub(in crate::emit) struct LongStruct {
     id: ItemId,
     /// The Rust names of the fields, with the names that they replace.
     names: Vec<(String, Option<String>)>,
     pieces: Vec<Piece>,
-    /// The part of the length of the encoding that is fixed, in bytes.
+    /// The fixed part of the length of the encoding, in bytes.
     fixed_len: u64,
-    /// The fields that make the length of the encoding variable.
+    /// The indices of the fields whose encodings have a variable length.
     variable: Vec<usize>,
     /// `true` if adjacent fields are encoded together.
     has_runs: bool,
-    /// `true` if the last field is encoded by its own codec, and not in a run.
+    /// `true` if the last field is encoded by its own codec. If `false`, it is in a run.
     last_is_alone: bool,
 }
 
@@ -178,12 +179,12 @@ impl LongStruct {
     }
 }
 
-/// The parts of an encoder that depend on all fields.
+/// The parts of the `XdrEncode` implementation that depend on all fields.
 struct EncodedParts {
     fixed_len: u64,
-    /// The variable part of the length, if it is an expression.
+    /// The variable part of the length, if it is a single expression.
     few: Option<Len>,
-    /// The last field, if a codec of its own encodes it.
+    /// The last field, if it is encoded by its own codec.
     tail: Option<FieldCodec>,
     /// `true` for the piece with the last field.
     is_last: bool,
@@ -219,7 +220,8 @@ impl Target<'_> {
         self.impl_encode(len, quote!(#cut; #(#statements)* #cut; #tail))
     }
 
-    /// `first_run` is the number of the first run. `None` if each field is decoded on its own.
+    /// Implements `XdrDecode` for the struct, with the fields of one piece. `first_run` is the number of their first
+    /// run, or `None` if the struct has no runs.
     fn decode_piece(&self, fields: &[FieldCodec], first_run: Option<usize>, cut: &Ident) -> TokenStream {
         let Some(first_run) = first_run else {
             let reads = fields.iter().map(|field| {
@@ -237,8 +239,8 @@ fn cut() -> Ident {
     ident(CUT)
 }
 
-/// Cuts the printed text of a piece. Parts with an odd index belong to the fields of the piece. The other parts are those of the first
-/// piece.
+/// Cuts the printed text of a piece into parts. Parts with an odd index belong to the fields of the piece. The other
+/// parts are needed only from the first piece.
 pub(in crate::emit) fn pieces(text: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for line in text.split_inclusive('\n') {
@@ -302,7 +304,7 @@ mod tests {
         }
     }
 
-    /// The memory for tokens and syntax trees does not grow with the number of fields.
+    /// The memory for tokens and syntax trees does not grow with the number of fields of a struct.
     #[test]
     fn a_long_struct_takes_little_memory() {
         let spec = compile(&long(6000, &["int @", "string @<9>"]));

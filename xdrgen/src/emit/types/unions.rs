@@ -1,4 +1,4 @@
-//! Discriminated unions: a Rust `enum` with a variant for each case.
+//! Generation of discriminated unions: a Rust `enum` with a variant for each case.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,8 +24,8 @@ use crate::{
     resolve::sizes,
 };
 
-/// The size difference between variants, in bytes, above which generated code allows clippy's warning. Clippy itself has a larger
-/// threshold, but our sizes are estimates.
+/// The size difference between variants, in bytes, above which the generated code suppresses clippy's warning. The
+/// threshold of clippy is larger, but the sizes here are estimates.
 const MAX_SIZE_DIFFERENCE: u64 = 128;
 
 /// The variants of the Rust `enum` of a union, in order.
@@ -166,7 +166,7 @@ impl Emitter<'_> {
         DefaultCodec { variant, fields }
     }
 
-    /// Returns the documentation of a variant: its declaration in XDR.
+    /// Returns the documentation of a variant: the comment of its arm, or else its declaration in XDR.
     fn arm_docs(&self, selector: &str, field: Option<&Field>) -> Docs {
         match field {
             Some(field) => {
@@ -283,7 +283,7 @@ fn unknown_variant(union: &Union, variants: &mut UnionVariants) -> Ident {
     variant
 }
 
-/// The discriminant of a union.
+/// The discriminant of a union, from which the Rust code of its cases is derived.
 struct Cases<'a> {
     /// The Rust type of the discriminant.
     ty: TokenStream,

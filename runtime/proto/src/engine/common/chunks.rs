@@ -11,7 +11,7 @@ pub(in crate::engine) struct RdmaSegment {
     pub(in crate::engine) offset: u64,
 }
 
-/// Returns the number of segments that [`cut`] produces.
+/// Returns the number of segments into which [`cut`] divides `len` bytes.
 pub(in crate::engine) fn segment_count(len: u64, max: u32) -> u64 {
     len.div_ceil(u64::from(max.max(1)))
 }
@@ -40,8 +40,8 @@ pub(in crate::engine) struct Transfer {
     pub(in crate::engine) len: u32,
 }
 
-/// Iteration over the first bytes of a remote chunk, in the order of its segments (RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6), in
-/// transfers that stay within one segment.
+/// Iterator over the first bytes of a remote chunk, in the order of its segments (RFC 8166 §3.4.6, RPC-over-RDMA v2
+/// §4.3.6). Each transfer stays within one segment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::engine) struct SegmentWalk {
     segment: usize,
@@ -127,8 +127,8 @@ mod tests {
         lists
     }
 
-    /// The transfers of a walk name the first bytes of a chunk, each once and in order (RFC 8166 §3.4.6). All chunks of up to four short
-    /// segments are compared with a list of their bytes.
+    /// The transfers of a walk cover the first bytes of a chunk, each once and in order (RFC 8166 §3.4.6). All chunks
+    /// of up to four short segments are compared with a list of their bytes.
     #[test]
     fn all_short_walks_cover_each_byte_once() {
         for lengths in lists(&[0, 1, 2, 3], 4) {
@@ -166,7 +166,8 @@ mod tests {
         }
     }
 
-    /// The same at the ends of the numbers, where the bytes cannot be listed.
+    /// The transfers of a walk add up to the requested length, for lengths near the maximum of their types. Such chunks
+    /// are too long for a list of their bytes.
     #[test]
     fn long_walks_end_at_the_end() {
         for lengths in lists(&[0, 1, u32::MAX - 1, u32::MAX], 3) {

@@ -1,4 +1,4 @@
-//! Deadlines of calls.
+//! Deadlines of calls and of transfers.
 
 use std::{
     cmp::Reverse,
@@ -12,7 +12,7 @@ pub(in crate::engine) fn after(now: Instant, duration: Duration) -> Instant {
     now + duration.min(FOREVER)
 }
 
-/// Returns the earlier of two times, if there is one.
+/// Returns the earlier of two times, or the only one if the other is `None`.
 #[doc(hidden)]
 pub fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
@@ -21,17 +21,18 @@ pub fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant>
     }
 }
 
-/// The deadline of a transfer that the peer has to keep going: a time without progress, which grows with the bytes that arrive as if they
-/// came at the lowest rate that is allowed. A peer that is slower reaches its deadline, however often it sends a little.
+/// The deadline of a transfer in which the peer must make progress. It begins as a timeout. Bytes that arrive extend it
+/// by the time that they take at the minimum rate. A peer that is slower reaches the deadline, however often it sends a
+/// few bytes.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct TransferDeadline {
     due: Option<Instant>,
-    /// Bytes that have arrived since the deadline was last moved.
+    /// Number of bytes that have arrived since the deadline was last extended.
     arrived: u64,
 }
 
 impl TransferDeadline {
-    /// Notes that `bytes` have arrived.
+    /// Records that `bytes` more bytes have arrived.
     pub(in crate::engine) fn arrived(&mut self, bytes: u64) {
         self.arrived = self.arrived.saturating_add(bytes);
     }
@@ -41,8 +42,8 @@ impl TransferDeadline {
         *self = Self::default();
     }
 
-    /// Starts the deadline unless it is running, or moves it by what has arrived: at most to `timeout` after `now`. `min_rate` is in
-    /// bytes per second.
+    /// Starts the deadline, or extends a running one for the bytes that have arrived since the last call, at most to
+    /// `timeout` after `now`. `min_rate` is in bytes per second. If it is 0, any byte restarts the timeout.
     pub(in crate::engine) fn watch(&mut self, now: Instant, timeout: Duration, min_rate: u64) {
         let longest = after(now, timeout);
         let arrived = std::mem::take(&mut self.arrived);
@@ -59,7 +60,7 @@ impl TransferDeadline {
     }
 }
 
-/// Returns the time that `bytes` take at `rate`, in bytes per second. Longer than zero.
+/// Returns the time that `bytes` bytes take at `rate` bytes per second.
 fn time_at_rate(bytes: u64, rate: u64) -> Duration {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -90,7 +91,7 @@ impl Deadlines {
         })
     }
 
-    /// Returns the earliest deadline of a key that is alive.
+    /// Returns the earliest deadline of a key for which `alive` returns `true`.
     pub(in crate::engine) fn next(&mut self, alive: impl Fn(u64) -> bool) -> Option<Instant> {
         while let Some(Reverse((at, key))) = self.heap.peek() {
             if alive(*key) {
@@ -108,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// A transfer has its timeout, and the time that its bytes take at the lowest rate.
+    /// The deadline of a transfer is its timeout, extended by the time that its bytes take at the minimum rate.
     #[test]
     fn slow_transfers_end() {
         let start = Instant::now();
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(deadlines.pop_due(start + Duration::from_secs(1)), Some(999));
     }
 
-    /// The entries of finished calls are looked for only when they outnumber the others.
+    /// The heap is searched for entries of finished calls only if these may outnumber the others.
     #[test]
     fn few_entries_are_not_searched() {
         let at = |seconds| Instant::now() + Duration::from_secs(seconds);

@@ -1,7 +1,8 @@
 //! The parts of a transport header that all versions encode alike, in XDR (RFC 8166 §4): the fixed words (RFC 8166 §4.2), and the
 //! chunk lists (RFC 8166 §4.1.2, RPC-over-RDMA v2 §8.3).
 //!
-//! `format` in the folder of each version has the rest. No other file contains offsets or lengths of a header.
+//! `format` in the folder of each version defines the rest of the header. No other file contains offsets or lengths of
+//! a header.
 
 use super::{
     chunks::RdmaSegment,
@@ -16,11 +17,11 @@ pub(in crate::engine) const PROC_ERROR: u32 = 4;
 const WORD_LEN: u64 = 4;
 /// Length of a segment in bytes: handle, length and a 64-bit offset.
 const SEGMENT_LEN: u64 = 4 * WORD_LEN;
-/// Length of an entry of the Read list in bytes: the mark of another entry, the position, and a segment.
+/// Length of an entry of the Read list in bytes: the word that announces the entry, the position, and a segment.
 const READ_ENTRY_LEN: u64 = 2 * WORD_LEN + SEGMENT_LEN;
-/// Length of the lists of a message without chunks in bytes.
+/// Length in bytes of the chunk lists of a message without chunks.
 const EMPTY_LISTS_LEN: usize = 3 * WORD_LEN as usize;
-/// Length in bytes that is enough for all of a header but the segments.
+/// Upper bound in bytes of the length of a header without its segments.
 const MAX_LEN_WITHOUT_SEGMENTS: u64 = 64;
 
 /// The words at the same place in the headers of all versions (RFC 8166 §4.2).
@@ -32,7 +33,7 @@ pub(in crate::engine) struct FixedWords {
 }
 
 impl FixedWords {
-    /// Reads the words. Returns `None` for a shorter message.
+    /// Reads the words. Returns `None` if the message is too short.
     #[inline]
     pub(in crate::engine) fn peek(message: &[u8]) -> Option<Self> {
         let [xid, vers, _, proc] = peek_words(message)?;

@@ -1,7 +1,7 @@
 //! The chunk lists of a transport header (RFC 8166 §4.3, RPC-over-RDMA v2 §6.2.3), in the form that the engine works on.
 //!
 //! Each version decodes its own header, with the codec generated from its specification, and converts the result.
-//! [`ChunkLists::encode`] writes the lists of either.
+//! [`ChunkLists::encode`] encodes the lists of all versions.
 
 use smallvec::SmallVec;
 
@@ -37,7 +37,7 @@ impl ChunkLists {
         self.reply = None;
     }
 
-    /// Returns all segments of the peer that may be written to.
+    /// Returns the segments of the Write chunks and of the Reply chunk, which the responder writes.
     pub(in crate::engine) fn sink_segments(&self) -> impl Iterator<Item = RdmaSegment> + '_ {
         self.writes.iter().chain(&self.reply).flatten().copied()
     }

@@ -22,7 +22,8 @@ pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
     MessageBuf::new(pool.alloc(HEADROOM + len), HEADROOM)
 }
 
-/// Returns an empty message buffer of `size` bytes for a message that is probably sent inline, with room for the header in them.
+/// Returns an empty message buffer of at least `size` bytes for a message that is probably sent inline. The room for
+/// the header is part of `size`.
 #[doc(hidden)]
 pub fn inline_message_buf(pool: &BufferPool, size: usize) -> MessageBuf {
     // Room for the header in addition would double the size of the buffer, which is a power of two.
@@ -46,7 +47,7 @@ fn attach_in_new_buffer(header: &[u8], message: &mut MessageBuf, pool: &BufferPo
     *message = moved;
 }
 
-/// Returns a message with only `header`, and room for `more` bytes.
+/// Returns a message that contains only `header`, with room to append `more` bytes.
 pub(in crate::engine) fn alone(header: &[u8], more: usize, pool: &BufferPool) -> MessageBuf {
     let mut message = MessageBuf::new(pool.alloc(header.len() + more), 0);
     message.append(header);

@@ -9,7 +9,7 @@
 //! | `lists`, `chunks` | chunk lists of a header; segments |
 //! | `work` | work request identifiers |
 //! | `slots`, `xid_table` | storage of calls; their slots by XID |
-//! | `deadlines` | deadlines of calls |
+//! | `deadlines` | deadlines of calls and of transfers |
 //! | `reply_stall` | timeout for replies that the peer does not accept |
 
 pub(super) mod chunks;

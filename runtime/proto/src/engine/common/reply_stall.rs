@@ -12,7 +12,7 @@ pub(in crate::engine) struct ReplyStallTimer {
     in_flight: u32,
     /// Time at which the replies count as stalled.
     due: Option<Instant>,
-    /// Set when that time has passed.
+    /// `true` if `due` had passed at the last [`handle_timeout`](ReplyStallTimer::handle_timeout).
     passed: bool,
     /// Total number of bytes sent when `due` was set.
     bytes: u64,
@@ -28,7 +28,7 @@ impl ReplyStallTimer {
         self.in_flight = self.in_flight.saturating_add(1);
     }
 
-    /// Records the completion of one of them, successful or not.
+    /// Records that a Send or RDMA Write of a reply has completed, successfully or not.
     pub(in crate::engine) fn completed(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.due = None;
@@ -39,8 +39,8 @@ impl ReplyStallTimer {
         self.due = None;
     }
 
-    /// Starts the timeout of replies, unless it is running. `waiting` says whether replies wait for a credit of the peer.
-    /// `bytes` returns the total number of bytes sent so far.
+    /// Starts the timeout of replies, unless it is running. `waiting` is `true` if replies wait for a credit of the
+    /// peer. `bytes` returns the total number of bytes sent so far.
     pub(super) fn watch(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant, timeout: Duration) {
         if self.in_flight == 0 && !waiting {
             self.due = None;
@@ -123,8 +123,8 @@ mod tests {
         assert!(is_over(&mut stall, 0, at(110)));
     }
 
-    /// A timeout that has passed does not count if there was progress before it was looked at, or if nothing waits any more. Otherwise
-    /// only enough bytes are progress, and at least one.
+    /// An expired timeout is not reported if a completion or a credit arrived before the check, or if no reply waits
+    /// any more. Otherwise progress requires the given number of bytes, and at least one.
     #[test]
     fn what_ends_a_timeout() {
         let start = Instant::now();

@@ -17,16 +17,17 @@ use crate::{
 pub(in crate::engine) struct ConnectionRules {
     /// Length of a header in front of its chunk lists, in bytes. 0 without headers.
     pub(in crate::engine) lists_offset: u64,
-    /// Minimum length in bytes of the payload in the last message of a continued message. 0 without continuation.
+    /// Minimum length in bytes of the payload in the last Send of a continued message. 0 without continuation.
     pub(in crate::engine) min_last_payload: u64,
-    /// Set if a message may be split into several Sends, and if a call that exceeds a limit of the peer is planned again with
-    /// fewer chunks.
+    /// `true` if a message may be split into several Sends. A call that exceeds a limit of the peer is then planned
+    /// again with fewer chunks.
     pub(in crate::engine) continuation: bool,
-    /// Set if the header distinguishes calls from replies. Otherwise the RPC message does.
+    /// `true` if the header distinguishes calls from replies. Otherwise the RPC message does.
     pub(in crate::engine) direction_in_header: bool,
-    /// Set if an abandoned call keeps its credit until the peer replies (RFC 8166 §3.3.1). A byte stream has no credits.
+    /// `true` if an abandoned call keeps its credit until the peer replies (RFC 8166 §3.3.1). A byte stream has no
+    /// credits.
     pub(in crate::engine) has_credits: bool,
-    /// Set if a call's payload stream may go in a Position-Zero Read chunk.
+    /// `true` if a call's payload stream may go in a Position-Zero Read chunk.
     pub(in crate::engine) long_calls: bool,
     /// Maximum length in bytes of a payload stream of a call that may go in several Sends.
     pub(in crate::engine) continued_calls: u64,
@@ -40,9 +41,11 @@ pub(in crate::engine) struct ConnectionRules {
     pub(in crate::engine) read_chunks: usize,
     /// Maximum number of Write chunks that the peer accepts.
     pub(in crate::engine) write_chunks: usize,
-    /// Level of support of the peer for local calls. Always full in the forward direction.
+    /// The peer's level of support for local calls. Always [`General`](ReverseDirection::General) in the forward
+    /// direction.
     pub(in crate::engine) peer_level: ReverseDirection,
-    /// Level of local support for calls of the peer. Always full in the forward direction.
+    /// Local level of support for calls of the peer. Always [`General`](ReverseDirection::General) in the forward
+    /// direction.
     pub(in crate::engine) local_level: ReverseDirection,
 }
 
@@ -98,13 +101,13 @@ pub(in crate::engine) struct EngineShared {
     pub(in crate::engine) memory: MemoryShare,
     /// Calls that ended earlier connections of the peer.
     pub(in crate::engine) refused_calls: RefusedCalls,
-    /// Set if an RDMA operation of a known call was refused by the peer.
+    /// `true` if the peer refused an RDMA operation of a known call.
     pub(in crate::engine) is_call_at_fault: bool,
     /// Detects that the peer no longer accepts replies.
     pub(in crate::engine) reply_stall: ReplyStallTimer,
-    /// Set if a response could not be sent. The connection must close, unless the provider ends it.
+    /// `true` if a response could not be sent. The connection must then close, unless the provider ends it.
     pub(in crate::engine) response_failed: bool,
-    /// Set when the connection must close.
+    /// Reason why the connection must close, if it must.
     pub(in crate::engine) fault: Option<CloseReason>,
 }
 
@@ -136,7 +139,8 @@ impl EngineShared {
         }
     }
 
-    /// Sets the inline thresholds in bytes: each is the smaller of one peer's send size and the other's receive size.
+    /// Sets the inline thresholds. Each is the smaller of one peer's send size and the other peer's receive size.
+    /// `local` and `peer` contain the send size and the receive size in bytes.
     // RFC 8166 §3.3.2, RFC 8797 §4.2, RPC-over-RDMA v2 §5.2.1, §5.2.2.
     pub(in crate::engine) fn set_thresholds(&mut self, local: (u32, u32), peer: (u32, u32)) {
         let ((sends, receives), (peer_sends, peer_receives)) = (local, peer);
@@ -168,7 +172,7 @@ impl EngineShared {
         WorkRequest::Send { id: work.id(), message, invalidate, solicited: false, signaled }
     }
 
-    /// Returns the longest segment used locally, in bytes.
+    /// Returns the maximum length of a local segment in bytes.
     // RPC-over-RDMA v2 §5.2.3.
     pub(in crate::engine) fn max_segment(&self) -> u32 {
         self.config.max_segment_len.min(self.max_transfer).min(self.rules.segment_len).max(1)
@@ -187,8 +191,8 @@ impl EngineShared {
         }
     }
 
-    /// Closes the connection if the peer has accepted nothing of the replies within `reply_timeout`. `bytes` returns the
-    /// total sent so far.
+    /// Closes the connection if the peer has accepted too little of the replies within `reply_timeout`. `bytes` returns
+    /// the total number of bytes sent so far.
     pub(in crate::engine) fn check_reply_stall(&mut self, bytes: impl FnOnce() -> u64) {
         let enough = self.config.min_rate.saturating_mul(self.config.reply_timeout.as_secs());
         if self.reply_stall.is_over(bytes, enough) {
@@ -196,13 +200,13 @@ impl EngineShared {
         }
     }
 
-    /// Starts the timeout of replies that are in flight, or `waiting` for the peer, unless it is running. `bytes` returns the total
-    /// sent so far.
+    /// Starts the timeout of replies, unless it is running. `waiting` is `true` if replies wait for a credit of the
+    /// peer. `bytes` returns the total number of bytes sent so far.
     pub(in crate::engine) fn watch_replies(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant) {
         self.reply_stall.watch(waiting, bytes, now, self.config.reply_timeout);
     }
 
-    /// Counts a message that is discarded.
+    /// Counts and logs a message that is discarded.
     pub(in crate::engine) fn discard(&mut self, why: impl fmt::Display) {
         self.counters.messages_discarded += 1;
         tracing::debug!(%why, "message discarded");
@@ -213,7 +217,8 @@ impl EngineShared {
 mod tests {
     use super::*;
 
-    /// RPC-over-RDMA v2 §4.5.4: replies may be continued from the second level of support on, if the version can do so.
+    /// RPC-over-RDMA v2 §4.5.4: replies may be continued if the level of support is at least
+    /// [`ReverseDirection::Continued`] and the version has continuation.
     #[test]
     fn levels_of_continuation() {
         use ReverseDirection::{Continued, General, None, Simple};

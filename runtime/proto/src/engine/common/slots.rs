@@ -7,8 +7,8 @@ struct SlabSlot<T> {
     value: Option<T>,
 }
 
-/// Values by index and by key. A key combines the index with the generation of the slot, so that a stale key never finds a
-/// later value.
+/// Storage of values, which are found by index or by key. A key combines the index with the generation of the slot, so
+/// that a stale key never finds a later value.
 #[derive(Debug)]
 pub(in crate::engine) struct GenerationalSlab<T> {
     slots: Vec<SlabSlot<T>>,

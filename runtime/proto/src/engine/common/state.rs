@@ -5,7 +5,7 @@ use crate::engine::CloseReason;
 #[derive(Debug)]
 pub(in crate::engine) enum ConnectionState {
     Open,
-    /// Closing locally, after queued output has been sent.
+    /// The local peer closes the connection after queued output has been sent.
     Closing(CloseReason),
     /// Closed locally: the queue pair has been disconnected, or the write side of the byte stream is closed.
     Disconnecting(CloseReason),

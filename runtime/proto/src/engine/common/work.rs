@@ -1,4 +1,4 @@
-//! Identifiers of work requests, which tell what a completion is for.
+//! Identifiers of work requests, which encode the purpose of each request.
 
 use crate::provider::WrId;
 
@@ -17,8 +17,8 @@ pub(in crate::engine) enum PostedFor {
     ReplyWrite { slot: u32 },
     /// The Send of a reply or of a transport error that refers to a served call.
     ReplySend { slot: u32 },
-    /// The Send of a reply behind which another one is posted at once. Only its failure is reported. It has succeeded when a later
-    /// Send completes.
+    /// The Send of a reply that is immediately followed by another Send. The provider reports only its failure. It has
+    /// succeeded when a later Send completes.
     UnsignaledReplySend { slot: u32 },
     /// The Send of a transport error that refers to no served call, or of a part of a reply other than the last.
     ErrorSend,
@@ -27,7 +27,8 @@ pub(in crate::engine) enum PostedFor {
 }
 
 impl PostedFor {
-    /// Returns the purpose of the Send of a reply to the call in `slot`. `is_last` is `false` if another response is posted at once.
+    /// Returns the purpose of the Send of a reply to the call in `slot`. `is_last` is `false` if another response is
+    /// posted immediately after it.
     pub(in crate::engine) fn reply(slot: u32, is_last: bool) -> Self {
         if is_last { Self::ReplySend { slot } } else { Self::UnsignaledReplySend { slot } }
     }
@@ -58,8 +59,8 @@ impl PostedFor {
         WrId(kind << 48 | u64::from(part) << 32 | u64::from(slot))
     }
 
-    /// Returns `true` if the work request belongs to a response, including errors for messages that are no calls, and has to be
-    /// reported. The completions of other Sends do not matter: the reply shows that a call was sent.
+    /// Returns `true` if the work request belongs to a reply or a transport error, and its completion has to be
+    /// reported. The completion of a call's Send is not needed, because the reply shows that the call was sent.
     pub(in crate::engine) fn is_response(self) -> bool {
         matches!(self, Self::ReplyWrite { .. } | Self::ReplySend { .. } | Self::ErrorSend)
     }

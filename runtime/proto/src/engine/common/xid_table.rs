@@ -1,4 +1,4 @@
-//! Numbers by XID, for calls in flight.
+//! Map from the XIDs of calls in flight to their slots.
 
 use rustc_hash::FxHashMap;
 
@@ -11,8 +11,9 @@ struct Entry {
     slot: u32,
 }
 
-/// A map from XIDs to slots. The low bits of an XID are the index of its entry, so that consecutive XIDs need no hash. An XID whose
-/// entry is in use goes to a hash table, and XIDs that a peer chooses with the same low bits cost no more than one.
+/// A map from XIDs to slots. The low bits of an XID are the index of its entry, so that consecutive XIDs need no hash.
+/// An XID whose entry is in use goes to a hash table. A peer that chooses XIDs with the same low bits therefore causes
+/// no more work than a hash table does.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct XidTable {
     /// Empty until the first XID is inserted.

@@ -23,9 +23,9 @@ use crate::{
     provider::{Completion, DisconnectReason, MemoryHandle, QueuePair, SetupParams},
 };
 
-/// Minimum size of a Receive in bytes, whatever the configuration says. It is more than the 1024 bytes of RFC 8166 §3.3.3, because
-/// the Linux server sends inline replies of up to 4096 bytes to every client. A peer of version 2 assumes that size until it knows
-/// another one (RPC-over-RDMA v2 §4.2.2, §5.2.2).
+/// Minimum size of a Receive in bytes, whatever the configuration says. It is more than the 1024 bytes of RFC 8166
+/// §3.3.3, because the Linux server sends inline replies of up to 4096 bytes to every client. A peer of version 2
+/// assumes 4096 bytes until it receives the local properties (RPC-over-RDMA v2 §4.2.2, §5.2.2).
 const MIN_RECEIVE_SIZE: u32 = 4096;
 
 /// Engine of one RPC-over-RDMA connection.
@@ -103,7 +103,7 @@ pub struct Connection {
 
 impl Connection {
     /// Returns the parameters for the set-up of a connection of any version: private data and Receives. `remote_invalidation`
-    /// says whether the provider supports receiving Send with Invalidate.
+    /// is `true` if the provider supports receiving Send with Invalidate.
     #[must_use]
     pub fn setup_params(config: &EngineConfig, remote_invalidation: bool) -> SetupParams {
         SetupParams {
@@ -375,7 +375,7 @@ impl Engine for Connection {
     }
 
     fn is_receiving(&self) -> bool {
-        self.core.served.is_receiving()
+        self.core.served.is_receiving() || self.wire.is_receiving()
     }
 
     fn memory(&self) -> &MemoryShare {

@@ -20,8 +20,8 @@ const MAX_REFUSED: u32 = 8;
 /// The state of version negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Negotiation {
-    /// The version is not agreed. A client started with version 2; a server waits for the first message and has refused
-    /// `refused` messages.
+    /// The version is not agreed. A client started with version 2. A server waits for a message of a supported version,
+    /// and has refused `refused` messages.
     Open { refused: u32 },
     /// A client fell back to version 1 and has no reply yet. Its server reported that it supports this range of versions.
     FellBack(u32, u32),

@@ -40,7 +40,8 @@ impl ConnectionCore {
         0
     }
 
-    /// Handles the end of a Send. `ok` is true if it was passed to the transport. Returns the number of responses that have ended.
+    /// Handles the end of a Send. `ok` is `true` if the message was passed to the transport. Returns the number of
+    /// responses that have ended.
     #[inline]
     fn sent(&mut self, work: PostedFor, ok: bool) -> usize {
         if work.is_response() {

@@ -9,14 +9,14 @@ use crate::engine::{
 pub(in crate::engine) struct ConnectionCore {
     pub(in crate::engine) role: Role,
     pub(in crate::engine) shared: EngineShared,
-    /// Local calls.
+    /// Calls that the local peer makes.
     pub(in crate::engine) calls: LocalCalls,
-    /// Calls from the peer.
+    /// Calls that the local peer receives.
     pub(in crate::engine) served: ServedCalls,
 }
 
 impl ConnectionCore {
-    /// Returns `true` if calls from the peer may be continued.
+    /// Returns `true` if calls from the peer may be continued in several Sends.
     // RPC-over-RDMA v2 §5.2.5.
     pub(in crate::engine) fn accepts_continued(&self) -> bool {
         self.shared.rules.local_level >= ReverseDirection::Continued

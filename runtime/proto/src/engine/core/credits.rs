@@ -1,4 +1,4 @@
-//! Credits: the number of calls in flight and of posted Receives.
+//! Credits of a requester in version 1, and the number of posted Receives.
 
 use crate::provider::QueuePair;
 
@@ -26,7 +26,7 @@ impl Credits {
         self.granted
     }
 
-    /// Returns `true` if a call may be sent that leaves `kept` credits.
+    /// Returns `true` if at least `kept` credits remain after another call is sent.
     // RFC 8166 §3.3.1: the lower of requested and granted credits, minus the calls in flight.
     #[inline]
     pub(in crate::engine) fn available(&self, kept: u32) -> bool {
@@ -92,7 +92,8 @@ impl PostedReceives {
 mod tests {
     use super::*;
 
-    /// RFC 8166 §3.3.3 and §3.3.1.
+    /// RFC 8166 §3.3.1, §3.3.3: there is one credit before the first grant, and a grant lies between 1 and the number
+    /// requested.
     #[test]
     fn clamps_grants() {
         let mut credits = Credits::new(8);

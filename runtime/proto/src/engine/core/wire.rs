@@ -11,8 +11,8 @@ use crate::{
 
 /// The differences between the versions of RPC-over-RDMA.
 ///
-/// A connection calls these methods while it is open. `core` is the rest of its state. A method with a default implementation
-/// matters to one version only.
+/// A connection calls these methods while it is open. `core` is the rest of the connection's state. Methods with a
+/// default implementation are those that only one version needs.
 pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Returns the version number.
     fn version(&self) -> u32;
@@ -38,13 +38,19 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Returns `true` if a queued call could be sent now.
     fn can_send(&self, core: &ConnectionCore) -> bool;
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called, or `None` if no timeout is
+    /// pending.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
     /// Ends the connection if a timeout that is specific to this version has expired.
     fn handle_timeout(&mut self, _core: &mut ConnectionCore, _now: Instant) {}
+
+    /// Returns `true` if a message has arrived in part.
+    fn is_receiving(&self) -> bool {
+        false
+    }
 
     /// Drops partially received messages.
     fn drop_partial(&mut self) {}
@@ -57,7 +63,8 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
         true
     }
 
-    /// Returns the XID of the messages by which a client negotiates, until a message of this version has been received.
+    /// Returns the XID of the messages by which a client negotiates, or `None` after a message of this version has been
+    /// received.
     fn negotiation_xid(&self) -> Option<u32> {
         None
     }
@@ -68,7 +75,7 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Sets the number of credits to grant to the peer (version 2).
     fn set_credits(&mut self, _credits: u32) {}
 
-    /// Returns the peer's properties, once the exchange is complete (version 2).
+    /// Returns the peer's properties, or `None` before the exchange is complete (version 2).
     fn peer_properties(&self) -> Option<&Properties> {
         None
     }

@@ -10,16 +10,18 @@ use smallvec::SmallVec;
 
 use super::reused::{Reused, SpareMemory};
 
-/// A list of the items of a message that travel in chunks, such as reduced arguments. It is made of an iterator or of a [`SmallVec`].
+/// A list of the items of a message that travel in chunks, such as reduced arguments. Collect an iterator, or convert a
+/// [`SmallVec`], to create one.
 ///
-/// An empty list is a single pointer, because nearly all messages have no such items, and every message is moved several times.
+/// A list is a single pointer, and an empty list allocates no memory, because nearly all messages have no such items,
+/// and every message is moved several times.
 pub struct ChunkItems<T>(Reused<SmallVec<[T; 1]>>);
 
 /// Memory for the lists of later messages of a connection.
 pub(super) type SpareItems<T> = SpareMemory<SmallVec<[T; 1]>>;
 
 impl<T> ChunkItems<T> {
-    /// Creates an empty list, which takes no memory.
+    /// Creates an empty list, which allocates no memory.
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
@@ -123,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// A list has the items that it was made of. An empty list takes no memory.
+    /// A list contains the items that it was created from. An empty list allocates no memory.
     #[test]
     fn lists_have_their_items() {
         let spare = Arc::default();

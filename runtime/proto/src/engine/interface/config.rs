@@ -17,8 +17,8 @@ use crate::{
 pub struct EngineConfig {
     /// Credits of the forward direction: the number that a server grants and that a client requests. Default 32.
     pub credits: u32,
-    /// True to keep one of at least eight granted credits for urgent calls ([`CallPolicy::urgent`]), so that a peer can be probed that
-    /// does not answer the other calls. Default false.
+    /// `true` to reserve one credit for urgent calls ([`CallPolicy::urgent`]) if the peer grants at least eight. A peer
+    /// that does not reply to other calls can then still be probed. Default `false`.
     ///
     /// [`CallPolicy::urgent`]: crate::engine::CallPolicy::urgent
     pub keeps_credit: bool,
@@ -30,8 +30,8 @@ pub struct EngineConfig {
     pub send_size: u32,
     /// Size of the local Receives in bytes. Default 4096.
     pub receive_size: u32,
-    /// Minimum length in bytes from which an eligible item is reduced. Shorter arguments, and results with a smaller maximum
-    /// length, stay inline if they fit. Default 1024.
+    /// Minimum length in bytes of an eligible item that is reduced. Shorter arguments, and results with a smaller
+    /// maximum length, stay inline if they fit. Default 1024.
     pub min_reduce: usize,
     /// Maximum length in bytes of a local segment. A chunk has as many segments as it needs. Default 1 GiB.
     pub max_segment_len: u32,
@@ -49,11 +49,12 @@ pub struct EngineConfig {
     /// Maximum number of bytes on the connection that are being fetched, or were fetched for calls that have no reply yet.
     /// Default 256 MiB.
     pub max_fetched: u64,
-    /// Time without progress in RDMA Reads of a peer's Read chunks, or in version 2 in a partially received message, after which
-    /// the connection is closed. Both hold memory. Default 60 seconds.
+    /// Time after which the connection is closed if RDMA Reads of the peer's Read chunks make no progress, or if the
+    /// rest of a partially received message does not arrive (version 2). Both hold memory. Default 60 seconds.
     pub fetch_timeout: Duration,
-    /// Lowest rate in bytes per second at which these transfers, and RDMA Writes of results, count as progress. A transfer of any length
-    /// ends or fails within the timeout and the time that it takes at this rate. 0: any byte is progress. Default 64 KiB per second.
+    /// Minimum rate in bytes per second of the transfers that `fetch_timeout` limits, and of RDMA Writes of results. A
+    /// transfer that is slower fails, at the latest after the timeout plus the time that it takes at this rate. With 0,
+    /// any byte counts as progress. Default 64 KiB per second.
     pub min_rate: u64,
     /// Time after which the connection is closed if the peer accepts no part of the pending replies. Pending replies hold their
     /// results in memory, and the connection counts against the limits of its server. Every completed Send or RDMA Write counts
@@ -103,7 +104,7 @@ pub struct SpareLists {
 }
 
 impl EngineConfig {
-    /// Returns the configuration of one connection, which keeps memory of its own for reuse.
+    /// Returns a copy for one connection, which does not share memory for reuse with other connections.
     #[doc(hidden)]
     pub fn for_connection(&self) -> Self {
         Self { pool: self.pool.for_connection(), spare: SpareLists::default(), ..self.clone() }

@@ -22,7 +22,7 @@ pub struct ConnectionCounters {
     pub rdma_write_bytes: u64,
     /// Bytes offered to the peer in Read chunks of calls that have a reply.
     pub read_by_peer_bytes: u64,
-    /// Bytes that the peer returned by RDMA Write.
+    /// Bytes of results and replies that the peer wrote by RDMA Write.
     pub written_by_peer_bytes: u64,
     /// Number of memory registrations.
     pub registrations: u64,
@@ -46,8 +46,8 @@ pub struct ConnectionCounters {
     pub messages_discarded: u64,
     /// Number of regions that are currently exposed to the peer.
     pub exposed_regions: u32,
-    /// Bytes that are currently registered with the queue pair for calls: exposed to the peer, or destination of local RDMA
-    /// Reads. 0 once the connection has ended.
+    /// Bytes that are currently registered with the queue pair for calls: exposed to the peer, or destination of local
+    /// RDMA Reads. 0 after the connection has ended.
     pub registered_bytes: u64,
     /// Number of calls sent again with the resources that the peer asked for (version 2).
     pub calls_resent: u64,

@@ -16,11 +16,12 @@ use crate::{memory::MemoryShare, provider::DisconnectReason};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PeerLimits {
-    /// Version of RPC-over-RDMA, once it is negotiated. `None` for a byte stream.
+    /// Negotiated version of RPC-over-RDMA. `None` before the negotiation is complete, and for a byte stream.
     pub version: Option<u32>,
     /// `true` if both peers support Send with Invalidate (RFC 8797 §4.1).
     pub remote_invalidation: bool,
-    /// Properties of the peer, once the property exchange is complete (RPC-over-RDMA v2 §5).
+    /// Properties of the peer (RPC-over-RDMA v2 §5). `None` before the property exchange is complete, in version 1, and
+    /// for a byte stream.
     pub properties: Option<Properties>,
     /// Longest message in bytes that is sent inline. 0 for a byte stream.
     pub send_threshold: u32,
@@ -29,7 +30,8 @@ pub struct PeerLimits {
 }
 
 impl PeerLimits {
-    /// Returns `true` if the limits are final.
+    /// Returns `true` if the version is negotiated and, in version 2, the property exchange is complete. Always `false`
+    /// for a byte stream.
     #[doc(hidden)]
     pub fn is_final(&self) -> bool {
         match self.version {
@@ -59,9 +61,10 @@ pub trait Engine {
 
     /// Starts a call, and returns its identifier.
     ///
-    /// The call goes in the forward direction on a client connection, in the reverse direction on a server connection. Calls are
-    /// sent in the order in which they were started, when the connection is ready for calls and a credit is available. An
-    /// [`EngineEvent::CallFinished`] always follows.
+    /// The call goes in the forward direction on a client connection, in the reverse direction on a server connection.
+    /// Calls are sent in the order in which they were started, urgent calls first
+    /// ([`CallPolicy::urgent`](crate::engine::CallPolicy::urgent)), when the connection is ready for calls and a credit
+    /// is available. An [`EngineEvent::CallFinished`] always follows.
     fn start_call(&mut self, call: OutgoingCall) -> CallId;
 
     /// Cancels a call, which then fails with [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled). Does nothing if the
@@ -75,10 +78,10 @@ pub trait Engine {
     /// Replies to a call. An [`EngineEvent::ReplySent`] follows. Does nothing if the call already has a reply.
     fn reply(&mut self, token: ReplyToken, reply: OutgoingReply);
 
-    /// Rejects a call with a transport error: [`TransportError::BadXdr`] if its chunks contain items that are not DDP-eligible
-    /// (RFC 8166 §6.1), and [`TransportError::System`] if it gets no RPC reply (RFC 2203 §5.3.3.1, §5.3.3.4) and may have been
-    /// executed. Version 1 reports both as ERR_CHUNK. A byte stream has no such error and sends no reply. An
-    /// [`EngineEvent::ReplySent`] follows.
+    /// Rejects a call with a transport error: [`TransportError::BadXdr`] if its chunks contain items that are not
+    /// DDP-eligible (RFC 8166 §6.1), or [`TransportError::System`] if the call may have been executed but gets no RPC
+    /// reply (RFC 2203 §5.3.3.1, §5.3.3.4). Version 1 reports both as ERR_CHUNK. A byte stream has no such error and
+    /// sends no reply. An [`EngineEvent::ReplySent`] follows.
     fn reply_error(&mut self, token: ReplyToken, error: TransportError);
 
     /// Closes the connection gracefully for this reason. [`EngineEvent::Closed`] is the last event.
@@ -87,13 +90,15 @@ pub trait Engine {
     /// Terminates the connection immediately, because the network lost it or the driver does not wait for a graceful close.
     fn connection_lost(&mut self, reason: DisconnectReason);
 
-    /// Returns why the connection was closed, or `None` while it is open. Memory may still be registered for a while.
+    /// Returns the reason why the connection was closed, or `None` while it is open. Memory may stay registered for a
+    /// while after the connection was closed.
     fn close_reason(&self) -> Option<&CloseReason>;
 
     /// Handles all timeouts that have expired at `now`: deadlines of calls, and limits on the time that the peer may take.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called, or `None` if no timeout is
+    /// pending.
     fn poll_timeout(&mut self) -> Option<Instant>;
 
     /// Processes pending work and posts it to the port.
@@ -117,7 +122,8 @@ pub trait Engine {
         PeerLimits::default()
     }
 
-    /// Returns `true` if a part of a call of the peer has arrived, and the rest has not, or waits for memory.
+    /// Returns `true` if a call of the peer, or a record of a byte stream, has arrived in part. The rest is outstanding
+    /// or waits for memory.
     #[doc(hidden)]
     fn is_receiving(&self) -> bool {
         false

@@ -58,13 +58,13 @@ fn encoded(value: &impl XdrEncode) -> Bytes {
 pub struct RpcMessage<'a> {
     /// XID of the message.
     pub xid: u32,
-    /// True for a reply, false for a call.
+    /// `true` for a reply, `false` for a call.
     pub is_reply: bool,
-    /// Complete RPC message: its payload stream.
+    /// Payload stream of the complete RPC message.
     pub payload: &'a [u8],
 }
 
-/// Result of an extension's handler.
+/// Result of [`Extension::property`] or [`Extension::message`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExtensionOutcome {
     /// The message or property does not belong to this extension.
@@ -114,9 +114,9 @@ pub trait Extension: fmt::Debug + Send {
     /// Returns a message of the extension's header type that conveys a local RPC message in place of RDMA2_MSG, or `None` to send
     /// the RPC message unchanged.
     ///
-    /// The engine asks only about messages that fit in one Send and have no chunks. XID and RDMA2_F_RESPONSE are
-    /// always those of the RPC message, whatever the returned message contains. A returned message that does not fit in one Send
-    /// is not used.
+    /// The engine asks only about messages that fit in one Send and have no chunks. The engine always sets XID and
+    /// RDMA2_F_RESPONSE to the values of the RPC message, whatever the returned message contains. A returned message
+    /// that does not fit in one Send is not used.
     ///
     /// If the peer rejects the header type, the engine sends a call again as RDMA2_MSG. It cannot do so for a reply. An extension
     /// should therefore convey messages only after its peer has announced support, for example by a property (appendix B.2).

@@ -1,5 +1,5 @@
-//! Calls whose RDMA operations ended a connection. A requester that connects again may send such a call again, which would end the next
-//! connection, too (RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3).
+//! Calls whose RDMA operations ended a connection. A requester that reconnects may send such a call again, which would
+//! end the next connection, too (RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3).
 
 use std::{
     collections::VecDeque,
@@ -14,26 +14,27 @@ const MAX_OF_PEER: usize = 8;
 /// Maximum number of calls that are remembered for all peers.
 const MAX_OF_ALL: usize = 256;
 
-/// Number of calls of a new connection among which the remembered ones are expected. Requesters send them again first. Later, a
-/// call with the XID of one of them is another call.
+/// Number of calls on a new connection that are compared with the remembered calls. A requester that reconnects sends
+/// its outstanding calls first. A later call with a remembered XID is a different call.
 const MAX_LATER_CALLS: u64 = 1024;
 
-/// XIDs of calls.
+/// XIDs of calls that ended earlier connections.
 pub(in crate::engine) type FailedXids = SmallVec<[u32; 4]>;
 
-/// The calls of all peers of a server whose RDMA operations ended their connections. The oldest are forgotten first.
+/// Table of the calls whose RDMA operations ended a connection, for all peers of a server. The oldest are forgotten
+/// first.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct FailedCalls(Mutex<VecDeque<(u128, u32)>>);
 
 impl FailedCalls {
-    /// Returns the calls of the peer with this number.
+    /// Returns the table's calls of the peer with this number, which identifies a host.
     pub fn of_peer(self: &Arc<Self>, peer: u128) -> PeerFailedCalls {
         PeerFailedCalls { table: Arc::clone(self), peer }
     }
 }
 
-/// The calls of one peer whose RDMA operations ended its connections.
+/// The calls of one peer in [`FailedCalls`].
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct PeerFailedCalls {
@@ -42,7 +43,7 @@ pub struct PeerFailedCalls {
 }
 
 impl PeerFailedCalls {
-    /// Remembers a call.
+    /// Adds a call to the table. Forgets the oldest call if the peer or the table has too many.
     pub(in crate::engine) fn add(&self, xid: u32) {
         let mut calls = self.table.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_peer = |&(peer, _): &(u128, u32)| peer == self.peer;
@@ -56,34 +57,38 @@ impl PeerFailedCalls {
         calls.push_back((self.peer, xid));
     }
 
-    /// Removes all calls of the peer, and returns them.
-    fn take(&self) -> FailedXids {
+    /// Returns the XIDs of all calls of the peer in the table.
+    fn xids(&self) -> FailedXids {
+        let calls = self.table.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().filter(|&&(peer, _)| peer == self.peer).map(|&(_, xid)| xid).collect()
+    }
+
+    /// Removes a call from the table. Returns `true` if the table contained it.
+    fn forget(&self, xid: u32) -> bool {
         let mut calls = self.table.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = FailedXids::new();
-        calls.retain(|&(peer, xid)| {
-            if peer == self.peer {
-                taken.push(xid);
-            }
-            peer != self.peer
-        });
-        taken
+        let found = calls.iter().position(|&call| call == (self.peer, xid));
+        found.and_then(|found| calls.remove(found)).is_some()
     }
 }
 
 /// Calls of earlier connections that a new connection refuses.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct RefusedCalls {
+    failed: Option<PeerFailedCalls>,
     xids: FailedXids,
     arrived: u64,
 }
 
 impl RefusedCalls {
-    /// Takes the calls of the peer over.
+    /// Creates the list from the table's calls of the peer. The calls stay in the table until a connection refuses
+    /// them, because several clients may share a host, and the next connection may belong to another client.
     pub(in crate::engine) fn of(failed: Option<&PeerFailedCalls>) -> Self {
-        Self { xids: failed.map(PeerFailedCalls::take).unwrap_or_default(), arrived: 0 }
+        let xids = failed.map(PeerFailedCalls::xids).unwrap_or_default();
+        Self { failed: failed.filter(|_| !xids.is_empty()).cloned(), xids, arrived: 0 }
     }
 
-    /// Returns `true`, once, if a call with this XID ended an earlier connection.
+    /// Returns `true` if a call with this XID ended an earlier connection, and removes the call from the table. Only
+    /// one connection refuses it, and only once.
     #[inline(always)]
     pub(in crate::engine) fn take(&mut self, xid: u32) -> bool {
         !self.xids.is_empty() && self.find(xid)
@@ -91,15 +96,12 @@ impl RefusedCalls {
 
     #[cold]
     fn find(&mut self, xid: u32) -> bool {
-        let found = self.xids.iter().position(|&failed| failed == xid);
-        if let Some(found) = found {
-            self.xids.remove(found);
-        }
+        let is_refused = self.xids.contains(&xid) && self.failed.as_ref().is_some_and(|failed| failed.forget(xid));
         self.arrived += 1;
         if self.arrived >= MAX_LATER_CALLS {
             self.xids.clear();
         }
-        found.is_some()
+        is_refused
     }
 }
 
@@ -116,11 +118,22 @@ mod tests {
         other.add(9);
         let mut refused = RefusedCalls::of(Some(&peer));
         assert!(!refused.take(9) && refused.take(8) && !refused.take(8) && refused.take(7));
-        // A connection takes its calls over.
         assert!(!RefusedCalls::of(Some(&peer)).take(7));
         assert!(RefusedCalls::of(Some(&other)).take(9));
         assert!(table.0.lock().unwrap().is_empty());
         assert!(!RefusedCalls::of(None).take(7));
+    }
+
+    /// RFC 8166 §4.5.3: several clients of a host connect, and any of them may be the one that sends the call again.
+    #[test]
+    fn one_connection_of_a_host_refuses_a_call() {
+        let peer = Arc::<FailedCalls>::default().of_peer(1);
+        peer.add(7);
+        peer.add(8);
+        let [mut idle, mut first, mut second] = [(); 3].map(|()| RefusedCalls::of(Some(&peer)));
+        assert!(second.take(7) && !first.take(7));
+        assert!(first.take(8) && !second.take(8));
+        assert!(!idle.take(7) && !idle.take(8));
     }
 
     #[test]

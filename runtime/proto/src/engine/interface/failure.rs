@@ -15,7 +15,7 @@ pub enum CallFailure {
         /// Reason why the connection ended.
         #[source]
         reason: CloseReason,
-        /// `true` if any part of the call may have reached the peer. If false, a retry is safe.
+        /// `true` if any part of the call may have reached the peer. If `false`, a retry is safe.
         sent: bool,
     },
     /// The deadline passed. If the call was `sent`, the responder may have executed it or may still do so.
@@ -68,7 +68,7 @@ pub enum CallFailure {
     /// Another call in flight has the XID that [`CallPolicy::xid`](crate::engine::CallPolicy::xid) requires. Nothing was sent.
     #[error("another call in flight has XID {xid:#010x}")]
     XidInUse {
-        /// The XID.
+        /// XID that both calls have.
         xid: u32,
     },
     /// The responder's transport rejected the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
@@ -82,7 +82,7 @@ pub enum CallFailure {
     ReverseDisabled,
 }
 
-/// Returns the part of the message that says whether a call without a reply may have been executed.
+/// Returns the part of an error message that tells the user if a retry is safe.
 fn outcome(sent: bool) -> &'static str {
     if sent {
         "the call was sent and may have been executed, retry only an idempotent procedure"
@@ -116,7 +116,7 @@ impl CallFailure {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The provider reported a disconnect.
+    /// Either peer disconnected, or the provider reported a failure.
     #[error(transparent)]
     Disconnected(#[from] DisconnectReason),
     /// The peer violated RPC-over-RDMA.
@@ -153,7 +153,8 @@ pub enum CloseReason {
     /// No call was in flight for the idle timeout.
     #[error("idle for {0:?}")]
     Idle(Duration),
-    /// Nothing arrived from the peer for this time after it was asked for a sign of life, although the local side was ready to receive.
+    /// Nothing arrived from the peer for this time after a keep-alive probe, although the local peer was ready to
+    /// receive.
     #[error("the peer is silent: nothing arrived for {0:?} after a probe")]
     Silent(Duration),
     /// The peer's first call did not arrive in time.
@@ -168,16 +169,17 @@ pub enum MessageFault {
     /// The RPC message is a call (RFC 5531 §9).
     #[error("an RPC call, not a reply")]
     NotAReply,
-    /// The payload is no RPC reply, or its XID is not that of the header (RPC-over-RDMA v2 §6.2.2.1, §7.2).
+    /// The payload is not an RPC reply, or its XID differs from the XID of the header (RPC-over-RDMA v2 §6.2.2.1,
+    /// §7.2).
     #[error("not an RPC reply with its header's XID")]
     XidMismatch,
-    /// The content of the Reply chunk is no RPC reply with the XID of the header (RFC 8166 §4.2.1).
+    /// The content of the Reply chunk is not an RPC reply with the XID of the header (RFC 8166 §4.2.1).
     #[error("the Reply chunk does not contain a reply to this call")]
     ReplyChunkContent,
     /// The reply has a Read list (RFC 8166 §4.3.1).
     #[error("it has a Read list")]
     ReadList,
-    /// The reply returns another number of Write chunks than the call provided (RFC 8166 §3.4.6).
+    /// The number of Write chunks in the reply differs from the number that the call provided (RFC 8166 §3.4.6).
     #[error("its Write list and that of the call differ in the number of chunks")]
     WriteListLength {
         /// Number of Write chunks in the reply.
@@ -203,15 +205,15 @@ pub enum MessageFault {
     /// A chunk has a segment that the call did not provide (RFC 8166 §3.4.6).
     #[error("a chunk has more segments than in the call")]
     ExtraSegment,
-    /// A segment has another handle or offset than in the call (RFC 8166 §3.4.6).
+    /// The handle or the offset of a segment differs from the call (RFC 8166 §3.4.6).
     #[error("a segment differs from that of the call")]
     ChangedSegment,
     /// A segment is longer than in the call (RFC 8166 §3.4.6).
     #[error("a segment is longer than in the call")]
     SegmentTooLong {
-        /// Length in the reply in bytes.
+        /// Length of the segment in the reply, in bytes.
         len: u32,
-        /// Length in the call in bytes.
+        /// Length of the segment in the call, in bytes.
         max: u32,
     },
     /// Segments are not filled in order (RFC 8166 §3.4.6).
@@ -238,7 +240,7 @@ pub enum MessageFault {
     /// The peer continues a call although the local properties exclude it (RPC-over-RDMA v2 §5.2.5).
     #[error("a continued call in the reverse direction, which is not accepted")]
     ContinuedReverseCall,
-    /// Another message arrived between those of a sequence (RPC-over-RDMA v2 §6.2.2.2).
+    /// A message of another transaction or header type arrived within a sequence (RPC-over-RDMA v2 §6.2.2.2).
     #[error("a message of another transaction or header type within a sequence")]
     Interrupted,
     /// A sequence is longer than the local limit (RPC-over-RDMA v2 §11.1.4).
@@ -261,7 +263,7 @@ pub enum MessageFault {
     RecordTooLong {
         /// Number of bytes announced so far.
         len: u64,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes in a record.
         max: u64,
         /// `true` if `len` is the length of the whole record.
         is_complete: bool,
@@ -284,9 +286,9 @@ pub enum CallLimit {
          caller provides for results is not counted)"
     )]
     ReplyMemory {
-        /// Required number of bytes.
+        /// Number of bytes that the reply may need.
         needed: u64,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes allowed.
         max: u64,
     },
     /// A chunk is longer than the address space.
@@ -339,7 +341,7 @@ pub enum MalformedCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolViolation {
-    /// The peer causes errors without the Receives for them (RFC 8166 §4.5).
+    /// The peer sent more invalid messages than it can receive errors for (RFC 8166 §4.5).
     #[error("it sent more invalid messages than it can receive errors for")]
     TooManyErrors,
     /// The peer keeps sending messages of unsupported versions (RFC 8166 §4.5.1, RPC-over-RDMA v2 §7.1.1).

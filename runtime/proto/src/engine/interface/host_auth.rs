@@ -24,7 +24,8 @@ pub trait HostAuthenticator: fmt::Debug + Send {
     /// Rejects the connection because authentication of the peer failed.
     fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError>;
 
-    /// Called when the peer has sent all its material, possibly none, before the local authenticator was done.
+    /// Handles the end of the peer's material. The engine calls this method if the peer has sent all its material,
+    /// possibly none, before the local authenticator is done.
     ///
     /// # Errors
     /// Rejects the connection if local policy requires more (RPC-over-RDMA v2 §5.2.6).

@@ -15,7 +15,7 @@ use crate::{memory::BudgetCharge, xdr::ReadChunk};
 pub struct IncomingCall {
     /// Token that identifies the call in a reply.
     pub token: ReplyToken,
-    /// RPC message: its payload stream.
+    /// Payload stream of the RPC message.
     pub payload: MessagePayload,
     /// Maximum length in bytes of a payload stream that fits inline after the transport header of the reply.
     #[doc(hidden)]
@@ -88,7 +88,8 @@ impl ReplyPlan {
     }
 }
 
-/// Chooses the format of a reply whose payload stream has `len` bytes. `reply_chunk` returns the capacity of the Reply chunk.
+/// Chooses the format of a reply whose payload stream has `len` bytes. Returns `None` if the reply cannot be sent.
+/// `reply_chunk` returns the capacity of the Reply chunk in bytes.
 // The only place that decides how a responder sends a reply.
 #[inline(always)]
 pub(in crate::engine) fn reply_format(
@@ -111,8 +112,8 @@ pub(in crate::engine) fn reply_format(
     }
 }
 
-/// The chunks of a call and its share of the memory budget. Separate, because nearly all calls have neither, and each call is
-/// moved several times.
+/// The chunks of a call and its share of the memory budget. They are allocated separately, because nearly all calls
+/// have neither, and each call is moved several times.
 #[derive(Default)]
 #[doc(hidden)]
 pub struct CallChunks(Reused<ChunkFields>);
@@ -131,7 +132,7 @@ pub(in crate::engine) struct ChunkFields {
 pub(in crate::engine) type SpareChunks = SpareMemory<ChunkFields>;
 
 impl CallChunks {
-    /// Returns the chunks and the charge of a call, in memory from `spare` if it has any.
+    /// Stores the chunks and the memory charge of a call, in memory from `spare` if it has any.
     pub(in crate::engine) fn new(
         reads: SmallVec<[ReadChunk; 1]>,
         write_chunks: SmallVec<[Option<u64>; 1]>,

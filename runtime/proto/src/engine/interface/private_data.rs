@@ -16,8 +16,8 @@ const KIB: u32 = 1024;
 /// Private data of one peer (RFC 8797 §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
-    /// The R flag: the peer may invalidate every handle that the sender of this message offers, and the sender's provider can
-    /// send and receive Send with Invalidate.
+    /// `true` if the R flag is set. The peer may then invalidate every handle that the sender of this message offers,
+    /// and the sender's provider can send and receive Send with Invalidate.
     pub remote_invalidation: bool,
     /// Maximum length in bytes of the sender's Sends: a multiple of 1024, from 1024 to 262144.
     pub send_size: u32,
@@ -37,8 +37,8 @@ impl PrivateData {
     /// Length of the encoded message in bytes.
     pub const LEN: usize = 8;
 
-    /// Creates the private data of a peer with this configuration. `remote_invalidation` says whether its provider supports Send
-    /// with Invalidate. Sizes are rounded down to a multiple of 1024 within 1024 to 262144.
+    /// Creates the private data of a peer with this configuration. `remote_invalidation` is `true` if its provider
+    /// supports Send with Invalidate. Sizes are rounded down to a multiple of 1024 within 1024 to 262144.
     #[must_use]
     pub fn new(config: &EngineConfig, remote_invalidation: bool) -> Self {
         Self {
@@ -66,7 +66,8 @@ impl PrivateData {
         ])
     }
 
-    /// Finds the message in the private data of the peer. Returns `None` if there is none, and the defaults apply.
+    /// Finds the message in the private data of the peer. Returns `None` if it is missing or malformed. The defaults
+    /// then apply.
     // RFC 8797 §5.2: the message may be at any offset, behind data of other layers. Version and length guard against a random
     // match of the magic number.
     #[must_use]

@@ -5,13 +5,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// A value in memory of its own, or no value. Nearly all messages have none, and every message is moved several times, so this is a
-/// single pointer.
+/// A separately allocated value, or no value. It is a single pointer, because nearly all messages have no value, and
+/// every message is moved several times.
 pub(super) struct Reused<T: Default>(Option<Box<Stored<T>>>);
 
 struct Stored<T> {
     value: T,
-    /// The list to which the memory returns.
+    /// List to which the memory returns when the value is dropped. `None` frees the memory.
     list: Option<Arc<SpareMemory<T>>>,
 }
 
@@ -22,18 +22,18 @@ impl<T> Stored<T> {
 }
 
 impl<T: Default> Reused<T> {
-    /// Returns no value.
+    /// Creates an instance without a value, which allocates no memory.
     #[inline]
     pub(super) const fn none() -> Self {
         Self(None)
     }
 
-    /// Returns a value in new memory.
+    /// Stores a value in new memory.
     pub(super) fn new(value: T) -> Self {
         Self(Some(Stored::new(value)))
     }
 
-    /// Returns a value in memory from `spare`, or in new memory if there is none.
+    /// Stores a value in memory from `spare`, or in new memory if `spare` is empty.
     // Not inlined, because nearly all messages have no such value.
     #[inline(never)]
     pub(super) fn with(value: T, spare: &Arc<SpareMemory<T>>) -> Self {
@@ -47,7 +47,7 @@ impl<T: Default> Reused<T> {
         self.0.as_ref().map(|stored| &stored.value)
     }
 
-    /// Returns the value, in new memory if there was none.
+    /// Returns the value. Creates a default value in new memory if there is none.
     pub(super) fn get_or_new(&mut self) -> &mut T {
         &mut self.0.get_or_insert_with(|| Stored::new(T::default())).value
     }
@@ -74,7 +74,7 @@ impl<T: Default> Drop for Reused<T> {
     }
 }
 
-/// Maximum number of values whose memory is kept.
+/// Maximum number of values whose memory a list keeps.
 const MAX_SPARE: usize = 64;
 
 /// Memory for the values of later messages of a connection.
@@ -115,7 +115,7 @@ impl<T> fmt::Debug for SpareMemory<T> {
 mod tests {
     use super::*;
 
-    /// Values use the memory of earlier ones, within a bound.
+    /// Values reuse the memory of earlier values. A list keeps at most [`MAX_SPARE`] of them.
     #[test]
     fn memory_is_reused() {
         let spare = Arc::new(SpareMemory::default());

@@ -14,7 +14,7 @@ pub enum StreamError {
     RecordTooLong {
         /// Number of bytes announced so far.
         len: u64,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes in a record.
         max: u64,
         /// Marker of the fragment that exceeded the limit. It is printable text if the peer speaks another protocol than RPC.
         marker: [u8; 4],
@@ -22,7 +22,7 @@ pub enum StreamError {
     /// A record has more fragments than the limit.
     #[error("the peer sent an RPC record of more than {max} fragments")]
     TooManyFragments {
-        /// Maximum number of fragments.
+        /// Maximum number of fragments in a record.
         max: u32,
     },
     /// A record is not an RPC message.
@@ -34,7 +34,7 @@ pub enum StreamError {
     /// The stream ended within a record.
     #[error("the peer ended the stream within an RPC record, after {received} bytes of it")]
     EndedInRecord {
-        /// Number of bytes received of the record, not counting markers.
+        /// Number of bytes of the record that were received, without markers.
         received: u64,
     },
     /// The peer did not complete a record in time.

@@ -24,7 +24,7 @@ pub enum Role {
 pub struct CallId(pub u64);
 
 impl CallId {
-    /// Returns the index of the call's slot in the engine, which is used again once the call has finished.
+    /// Returns the index of the call's slot in the engine. The slot is reused after the call has finished.
     #[doc(hidden)]
     pub fn index(self) -> usize {
         // The engine's keys have the index in the lower half.
@@ -39,11 +39,11 @@ pub struct ReplyToken(pub u64);
 /// A call to send.
 #[derive(Debug)]
 pub struct OutgoingCall {
-    /// RPC message: a payload stream without the items in `reduced`. The engine writes the XID.
+    /// Payload stream of the RPC message, without the items in `reduced`. The engine writes the XID.
     pub message: MessageBuf,
     /// Items removed from the payload stream, in ascending order of position.
     pub reduced: ChunkItems<ReducedItem>,
-    /// Upper bounds of the reply.
+    /// Upper bounds on the size of the reply.
     pub reply: ReplyResources,
     /// Time at which the call fails with [`CallFailure::DeadlineExceeded`](crate::engine::CallFailure::DeadlineExceeded), if it
     /// has no reply by then.
@@ -58,16 +58,17 @@ pub struct CallPolicy {
     /// `true` if the responder may execute the call twice. If the reply needs more resources than the call provided, the engine
     /// then sends the call again with more (RPC-over-RDMA v2 §6.4, §7.3.4, §7.3.5). Otherwise the call fails.
     pub idempotent: bool,
-    /// `true` if RPCSEC_GSS integrity or privacy protects the call. Neither the call nor its reply is reduced then
-    /// (RPC-over-RDMA v2 §11.2.2.3).
+    /// `true` if RPCSEC_GSS integrity or privacy protects the call. In this case, neither the call nor its reply is
+    /// reduced (RPC-over-RDMA v2 §11.2.2.3).
     pub protected: bool,
-    /// `true` if the verifier in the message covers the XID and a number that is valid for one call (RFC 2203 §5.3.1, §5.3.3.1). The
-    /// engine never sends such a call twice.
+    /// `true` if the verifier in the message covers the XID and a sequence number that is valid for one call only (RFC
+    /// 2203 §5.3.1, §5.3.3.1). The engine never sends such a call twice.
     pub sealed: bool,
     /// `true` if the caller does not wait for the reply. The call ends with
     /// [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled) as soon as it is sent.
     pub unanswered: bool,
-    /// `true` if the call goes before calls that wait, and may use the credit that [`EngineConfig::keeps_credit`] keeps.
+    /// `true` if the call goes before calls that wait, and may use the credit that [`EngineConfig::keeps_credit`]
+    /// reserves.
     ///
     /// [`EngineConfig::keeps_credit`]: crate::engine::EngineConfig::keeps_credit
     pub urgent: bool,
@@ -76,7 +77,7 @@ pub struct CallPolicy {
     pub xid: Option<u32>,
 }
 
-/// Upper bounds of the reply to a call (RFC 8166 §6.2).
+/// Upper bounds on the size of the reply to a call (RFC 8166 §6.2).
 #[derive(Debug, Default)]
 pub struct ReplyResources {
     /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is reduced.
@@ -181,7 +182,7 @@ pub enum FormatReason {
 }
 
 impl FormatReason {
-    /// All reasons.
+    /// All reasons, in the order of their declaration.
     pub const ALL: [Self; 8] = [
         Self::Fits,
         Self::Reduced,
@@ -221,7 +222,7 @@ pub struct FormatChoice {
 /// A received reply. All memory that was exposed for its call has been invalidated.
 #[derive(Debug)]
 pub struct IncomingReply {
-    /// RPC message: its payload stream.
+    /// Payload stream of the RPC message.
     pub payload: MessagePayload,
     /// Write chunks, as many as the call provided.
     pub writes: ChunkItems<WriteChunk>,
@@ -236,7 +237,7 @@ pub struct IncomingReply {
 /// A reply to send.
 #[derive(Debug)]
 pub struct OutgoingReply {
-    /// RPC message: a payload stream without the items in `reduced`.
+    /// Payload stream of the RPC message, without the items in `reduced`.
     pub message: MessageBuf,
     /// Items removed from the payload stream, in order. `chunk` is the index of the Write chunk for the item.
     pub reduced: ChunkItems<ReducedItem>,

@@ -33,7 +33,7 @@ pub(in crate::engine) enum CallPhase {
     Abandoned,
 }
 
-/// Knowledge of the peer about a local call.
+/// Delivery state of a local call, as far as the requester knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum CallDelivery {
     /// No part of the call has reached the peer, or the peer certainly did not execute it.
@@ -52,10 +52,10 @@ impl CallDelivery {
     }
 }
 
-/// Step that follows once the memory of a call is invalidated.
+/// Step that follows after the memory of a call has been invalidated.
 #[derive(Debug, Default)]
 pub(super) enum CallNext {
-    /// The call is removed. Its caller has its outcome, if there is one.
+    /// The call is removed, because its caller already has the outcome.
     #[default]
     Remove,
     /// The caller gets the outcome.
@@ -64,7 +64,7 @@ pub(super) enum CallNext {
     SendAgain,
 }
 
-/// State of a local call. Large, so it is reused in place: [`begin`](Self::begin) and [`end`](Self::end).
+/// State of a local call. It is large, so [`end`](Self::end) and [`begin`](Self::begin) reuse it in place.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct LocalCall {
     pub(in crate::engine) phase: CallPhase,
@@ -160,7 +160,8 @@ impl LocalCall {
         self.phase == CallPhase::Sent && self.chunks.is_empty() && self.exposure.is_empty()
     }
 
-    /// Takes the message and writes this XID, which its header has, too (RFC 8166 §4.2.1). Returns `None` if the message was taken before.
+    /// Takes the message and writes `xid` into it. The header has the same XID (RFC 8166 §4.2.1). Returns `Ok(None)` if
+    /// the message was taken before.
     #[inline(always)]
     pub(in crate::engine) fn take_message(&mut self, xid: u32) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };
@@ -212,7 +213,7 @@ mod tests {
         },
     };
 
-    /// State that is used again is like new, except for what [`LocalCall::begin`] sets.
+    /// [`LocalCall::end`] resets every field that [`LocalCall::begin`] does not set.
     #[test]
     fn ended_calls_are_like_new_ones() {
         let pool = BufferPool::default();

@@ -73,7 +73,7 @@ impl CallRegions {
         self.regions.is_empty()
     }
 
-    /// Forgets all regions, whose memory has been returned.
+    /// Forgets all regions. Their memory must have been returned.
     #[inline(always)]
     pub(super) fn clear(&mut self) {
         self.regions.clear();
@@ -85,7 +85,7 @@ impl CallRegions {
         self.regions.iter().any(|exposed| exposed.region.handle == handle)
     }
 
-    /// Returns the handle that was registered first.
+    /// Returns the handle that was registered first, if any.
     pub(in crate::engine) fn first(&self) -> Option<MemoryHandle> {
         self.regions.first().map(|exposed| exposed.region.handle)
     }
@@ -150,7 +150,7 @@ impl CallRegions {
         is_reply_lost
     }
 
-    /// Returns `true` if no region is exposed.
+    /// Returns `true` if the provider has returned the memory of all regions.
     pub(super) fn is_over(&self) -> bool {
         self.out == 0
     }
@@ -187,7 +187,7 @@ mod tests {
         provider::sim::{self, SimConfig},
     };
 
-    /// Memory is invalidated once, and counts until it is returned, however often either is reported.
+    /// Each region is invalidated once and counted until its memory is returned, even if these steps are repeated.
     #[test]
     fn regions_are_invalidated_once() {
         let (mut qp, _peer, _) = sim::pair(SimConfig::default());

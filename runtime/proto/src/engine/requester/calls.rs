@@ -20,7 +20,7 @@ use crate::{
     provider::{DisconnectReason, RegisterableMemory},
 };
 
-/// Number of granted credits from which one is kept for urgent calls.
+/// Minimum number of granted credits at which one is kept for urgent calls.
 const MIN_GRANT_TO_KEEP: usize = 8;
 
 type CallSlab = GenerationalSlab<Box<LocalCall>>;
@@ -36,7 +36,7 @@ pub(in crate::engine) struct LocalCalls {
     spare: Vec<Box<LocalCall>>,
     /// Keys of calls that wait to be sent. The key of a call that has finished meanwhile matches no slot.
     queue: VecDeque<u64>,
-    /// The last urgent call, unless it was cancelled.
+    /// Key of the last urgent call, unless that call was cancelled.
     urgent: Option<u64>,
     /// Number of calls in [`CallPhase::Lingering`] and [`CallPhase::Abandoned`].
     abandoned: u32,
@@ -45,7 +45,7 @@ pub(in crate::engine) struct LocalCalls {
     xid_seed: u32,
     /// Number of XIDs that were assigned, starting at `xid_seed`.
     xids_used: u64,
-    /// `true` once a call had an XID of its own ([`CallPolicy::xid`](crate::engine::CallPolicy::xid)).
+    /// `true` if any call so far had an XID of its own ([`CallPolicy::xid`](crate::engine::CallPolicy::xid)).
     has_own_xids: bool,
     deadlines: Deadlines,
 }
@@ -106,7 +106,7 @@ impl LocalCalls {
         self.give_up(id.0, now, shared, |sent| CallFailure::Cancelled { sent });
     }
 
-    /// Gives up calls whose deadline has passed. `can_send` is true if the peer would accept another call.
+    /// Gives up calls whose deadline has passed. `can_send` is `true` if the peer would accept another call.
     pub(in crate::engine) fn handle_timeout(&mut self, now: Instant, can_send: bool, shared: &mut EngineShared) {
         while let Some(key) = self.deadlines.pop_due(now) {
             let Some(slot) = self.slots.index(key) else { continue };
@@ -175,8 +175,9 @@ impl LocalCalls {
         }
     }
 
-    /// Ends a connection on which no call can be sent any more, because calls that were given up hold every credit and their
-    /// grace periods have ended, while other calls wait. The waiting calls then fail as not sent, and may be retried elsewhere.
+    /// Closes the connection if no call can be sent any more, because abandoned calls whose grace periods have ended
+    /// hold every credit. The calls that wait then fail as not sent, and their callers can retry them on another
+    /// connection.
     fn check_responsive(&self, can_send: bool, shared: &mut EngineShared) {
         // RFC 8167 §5.4, §6: a peer without support for the reverse direction may drop such calls. The forward direction of
         // the connection must survive that.
@@ -210,7 +211,7 @@ impl LocalCalls {
         !self.queue.is_empty()
     }
 
-    /// Returns how many of the granted credits the next call must leave (RFC 8267 §6.7.2).
+    /// Returns the number of granted credits that the next call must leave unused (RFC 8267 §6.7.2).
     #[inline]
     pub(in crate::engine) fn kept_credits(&self, granted: usize, shared: &EngineShared) -> usize {
         let keeps = shared.config.keeps_credit && granted >= MIN_GRANT_TO_KEEP;
@@ -288,7 +289,8 @@ impl LocalCalls {
         }
     }
 
-    /// Records the attempt to send a call. Ends the call if that failed, and if its caller does not wait for the reply.
+    /// Records the result of sending a call. Ends the call if it could not be sent, or if its caller does not wait for
+    /// the reply.
     #[inline(always)]
     pub(in crate::engine) fn posted(
         &mut self,
@@ -347,8 +349,8 @@ impl LocalCalls {
         self.remove(slot);
     }
 
-    /// Prepares a call in flight that the peer rejected for a resend, once its memory is invalidated. `executed` is the failure to report
-    /// if the peer may have executed the call.
+    /// Prepares to send a call again that the peer rejected. The resend follows when the memory of the call is
+    /// invalidated. `executed` is the failure to report if the peer may have executed the call.
     pub(in crate::engine) fn send_again(
         &mut self,
         slot: u32,
@@ -406,7 +408,7 @@ impl LocalCalls {
         if self.xids.get(xid).is_some() { Err(CallFailure::XidInUse { xid }) } else { Ok(xid) }
     }
 
-    /// Returns an XID that no call in flight has. A call that is made again has another one (RFC 8267 §3.1).
+    /// Returns an XID that no call in flight has. A call that is sent again gets a new XID (RFC 8267 §3.1).
     #[inline(always)]
     pub(super) fn free_xid(&mut self) -> u32 {
         loop {
@@ -425,7 +427,8 @@ impl LocalCalls {
         self.xid_seed.wrapping_add(self.xids_used as u32)
     }
 
-    /// Returns `true` if `xid` was assigned to a call, in flight or finished. Any XID counts once a call had its own.
+    /// Returns `true` if `xid` was assigned to a call, in flight or finished. Always returns `true` after a call had an
+    /// XID of its own.
     pub(in crate::engine) fn has_used(&self, xid: u32) -> bool {
         self.has_own_xids || (1..=self.xids_used).contains(&self.next_xid().wrapping_sub(xid).into())
     }

@@ -107,7 +107,8 @@ pub(in crate::engine) fn check_reply(
     }
 }
 
-/// Returns the number of bytes returned in a chunk. Fails unless its segments are those provided, filled in order.
+/// Returns the number of bytes that the responder wrote to a chunk. Fails if the segments differ from those provided,
+/// or are not filled in order.
 fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegment]) -> Result<u64, MessageFault> {
     let mut returned = returned.iter();
     let Some((region, len)) = provided else {
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
     use crate::{engine::message_buf, memory::BufferPool};
 
-    /// The format of a reply follows from what it returns. That of a byte stream is that of the call.
+    /// The format of a reply follows from its chunks. A reply over a byte stream has the format of its call.
     #[test]
     fn formats_of_replies() {
         let reply = |is_inline: bool, continued, lens: &[u64]| {

@@ -16,7 +16,8 @@ use crate::{
     provider::{QueuePair, Region, RegisterableMemory},
 };
 
-/// Registers the memory of all chunks, and adds the chunks to `lists`. `payload` is the payload stream of a Long call.
+/// Registers the memory of all chunks of a call, and replaces the contents of `lists` by these chunks. `payload` is the
+/// payload stream of a Long call.
 // RFC 8166 §8.1.3, RPC-over-RDMA v2 §11.1.3: memory is exposed only when the call is about to be sent.
 pub(in crate::engine) fn expose(
     call: &mut LocalCall,

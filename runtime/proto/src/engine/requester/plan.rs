@@ -23,7 +23,7 @@ use crate::{
 struct AllowedChunks {
     reads: usize,
     writes: usize,
-    /// Set if the Reply chunk and the Position-Zero Read chunk are allowed.
+    /// `true` if the Reply chunk and the Position-Zero Read chunk are allowed.
     whole: bool,
 }
 
@@ -241,8 +241,8 @@ fn padded(item: &ReducedItem) -> u64 {
     padded_len(item.data.len()) as u64
 }
 
-/// Checks the rules of RFC 8166 §3.4.5 on positions: nonzero multiples of four, ascending, and within 32 bits. Each item has a
-/// Read chunk of its own (RFC 8166 §3.4.4.4).
+/// Checks that positions are nonzero multiples of four, ascending, and within 32 bits (RFC 8166 §3.4.5). Each item has
+/// a Read chunk of its own (RFC 8166 §3.4.4.4).
 fn check_positions(reduced: &[ReducedItem]) -> Result<(), CallFailure> {
     let mut next = 4;
     for item in reduced {

@@ -15,13 +15,13 @@ pub(in crate::engine) struct ReplyChunks {
     pub(in crate::engine) provided: usize,
     /// Length of the Reply chunk in bytes, or `None` without one.
     pub(in crate::engine) reply_chunk: Option<u64>,
-    /// Longest segment in bytes.
+    /// Maximum length of a segment in bytes.
     pub(super) max_segment: u32,
 }
 
 impl ReplyChunks {
-    /// Decides what to provide for a reply of `max_inline` bytes and the results in `chunks`, at most `max_writes` of which may
-    /// have Write chunks.
+    /// Chooses the chunks for a reply of at most `max_inline` bytes and the results in `chunks`. At most `max_writes`
+    /// results may have Write chunks.
     pub(super) fn plan(max_inline: u64, chunks: &[ResultChunk], max_writes: usize, shared: &EngineShared) -> Self {
         let max_segment = shared.max_segment();
         let reply_header_len = |reply_chunks: Self| reply_chunks.reply_header_len(chunks, shared);
@@ -71,18 +71,20 @@ impl ReplyChunks {
         chunks.iter().take(self.provided).map(move |chunk| segment_count(chunk.max_len, self.max_segment))
     }
 
-    /// Returns the number of segments of the Reply chunk.
+    /// Returns the number of segments of the Reply chunk, if there is one.
     pub(super) fn reply_segments(self) -> Option<u64> {
         self.reply_chunk.map(|len| segment_count(len, self.max_segment))
     }
 
-    /// Returns the length in bytes of the reply's header, which repeats both lists (RFC 8166 §3.4.6, §4.3.3).
+    /// Returns the length in bytes of the reply's header, which repeats the Write list and the Reply chunk (RFC 8166
+    /// §3.4.6, §4.3.3).
     pub(super) fn reply_header_len(self, chunks: &[ResultChunk], shared: &EngineShared) -> u64 {
         header_len(shared.rules.lists_offset, 0, self.write_segments(chunks), self.reply_segments())
     }
 }
 
-/// Returns the failure of a call whose reply would need `takes` bytes of memory, more than the `may` allowed.
+/// Returns the failure of a call whose reply would need `takes` bytes of memory, more than the `may` bytes that are
+/// allowed.
 pub(super) fn beyond_memory(takes: u64, may: u64) -> CallFailure {
     CallFailure::TooLarge(CallLimit::ReplyMemory { needed: takes, max: may })
 }

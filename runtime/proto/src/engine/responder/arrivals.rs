@@ -16,10 +16,11 @@ use crate::{
     memory::MessageBuf,
 };
 
-/// Reason why a call is discarded whose XID another call has.
+/// Reason for discarding a call whose XID another call in progress has.
 const XID_IN_USE: &str = "a call with its XID is in progress";
 
-/// Number of errors that may be queued in addition to one response for each credit.
+/// Number of errors that the response queue admits in addition to the credits. The queue may hold twice the sum of
+/// both.
 const SPARE_ERRORS: usize = 16;
 
 /// Reason why a call is rejected: the error for its sender, and a text for the log.

@@ -22,9 +22,9 @@ const MAX_READ_LEN: u32 = 8 << 20;
 /// Fetches Read chunks within the limits of memory and of RDMA Reads in flight.
 #[derive(Debug, Default)]
 pub(super) struct ReadChunkFetcher {
-    /// Calls whose chunks wait for memory, in order of arrival.
+    /// Slots of the calls whose chunks wait for memory, in order of arrival.
     waiting: VecDeque<u32>,
-    /// Calls with RDMA Reads still to be posted.
+    /// Slots of the calls with RDMA Reads still to be posted.
     reading: VecDeque<u32>,
     /// Lengths in bytes of the RDMA Reads in flight, which complete in the order in which they were posted.
     reads: VecDeque<u32>,
@@ -32,7 +32,7 @@ pub(super) struct ReadChunkFetcher {
     deadline: TransferDeadline,
     /// Number of bytes being fetched or held by unanswered calls.
     fetched: u64,
-    /// Length in bytes of the messages of calls in `waiting`.
+    /// Total length in bytes of the messages of calls in `waiting`.
     waiting_messages: u64,
     /// Number of sinks registered.
     sinks: u32,
@@ -44,7 +44,7 @@ impl ReadChunkFetcher {
         self.sinks == 0
     }
 
-    /// Starts or moves the deadline of the RDMA Reads in flight.
+    /// Starts the deadline of the RDMA Reads in flight, or extends it for the bytes that have arrived.
     // Their sinks hold memory that all connections share, so no peer may hold it indefinitely.
     #[inline]
     pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
@@ -68,7 +68,8 @@ impl ReadChunkFetcher {
         self.waiting.push_back(slot);
     }
 
-    /// Returns the bytes being fetched or held by unanswered calls, including the messages of calls that wait for memory.
+    /// Returns the number of bytes being fetched or held by unanswered calls, including the messages of calls that wait
+    /// for memory.
     pub(super) fn fetched(&self) -> u64 {
         self.fetched.saturating_add(self.waiting_messages)
     }
@@ -102,8 +103,8 @@ impl ReadChunkFetcher {
         self.deadline.end();
     }
 
-    /// Registers sinks for waiting calls while there is memory for them. Returns a call that cannot be served; the caller
-    /// then calls again, because more calls may be waiting.
+    /// Registers sinks for waiting calls while there is memory for them. Returns the slot of a call that cannot be
+    /// fetched. The caller must then call `admit` again, because more calls may be waiting.
     pub(super) fn admit(
         &mut self,
         calls: &mut GenerationalSlab<ServedCall>,

@@ -131,16 +131,16 @@ pub(super) fn overflows(segment: &RdmaSegment) -> bool {
 /// The progress of a call's Read chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FetchState {
-    /// Waiting until there is memory for them.
+    /// The chunks wait for memory.
     #[default]
     Waiting,
-    /// RDMA Reads in progress.
+    /// RDMA Reads are in progress or about to be posted.
     Fetching,
-    /// Failed; the sinks are being deregistered.
+    /// Fetching failed. The sinks are being deregistered.
     Refused,
     /// All data has arrived.
     Done,
-    /// The connection is lost; the sinks are being deregistered.
+    /// The connection is lost. The sinks are being deregistered.
     Lost,
 }
 
@@ -176,12 +176,12 @@ impl ReadChunkFetches {
         Self { chunks, len, pending: 0, state: FetchState::Waiting, charge: BudgetCharge::default(), kept: 0 }
     }
 
-    /// Returns the data and position of each chunk, once all have arrived.
+    /// Takes the position and the data of each chunk. All data must have arrived.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (u32, Bytes)> + '_ {
         self.chunks.iter_mut().map(|fetch| (fetch.position, fetch.data.take().unwrap_or_default()))
     }
 
-    /// Returns the bytes to release when the call ends: the chunks, and the call's own message if it counts.
+    /// Returns the number of bytes to release when the call ends: the chunks, and the call's own message if it counts.
     pub(super) fn held(&self) -> u64 {
         self.len + self.kept
     }
@@ -258,8 +258,9 @@ mod tests {
         assert!(!fetches.disconnected(3, &mut out) && out.len() == 1);
     }
 
-    /// Inserts Read chunks into a payload stream whose bytes are listed. Returns `None` if a position is beyond the stream or inside
-    /// of a chunk before it (RFC 8166 §3.4.5).
+    /// Inserts Read chunks into a payload stream of `stream` bytes. Returns the number of the chunk to which each byte
+    /// belongs, 0 for the stream itself. Returns `None` if a position is beyond the stream or within an earlier chunk
+    /// (RFC 8166 §3.4.5).
     fn insert_all(stream: u32, chunks: &[(u32, u32)]) -> Option<Vec<usize>> {
         // Bytes of the stream have the number 0, those of chunks their numbers from 1 on.
         let mut bytes = vec![0; stream as usize];
@@ -315,7 +316,8 @@ mod tests {
         chunks.iter().map(|(position, len)| fetch(*position, *len)).collect()
     }
 
-    /// The same at the ends of the numbers: a position is at most at the end of the stream with all chunks before it.
+    /// Positions and lengths near the maximum of their types: a position is at most at the end of the stream with all
+    /// earlier chunks in place.
     #[test]
     fn long_read_lists_are_placed() {
         const LAST: u32 = u32::MAX - 3;

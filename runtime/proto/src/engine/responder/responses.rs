@@ -36,7 +36,8 @@ pub(in crate::engine) enum ReadyResponse {
 /// A reply complete except for its header.
 #[derive(Debug)]
 pub(in crate::engine) struct ReadyReply {
-    /// The slot of the call, whose [lists](super::served::ServedCalls::reply_lists) have the lengths in use.
+    /// The slot of the call. The segments of its [lists](super::served::ServedCalls::reply_lists) have the lengths that
+    /// were written.
     pub(in crate::engine) slot: u32,
     pub(in crate::engine) xid: u32,
     pub(in crate::engine) format: MessageFormat,
@@ -141,7 +142,8 @@ impl ServedCalls {
 
 type Results = smallvec::SmallVec<[Option<bytes::Bytes>; 1]>;
 
-/// Fits a reply into what the requester provided. Returns the result for each Write chunk, and the format.
+/// Assigns the results of a reply to the Write chunks, and chooses its format. Returns the result for each Write chunk,
+/// and the format. Fails if the requester provided too few resources.
 fn fit(
     call: &ServedCall,
     reply: &mut OutgoingReply,

@@ -1,4 +1,4 @@
-//! Calls of the peer from their arrival to their replies, as far as both versions treat them alike.
+//! Calls of the peer from their arrival to their replies, independent of the version.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -39,7 +39,7 @@ pub(in crate::engine) enum OutgoingResponse {
 /// Minimum length of an RPC message in bytes: its XID and its type.
 pub(super) const MIN_RPC_LEN: u64 = 8;
 
-/// Number of calls to remember whose replies were written to memory of the peer.
+/// Maximum number of finished calls to remember whose replies were written to memory of the peer.
 const MAX_WRITTEN: usize = 4;
 
 /// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
@@ -51,7 +51,7 @@ pub(in crate::engine) struct ArrivingCall {
     pub(in crate::engine) xid: u32,
     /// The payload stream, if it came inline.
     pub(in crate::engine) inline: Option<MessageBuf>,
-    /// Set if the call arrived in several Sends.
+    /// `true` if the call arrived in several Sends.
     pub(in crate::engine) continued: bool,
     pub(in crate::engine) lists: ChunkLists,
     /// The handle that the reply may invalidate.
@@ -96,7 +96,7 @@ impl ServedCalls {
         self.held
     }
 
-    /// Returns the bytes that calls hold in addition to their Receives.
+    /// Returns the number of bytes that calls hold in addition to their Receives.
     pub(in crate::engine) fn fetched(&self) -> u64 {
         self.fetcher.fetched()
     }
@@ -112,7 +112,7 @@ impl ServedCalls {
         self.xids.get(xid).is_some()
     }
 
-    /// Accepts a call. Returns its slot if it is complete, and the caller then calls [`announce`](Self::announce).
+    /// Accepts a call. Returns its slot if it is complete. The caller must then call [`arrived`](Self::arrived).
     // RPC-over-RDMA v2 §4.3.5.1: a call is complete once its Read chunks have been pulled.
     pub(super) fn take(
         &mut self,
@@ -172,7 +172,7 @@ impl ServedCalls {
         true
     }
 
-    /// Adds a call whose XID was added. Returns its slot and its key.
+    /// Adds a call whose XID is already in `xids`. Returns its slot and its key.
     #[inline(always)]
     fn insert(
         &mut self,
@@ -189,7 +189,7 @@ impl ServedCalls {
         self.calls.insert(ServedCall { xid, stage, format, max_inline, chunks, announced, delivered: false })
     }
 
-    /// Removes a call.
+    /// Removes a call, and keeps the memory of its chunks for reuse.
     #[inline(always)]
     fn remove(&mut self, slot: u32) {
         if let Some(mut chunks) = self.calls.get_mut(slot).and_then(|call| call.chunks.take()) {
@@ -250,7 +250,7 @@ impl ServedCalls {
         }
     }
 
-    /// Sets the response to a call, delivered or not.
+    /// Queues the response to a call, which need not have been delivered to the upper layer.
     #[inline(always)]
     pub(super) fn respond(&mut self, slot: u32, response: OutgoingResponse) {
         if let Some(call) = self.calls.get_mut(slot) {
@@ -309,7 +309,7 @@ impl ServedCalls {
         self.calls.get(*slot).is_some_and(|call| call.stage == ServedStage::Answered)
     }
 
-    /// Returns a call whose response is about to be sent.
+    /// Returns a call whose response is about to be sent. Its XID and its fetched data no longer count.
     #[inline(always)]
     pub(super) fn begin_response(&mut self, slot: u32) -> Option<&mut ServedCall> {
         let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;
@@ -336,8 +336,8 @@ impl ServedCalls {
         }
     }
 
-    /// Handles the completion of the last Send for the call in `slot`. `ok` says whether the Send succeeded. Earlier Sends that were
-    /// not signaled have succeeded. Returns the number of responses that have ended.
+    /// Handles the completion of the last Send for the call in `slot`. `ok` is `true` if the Send succeeded. Earlier
+    /// Sends that were not signaled have succeeded. Returns the number of responses that have ended.
     // Sends complete in the order in which they were posted.
     pub(in crate::engine) fn sent(&mut self, slot: u32, ok: bool, shared: &mut EngineShared) -> usize {
         let mut ended = 0;
@@ -403,7 +403,7 @@ impl ServedCalls {
         self.fetcher.post_reads(&mut self.calls, qp, shared);
     }
 
-    /// Starts the timeout of the RDMA Reads in flight, unless it is running.
+    /// Starts the deadline of the RDMA Reads in flight, or extends it for the bytes that have arrived.
     pub(in crate::engine) fn watch_fetches(&mut self, now: Instant, shared: &EngineShared) {
         self.fetcher.watch(now, shared);
     }
@@ -418,8 +418,8 @@ impl ServedCalls {
         self.fetcher.read_done(&mut self.calls, slot, part, shared);
     }
 
-    /// Handles the completion of a sink's deregistration. Returns `true` if the call is now complete, and the caller then calls
-    /// [`announce`](Self::announce).
+    /// Handles the completion of a sink's deregistration. Returns `true` if the call is now complete. The caller must
+    /// then call [`arrived`](Self::arrived).
     pub(in crate::engine) fn sink_returned(
         &mut self,
         slot: u32,

@@ -20,17 +20,17 @@ pub(in crate::engine) static NO_CHUNKS: ChunkLists = ChunkLists { reads: Vec::ne
 pub(super) enum ServedStage {
     /// The Read chunks of the call are being fetched.
     Fetching,
-    /// The upper layer is working on it.
+    /// The upper layer is processing the call.
     Served,
     /// The response is queued.
     Answered,
     /// The last Send of the response is in flight or about to be posted.
     Sending,
-    /// The connection is lost; the sinks of its Read chunks are being deregistered.
+    /// The connection is lost. The sinks of the call's Read chunks are being deregistered.
     Lost,
 }
 
-/// A call of the peer.
+/// A call of the peer, from its arrival until its response has been sent.
 #[derive(Debug)]
 pub(super) struct ServedCall {
     pub(super) xid: u32,
@@ -40,9 +40,9 @@ pub(super) struct ServedCall {
     pub(super) max_inline: u64,
     /// `None` for a call without chunks that arrived in one message. Boxed because nearly all calls are of this kind.
     pub(super) chunks: Option<Box<ServedChunks>>,
-    /// Set once the call has been delivered to the upper layer.
+    /// `true` if the call has been delivered to the upper layer.
     pub(super) announced: bool,
-    /// Set if the response sent is the one that the upper layer asked for.
+    /// `true` if the response sent is the one that the upper layer asked for.
     pub(super) delivered: bool,
 }
 
@@ -64,7 +64,8 @@ impl ServedCall {
         self.chunks.as_deref_mut().map(|chunks| &mut chunks.fetches)
     }
 
-    /// Returns the capacities of the Write chunks and of the Reply chunk.
+    /// Returns the capacities in bytes of the Write chunks and of the Reply chunk. The capacity of an empty Write chunk
+    /// is `None`.
     pub(super) fn capacities(&self) -> (SmallVec<[Option<u64>; 1]>, Option<u64>) {
         // RFC 8166 §4.3.2.3: an empty Write chunk forces its item inline.
         let room = |chunk: &SinkChunk| (!chunk.is_empty()).then(|| capacity(chunk));
@@ -85,7 +86,7 @@ impl ServedCall {
         !lists.writes.is_empty() || lists.reply.is_some()
     }
 
-    /// Returns the bytes to release when the call ends.
+    /// Returns the number of fetched bytes to release when the call ends.
     pub(super) fn held(&self) -> u64 {
         self.chunks.as_ref().map_or(0, |chunks| chunks.fetches.held())
     }

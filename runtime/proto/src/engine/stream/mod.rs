@@ -1,7 +1,8 @@
 //! ONC RPC over a byte stream, without I/O: record marking (RFC 5531 §11), and calls and replies in records.
 //!
-//! Used for MOUNT and rpcbind, which run over TCP, and available to any generated service. Nothing is reduced: eligible items stay in their places in
-//! the encoding. They are still sent without a copy, as pieces of the record, and received data is a view of the record.
+//! Used for MOUNT and rpcbind, which run over TCP, and available to any generated service. No item is reduced: eligible
+//! items stay in their places in the encoding. They are still sent without a copy, as pieces of the record, and
+//! received data is a view of the record.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -31,8 +32,8 @@ pub use self::{connection::StreamConnection, record::RecordAssembler};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamConfig {
-    /// Longest record accepted from a peer, in bytes, over all its fragments. Default 65 MiB: 64 MiB of data and the message
-    /// around it.
+    /// Maximum length in bytes of a record accepted from a peer, over all its fragments. Default 65 MiB: 64 MiB of data
+    /// and the message around it.
     ///
     /// Memory is allocated as bytes arrive, never for the length that a fragment announces. A longer reply is read and
     /// dropped, and fails only its call, with [`CallFailure::BadReply`](super::CallFailure::BadReply). Any other longer
@@ -40,10 +41,10 @@ pub struct StreamConfig {
     pub max_record: u64,
     /// Maximum number of fragments of one record accepted from a peer, empty ones included. Default 16384.
     pub max_fragments: u32,
-    /// Longest time for one record from its first byte to its last, in either direction. It bounds how long a peer that sends
-    /// or accepts a byte now and then can hold memory. Default 2 minutes.
+    /// Maximum time for one record from its first byte to its last, in either direction. A peer that sends or accepts
+    /// only a few bytes at a time cannot hold memory for longer. Default 2 minutes.
     pub record_timeout: Duration,
-    /// Longest fragment sent, from 1 to 2^31 - 1 bytes. Default 2^31 - 1: each record is one fragment.
+    /// Maximum length in bytes of a fragment sent, from 1 to 2^31 - 1. Default 2^31 - 1: each record is one fragment.
     pub fragment_size: u32,
 }
 

@@ -39,9 +39,9 @@ impl RecordBytes {
 #[derive(Debug)]
 struct RecordPiece {
     bytes: RecordBytes,
-    /// Set on the last piece of a record.
+    /// `true` for the last piece of a record.
     last: bool,
-    /// The call that the record replies to.
+    /// Token of the call, in the last piece of a reply.
     reply_to: Option<ReplyToken>,
 }
 
@@ -123,7 +123,7 @@ impl RecordOutput {
         self.pieces.push_back(RecordPiece { bytes, last, reply_to });
     }
 
-    /// Returns the bytes to send next.
+    /// Returns the bytes to send next, in at most [`GATHER`] pieces.
     pub(super) fn slices(&self) -> SmallVec<[IoSlice<'_>; GATHER]> {
         let mut skip = self.written;
         self.pieces
@@ -151,7 +151,7 @@ impl RecordOutput {
     }
 }
 
-/// Returns the whole byte stream of a message, with its reduced items in their places.
+/// Returns the complete encoding of a message in pieces, with its reduced items in their places.
 fn whole(message: MessageBuf, reduced: &[ReducedItem]) -> SmallVec<[Bytes; 8]> {
     let mut message = message.freeze();
     let mut pieces = SmallVec::new();

@@ -14,7 +14,7 @@ pub(super) const LAST: u32 = 1 << 31;
 pub(super) const MAX_FRAGMENT: u32 = LAST - 1;
 /// Length in bytes up to which a record does not count against the memory budget.
 pub(super) const SMALL: usize = 4096;
-/// Bytes to read at a time when the length of the next fragment is unknown.
+/// Number of bytes to read at a time when the length of the next fragment is unknown.
 pub(super) const READ: usize = 16 << 10;
 /// Maximum number of bytes of a fragment to read at a time, unless as many have already arrived.
 const READ_LARGE: usize = 64 << 10;
@@ -27,8 +27,8 @@ struct Fragment {
 
 /// Reassembles records from the bytes of a stream.
 ///
-/// Memory use is at most about twice what has arrived, whatever a marker announces. A record of one fragment is not copied:
-/// it is a view of the buffer it was received into.
+/// Memory use is at most about twice the number of bytes that have arrived, whatever a marker announces. A record of
+/// one fragment is not copied: it is a view of the buffer it was received into.
 ///
 /// # Examples
 /// ```
@@ -46,14 +46,14 @@ pub struct RecordAssembler {
     config: StreamConfig,
     /// Bytes that have arrived and are not yet part of a record.
     input: BytesMut,
-    /// The fragment at the start of `input`, once its marker has been consumed.
+    /// The fragment at the start of `input`, if its marker has been consumed.
     fragment: Option<Fragment>,
     /// Data of the earlier fragments of this record.
     record: BytesMut,
     /// Number of fragments of the record so far.
     fragments: u32,
-    /// Number of bytes dropped from the record in progress, if it is being skipped. The length of `fragment` is then what is
-    /// missing.
+    /// Number of bytes dropped from the record in progress, if it is being skipped. The length of `fragment` is then
+    /// the number of bytes that are missing.
     dropped: Option<u64>,
     /// Number of records completed.
     complete: u64,
@@ -72,7 +72,7 @@ impl RecordAssembler {
         self.input.extend_from_slice(bytes);
     }
 
-    /// Returns the buffer to receive into, limited to the bytes to read at a time, and to `most`.
+    /// Returns the buffer to receive into, limited to the number of bytes to read at a time, at most `most`.
     #[doc(hidden)]
     pub fn room(&mut self, most: usize) -> Limit<&mut BytesMut> {
         // A long fragment is received exactly to its end, so that its buffer does not hold what follows.
@@ -86,10 +86,12 @@ impl RecordAssembler {
         (&mut self.input).limit(max)
     }
 
-    /// Returns the length in bytes to reserve memory for, once the first marker of the record has arrived.
+    /// Returns the number of bytes for which to reserve memory, or `None` before the first marker of the record has
+    /// arrived.
     ///
-    /// Only the marker of the last fragment determines the length of the record. Before it arrives, the result is the maximum
-    /// as soon as the record is not small. A skipped record takes no memory: the result is `None`.
+    /// Only the marker of the last fragment determines the length of the record. Before it arrives, the result is the
+    /// maximum as soon as the record is not small. The result is also `None` for a skipped record, which takes no
+    /// memory.
     ///
     /// # Errors
     /// Fails as [`next_record`](Self::next_record) does.
@@ -137,9 +139,9 @@ impl RecordAssembler {
         self.dropped = None;
     }
 
-    /// Returns the first eight bytes of the record in progress, once they have arrived: XID and message type (RFC 5531 §9). The
-    /// record must have at least that length. Valid after [`expected`](Self::expected), which leaves only the marker of a record that
-    /// is too long in `input`.
+    /// Returns the first eight bytes of the record in progress, if they have arrived: XID and message type (RFC 5531
+    /// §9). The record must have at least that length. Valid after [`expected`](Self::expected), which leaves only the
+    /// marker of a record that is too long in `input`.
     pub(super) fn head(&self) -> Option<[u8; 8]> {
         let marker = if self.fragment.is_some() { 0 } else { 4 };
         let mut bytes = self.record.iter().chain(self.input.iter().skip(marker)).copied();

@@ -45,7 +45,7 @@ fn engine(role: Role, change: impl FnOnce(&mut EngineConfig, &mut StreamConfig))
     StreamConnection::new(role, config, stream, u32::MAX - 1)
 }
 
-/// Sends everything there is to send, `at_once` bytes at a time, and returns it.
+/// Sends all pending output, at most `at_once` bytes at a time, and returns it.
 fn drain(engine: &mut StreamConnection, now: Instant, at_once: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
@@ -189,7 +189,7 @@ fn replies_are_matched() {
     }
 }
 
-/// A reply with the XID of no call in flight completes none, however close it is.
+/// A reply whose XID belongs to no call in flight completes no call, even if the XIDs are similar.
 #[test]
 fn replies_with_another_xid_are_discarded() {
     let mut client = engine(Role::Client, |_, _| {});
@@ -275,7 +275,7 @@ fn server_stops_reading_at_its_credits() {
     assert_eq!(server.close_reason(), None, "the record was complete in time");
 }
 
-/// A server at its limit of calls delivers one more if it is a NULL call, with which a client asks whether the server is alive.
+/// A server at its limit of calls delivers one more if it is a NULL call, by which a client probes the server.
 #[test]
 fn probes_do_not_wait_for_calls() {
     let record = |xid: u8, procedure: u8| {
@@ -328,8 +328,8 @@ fn slow_records_time_out() {
     assert_eq!(client.poll_timeout(), None);
 }
 
-/// A small record does not count against the memory shared by connections, however many fragments it has. For a longer one
-/// the connection waits, before it reads more, for the most it may need.
+/// A small record does not count against the memory shared by connections, however many fragments it has. Before it
+/// reads more of a longer record, the connection waits for the maximum amount of memory that the record may need.
 #[test]
 fn fragments_of_small_records_need_no_shared_memory() {
     let budget = MemoryBudget::new(100_000);
@@ -352,8 +352,8 @@ fn fragments_of_small_records_need_no_shared_memory() {
     assert_eq!((budget.held(), budget.waiting(), arrived(&mut server).1), (5008, 0, 2));
 }
 
-/// A length that is announced takes no memory of the server. Once a part has arrived, all of the record is charged, and reads are short
-/// until then.
+/// An announced length takes no memory of the server. Reads are short until a part of the record has arrived. All of
+/// the record is charged then.
 #[test]
 fn announced_records_cost_nothing() {
     let budget = MemoryBudget::new(1 << 20);
@@ -470,7 +470,7 @@ fn one_way() {
     assert_eq!(drain(&mut server, now, usize::MAX), []);
 }
 
-/// Queued output is sent before the local side is closed. Calls fail once the peer has closed its side.
+/// Queued output is sent before the local side is closed. Calls fail after the peer has closed its side.
 #[test]
 fn closing_sends_queued_output_first() {
     let now = Instant::now();
@@ -557,7 +557,8 @@ fn overlong_reply_fails_only_its_call() {
     }
 }
 
-/// An overlong record that is no reply to a local call closes the connection: the peer may not even speak RPC.
+/// An overlong record that is not a reply to a local call closes the connection, because the peer may not even speak
+/// RPC.
 #[test]
 fn other_overlong_records_close_the_connection() {
     let record = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
@@ -589,7 +590,7 @@ fn other_overlong_records_close_the_connection() {
     assert!(matches!(client.close_reason(), Some(CloseReason::Stream(StreamError::RecordTooLong { .. }))));
 }
 
-/// Memory use follows what has arrived, not what is announced.
+/// Memory use depends on the bytes that have arrived, not on the announced length.
 #[test]
 fn announced_length_allocates_nothing() {
     let mut assembler = RecordAssembler::new(StreamConfig { max_record: u64::MAX, ..StreamConfig::default() });

@@ -19,7 +19,7 @@
 //! | §5.4 | `requester/calls` | an unanswered call does not affect the connection |
 //! | §6 | `wire`, `receive` | calls are discarded without local support |
 //!
-//! The folders beside this one contain what versions share: [table of folders](super).
+//! The folders next to this one contain the code that all versions share: [table of folders](super).
 //!
 //! # Deviations from the RFCs
 //!

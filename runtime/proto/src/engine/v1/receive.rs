@@ -28,7 +28,8 @@ use crate::{
 
 /// A message, classified by its header.
 enum MessageV1 {
-    /// A call or a reply with the length of its header in bytes, or `None` without an inline payload.
+    /// A call with its chunk lists and the length of its header in bytes, which is `None` without an inline payload.
+    /// [`Reply`](MessageV1::Reply) has the same fields.
     Call(ChunkLists, Option<usize>),
     Reply(ChunkLists, Option<usize>),
     Error(RpcRdmaError),
@@ -156,7 +157,8 @@ impl WireV1 {
         (arrived, header.rdma_credit)
     }
 
-    /// Classifies a message that may be a call or a reply. At a client it is a reply if a call with its XID is in flight.
+    /// Classifies a message that may be a call or a reply. At a client it counts as a reply if a call with its XID is
+    /// in flight, or if the reverse direction is disabled.
     fn undecodable(
         &self,
         fixed: FixedWords,

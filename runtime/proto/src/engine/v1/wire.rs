@@ -28,15 +28,15 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::engine) struct WireV1 {
     receives: PostedReceives,
-    /// Set if calls in the reverse direction are accepted.
+    /// `true` if the reverse direction is enabled.
     pub(super) reverse: bool,
     /// Credits for local calls.
     pub(super) credits: Credits,
-    /// Credits granted by every reply.
+    /// Number of credits that every reply grants.
     grant: u32,
     /// Number of Sends of replies and errors in flight.
     responses_in_flight: usize,
-    /// Set if both peers agreed on Send with Invalidate (RFC 8797 §4.1).
+    /// `true` if replies may invalidate handles of the peer by Send with Invalidate (RFC 8797 §4.1).
     invalidate: bool,
     /// Chunk lists of the call being sent, and the header being encoded. Kept to reuse their memory.
     lists: ChunkLists,
@@ -73,7 +73,7 @@ impl WireV1 {
         }
     }
 
-    /// Sends responses in order.
+    /// Sends responses in order, up to the limit of responses in flight.
     fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile either.
         let window = self.grant as usize + SPARE_RECEIVES;
@@ -103,12 +103,12 @@ impl WireV1 {
         }
     }
 
-    /// Returns `false` if another response is posted at once after the next message.
+    /// Returns `true` unless another response is posted immediately after the current one.
     fn is_last(&self, window: usize, core: &ConnectionCore) -> bool {
         self.responses_in_flight == window || !core.served.is_next_answered()
     }
 
-    /// Sends a reply. `is_last` is `false` if another response is posted at once.
+    /// Sends a reply. `is_last` is `false` if another response is posted immediately after it.
     fn post_reply(&mut self, reply: ReadyReply, is_last: bool, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
         let ConnectionCore { served, shared, .. } = core;
         let ReadyReply { slot, xid, payload, invalidate, .. } = reply;
@@ -133,8 +133,8 @@ impl WireV1 {
         qp.post(shared.send(work, message, None));
     }
 
-    /// Returns a message with its header, which the payload stream follows at once (RFC 8166 §3.2). Its procedure is RDMA_MSG or
-    /// RDMA_NOMSG, never RDMA_MSGP (RFC 8166 §4.6.1) or RDMA_DONE (RFC 8166 §4.6.2).
+    /// Returns a message with its header, directly followed by the payload stream (RFC 8166 §3.2). Its procedure is
+    /// RDMA_MSG or RDMA_NOMSG, never RDMA_MSGP (RFC 8166 §4.6.1) or RDMA_DONE (RFC 8166 §4.6.2).
     fn with_header(
         &mut self,
         xid: u32,

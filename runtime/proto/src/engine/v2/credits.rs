@@ -7,8 +7,8 @@
 use super::format::{MAX_CREDITS, decode_credits, encode_credits};
 use crate::{engine::core::credits::SPARE_RECEIVES, provider::QueuePair};
 
-/// Number of credits that the peer gets back however many of its calls are in progress. It may need them for other messages
-/// than calls, for example replies that those calls wait for.
+/// Number of credits that are always renewed for the peer, however many of its calls are in progress. It may need them
+/// for messages other than calls, for example for replies that those calls wait for.
 const RESERVE: u64 = 2;
 
 /// Messages that may be sent to the peer.
@@ -70,19 +70,19 @@ pub(super) struct ReceiveCredits {
     received: u64,
     /// Number of messages still in progress.
     held: usize,
-    /// Credits granted before the last grant in a message that uses no credit. `None` once the peer has used a credit of that
-    /// grant.
+    /// Total number of credits granted before the last message that only grants credits. `None` after the peer has used
+    /// a credit of that message.
     refreshed: Option<u64>,
 }
 
 impl ReceiveCredits {
-    /// Creates the counts with at most `credits` outstanding, `granted` of which the peer assumes initially, and `posted`
-    /// Receives.
+    /// Creates the counts for at most `credits` outstanding credits and `posted` Receives. The peer initially assumes
+    /// `granted` credits.
     pub(super) fn new(credits: u32, posted: usize, granted: u64) -> Self {
         Self { max: credits.clamp(1, MAX_CREDITS), posted, granted, received: 0, held: 0, refreshed: None }
     }
 
-    /// Sets the maximum number of credits to have outstanding.
+    /// Sets the maximum number of outstanding credits, within 1 to 65535.
     pub(super) fn set_max(&mut self, max: u32) {
         self.max = max.clamp(1, MAX_CREDITS);
     }
@@ -153,7 +153,7 @@ impl ReceiveCredits {
         self.refreshed.is_none() && low
     }
 
-    /// Records that such a message is about to be sent.
+    /// Records that a message that only grants credits is about to be sent.
     pub(super) fn refresh(&mut self) {
         self.refreshed = Some(self.granted);
     }
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(credits.due(), 1, "no more than the maximum");
     }
 
-    /// A message that only brings credits follows the last such message when the peer has used a credit of that.
+    /// A message that only grants credits is sent when the peer has used a credit of the previous one.
     #[test]
     fn one_refresh_at_a_time() {
         let mut credits = ReceiveCredits::new(8, 8, 8);
@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(network.receives(SimEnd::A) - before, 3);
     }
 
-    /// All short sequences of grants and messages. A peer that keeps to its credits always finds a Receive, and has never more credits than
-    /// the maximum (RPC-over-RDMA v2 §4.2.1).
+    /// All short sequences of grants and messages. A peer that respects its credits always finds a Receive, and never
+    /// has more credits than the maximum (RPC-over-RDMA v2 §4.2.1).
     #[test]
     fn all_short_sequences_have_receives_for_credits() {
         const STEPS: u32 = 6;
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Credits of the peer add up without an end, and are used one by one, for all short sequences of credit fields.
+    /// All short sequences of credit fields: the credits from the peer add up, and each message uses one.
     #[test]
     fn all_short_sequences_of_fields_add_up() {
         const FIELDS: [u32; 5] = [0, 1, 2 << 16 | 2, MAX_CREDITS, u32::MAX];

@@ -74,7 +74,7 @@ mod tests {
         engine::{ExtensionOutcome, ExtensionProperty},
     };
 
-    /// Conveys messages in this header type, with this number of bytes.
+    /// Extension that conveys messages in the given header type, with a body of the given number of bytes.
     #[derive(Debug)]
     struct Conveys(u32, usize);
 
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// A refusal is attributed to one of the last messages, unless they leave open which header type it is about.
+    /// A refusal is attributed to one of the last messages, unless messages with its XID have different header types.
     #[test]
     fn refusals_are_attributed() {
         let mut types = RefusedTypes::default();

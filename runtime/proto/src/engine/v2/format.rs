@@ -31,9 +31,10 @@ pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 pub(super) const MIN_PAYLOAD: u64 = 4;
 /// Unit in bytes of the boundaries between continued messages: a word (RPC-over-RDMA v2 §6.2.2.2).
 const WORD_LEN: usize = 4;
-/// Length of the number of properties in a propset in bytes (RPC-over-RDMA v2 §5.1).
+/// Length in bytes of the field that counts the properties of a propset (RPC-over-RDMA v2 §5.1).
 pub(super) const PROPERTY_COUNT_LEN: usize = 4;
-/// Length of the identifier of a property and of the length of its value in bytes (RPC-over-RDMA v2 §5.1).
+/// Length in bytes of a property without its value: the identifier, and the length of the value (RPC-over-RDMA v2
+/// §5.1).
 const PROPERTY_HEAD_LEN: usize = 8;
 /// Maximum number of credits in one grant, and of credits outstanding: 16 bits each (RPC-over-RDMA v2 §4.2.1.1).
 pub(super) const MAX_CREDITS: u32 = 0xffff;
@@ -73,7 +74,7 @@ impl HeaderPrefix {
         self.flags & RDMA2_F_RESPONSE != 0
     }
 
-    /// Returns the identity of the transaction: its XID, and whether it is a call of the receiver.
+    /// Returns the identity of the transaction: its XID, and `true` if the receiver made the call.
     pub(super) fn key(&self) -> (u32, bool) {
         (self.xid, self.is_response())
     }
@@ -99,14 +100,15 @@ impl HeaderPrefix {
     }
 }
 
-/// Returns the credit field of a header that newly grants `new` credits (RPC-over-RDMA v2 §4.2.1.1). `max` is the most credits that
-/// its sender ever has outstanding. Both have 16 bits.
+/// Returns the credit field of a header that newly grants `new` credits (RPC-over-RDMA v2 §4.2.1.1). `max` is the
+/// maximum number of credits that its sender ever has outstanding. Both have 16 bits.
 #[inline]
 pub(super) fn encode_credits(new: u32, max: u32) -> u32 {
     max << 16 | new
 }
 
-/// Returns the newly granted credits, and the most credits outstanding, of a credit field (RPC-over-RDMA v2 §4.2.1.1).
+/// Decodes a credit field: returns the number of newly granted credits, and the maximum number of credits outstanding
+/// (RPC-over-RDMA v2 §4.2.1.1).
 #[inline]
 pub(super) fn decode_credits(field: u32) -> (u32, u32) {
     (field & MAX_CREDITS, field >> 16)
@@ -117,7 +119,8 @@ pub(super) fn property_len(len: usize) -> usize {
     PROPERTY_HEAD_LEN + padded_len(len)
 }
 
-/// Returns the maximum length in bytes of a continued message's payload that has at most `len` bytes (RPC-over-RDMA v2 §6.2.2.2).
+/// Returns the maximum payload length of a message that is continued: whole words, and at most `len` bytes
+/// (RPC-over-RDMA v2 §6.2.2.2).
 pub(super) fn continued_len(len: usize) -> usize {
     len - len % WORD_LEN
 }
@@ -210,7 +213,7 @@ mod tests {
         }
     }
 
-    /// RPC-over-RDMA v2 §6.2.4: a handle of zero names none.
+    /// RPC-over-RDMA v2 §6.2.4: a handle of zero means that there is none.
     #[test]
     fn handles_to_invalidate() {
         let lists = ChunkLists { reply: Some(SinkChunk::new()), ..ChunkLists::default() };
@@ -223,7 +226,8 @@ mod tests {
         }
     }
 
-    /// RPC-over-RDMA v2 §6.2.2.2, appendix B.3: parts are whole words, and the flags of the base protocol are no others'.
+    /// RPC-over-RDMA v2 §6.2.2.2, appendix B.3: parts consist of whole words, and an extension cannot set the flags of
+    /// the base protocol.
     #[test]
     fn parts_and_flags() {
         assert_eq!([0, 3, 4, 7, 8].map(continued_len), [0, 0, 4, 4, 8]);

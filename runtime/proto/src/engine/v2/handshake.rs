@@ -33,14 +33,14 @@ pub(super) enum HandshakeStep {
     Refused(HostAuthError),
 }
 
-/// The progress of one peer's messages.
+/// The progress of the messages in one direction. Local messages count as soon as they are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExchangeProgress {
-    /// The peer has made no message.
+    /// No message was packed or received.
     NotStarted,
-    /// The peer has made its first message, and others follow.
+    /// The first message was packed or received, and others follow.
     Started,
-    /// The peer has made its last message.
+    /// The last message was packed or received.
     Finished,
 }
 
@@ -216,7 +216,7 @@ impl Handshake {
         bytes.into()
     }
 
-    /// Handles a message of the peer's exchange. `more` says whether others follow.
+    /// Handles a message of the peer's exchange. `more` is `true` if others follow.
     pub(super) fn receive(&mut self, body: &[u8], more: bool, extensions: &mut [Box<dyn Extension>]) -> HandshakeStep {
         let Ok(received) = self.peer.read(body) else { return HandshakeStep::Bad };
         // RPC-over-RDMA v2 §7.2.2: if one property is malformed, none is applied.

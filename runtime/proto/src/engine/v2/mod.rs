@@ -16,18 +16,19 @@
 //! | `errors` | RDMA2_ERROR | §6.3.3, §7 |
 //! | `extension` | extensions, and header types that the peer refused | appendix B, §7.1.2 |
 //!
-//! The folders beside this one contain what versions share: format and chunks of a call (`requester/plan`: §4.4, §6.4,
-//! §11.2.2.3), checks on calls of the peer (`responder/arrivals`: §4.5.4, §7.3, §11.1.4), replies (`responder/responses`,
-//! `responder/results`: §4.3.6, §6.4), host authentication (`interface/host_auth`: §5.2.6).
+//! The folders next to this one contain the code that all versions share: format and chunks of a call
+//! (`requester/plan`: §4.4, §6.4, §11.2.2.3), checks on calls of the peer (`responder/arrivals`: §4.5.4, §7.3,
+//! §11.1.4), replies (`responder/responses`, `responder/results`: §4.3.6, §6.4), host authentication
+//! (`interface/host_auth`: §5.2.6).
 //!
 //! Both peers are requester and responder (§4.5). RDMA2_F_RESPONSE determines whose call a message belongs to. The XIDs of
 //! the two peers are independent.
 //!
 //! # Another draft
 //!
-//! A draft with another header is a folder beside this one. It differs from a copy of this folder in `header` and
-//! `specs/xdr/rpcrdma2.x` (the XDR), `format` (lengths and encoding), `errors` and `properties` (codes), and in the files of the
-//! rules that changed. Outside of its folder it touches:
+//! To support a draft with another header, add a folder next to this one. It differs from a copy of this folder in
+//! `header` and `specs/xdr/rpcrdma2.x` (the XDR), `format` (lengths and encoding), `errors` and `properties` (codes),
+//! and in the files of the rules that changed. Outside of its folder it touches:
 //!
 //! | file | change |
 //! | --- | --- |

@@ -224,7 +224,8 @@ impl Outbox {
         self.sequence.as_ref().map(|sequence| (sequence.fields.xid, sequence.fields.flags))
     }
 
-    /// Aborts the RPC message that is partly sent, whose chunks are deregistered and must not be used any more.
+    /// Aborts the RPC message that is partly sent, because its chunks are deregistered and must not be used any more.
+    /// Does nothing without a credit.
     // RPC-over-RDMA v2 §6.2.2.2: a different header type within a sequence makes the receiver drop the whole sequence
     // (§7.1.3). §6.2.2.1: RDMA2_F_RESPONSE remains that of the sequence, because it says whose XID it is.
     pub(super) fn abort_sequence(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {

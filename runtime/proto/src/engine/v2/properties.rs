@@ -45,9 +45,9 @@ pub(super) struct BadProperty;
 #[derive(Debug, Default)]
 pub(super) struct ReceivedProperties {
     pub(super) properties: Properties,
-    /// Host authentication material. A propset may contain several, and each is processed.
+    /// Host authentication material. A propset may contain several pieces, and each is processed.
     pub(super) host_auth: Vec<Bytes>,
-    /// Properties outside the base protocol.
+    /// Identifiers and values of properties outside the base protocol.
     pub(super) others: Vec<(u32, Bytes)>,
 }
 
@@ -92,7 +92,7 @@ impl Properties {
     /// Decodes a propset on top of the properties known so far.
     ///
     /// # Errors
-    /// Fails if any property is malformed. None is applied then.
+    /// Fails if any property is malformed. In this case, none is applied.
     // RPC-over-RDMA v2 §5.1, §7.2.2.
     pub(super) fn read(&self, body: &[u8]) -> Result<ReceivedProperties, BadProperty> {
         let mut decoder = Decoder::new(body);

@@ -32,13 +32,13 @@ struct PartialSequence {
 /// The result of adding a message.
 #[derive(Debug)]
 pub(super) enum ReassemblyStep {
-    /// The payload is complete. The flag is set if it arrived in more than one message.
+    /// The payload is complete. The flag is `true` if it arrived in more than one message.
     Whole(MessageBuf, bool),
     /// The sequence continues.
     More,
-    /// The message is unusable, or there is no memory for its sequence, and it is dropped.
+    /// The message is unusable, or there is no memory for its sequence. The message and its sequence are dropped.
     Broken(MessageFault),
-    /// The message belongs to a broken sequence. The flag is set for its last message.
+    /// The message belongs to a broken sequence. The flag is `true` for its last message.
     Ignored(bool),
     /// The peer broke too many sequences at a time.
     TooMany,
@@ -52,7 +52,7 @@ pub(super) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Starts or moves the deadline of the sequence.
+    /// Starts the deadline of the sequence, or extends it for the bytes that have arrived.
     // A partial sequence holds memory, so no peer may hold it indefinitely. The peer always has credits to continue, however
     // many of its calls are in progress.
     pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
@@ -66,7 +66,8 @@ impl Reassembly {
         self.current.as_ref().and_then(|partial| partial.deadline.due())
     }
 
-    /// Drops the arriving sequence unless `prefix` belongs to its next message. Returns its XID and RDMA2_F_RESPONSE.
+    /// Drops the arriving sequence unless `prefix` belongs to its next message. Returns XID and RDMA2_F_RESPONSE of the
+    /// dropped sequence.
     // RPC-over-RDMA v2 §6.2.2.2: the messages of a sequence are consecutive and share XID and header type. Messages after an
     // interruption must not be treated as its continuation.
     pub(super) fn interrupted_by(&mut self, prefix: &HeaderPrefix) -> Option<(u32, bool)> {
@@ -84,8 +85,9 @@ impl Reassembly {
         self.current.is_none() && self.broken.is_empty()
     }
 
-    /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `max` limits the total in
-    /// bytes. Up to `awaited` bytes of it do not wait for memory, because the reply to a local call has that length.
+    /// Adds the payload of a message that does not [interrupt](Self::interrupted_by) a sequence. `max` is the maximum
+    /// length of the sequence in bytes. A sequence of up to `awaited` bytes is accepted without free memory, because a
+    /// local call waits for a reply of that length.
     // RPC-over-RDMA v2 §7.1.3: every message with the XID of a broken sequence is discarded.
     pub(super) fn take(
         &mut self,
@@ -174,7 +176,7 @@ impl PartialSequence {
     }
 }
 
-/// Appends, reallocating to twice the size if there is no room.
+/// Appends `more` to `whole`. Reallocates to twice the size if there is no room.
 fn append(whole: &mut MessageBuf, more: &[u8], pool: &BufferPool) {
     if whole.tailroom() < more.len() {
         let mut larger = MessageBuf::new(pool.alloc(2 * (whole.len() + more.len())), 0);
@@ -248,7 +250,8 @@ mod tests {
         assert!(matches!(take(3, RDMA2_F_MORE), ReassemblyStep::Broken(MessageFault::NoMemory)));
     }
 
-    /// A local call waits for its reply, and may hold the memory that the reply needs. The reply gets it in any case.
+    /// A local call waits for its reply, and may hold the memory that the reply needs. The reply is accepted even if no
+    /// memory is free.
     #[test]
     fn replies_need_no_free_memory() {
         let budget = MemoryBudget::new(300_000);
@@ -273,7 +276,7 @@ mod tests {
         }
     }
 
-    /// The length of a sequence is limited to the byte, and its parts are joined wherever there is room for them.
+    /// The length of a sequence is limited to the byte. Its parts are joined in order.
     #[test]
     fn lengths_of_sequences() {
         let shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Client));

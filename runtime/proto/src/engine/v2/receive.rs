@@ -124,7 +124,8 @@ impl WireV2 {
         (self.reassembly.is_idle() && self.handshake.is_done()).then_some(payload)
     }
 
-    /// Handles a plain message, with the same checks as [`handle_rpc`](Self::handle_rpc). `words` are the first of its payload.
+    /// Handles a plain message, with the same checks as [`handle_rpc`](Self::handle_rpc). `words` are the first two
+    /// words of its payload.
     #[inline(always)]
     fn handle_plain(
         &mut self,
@@ -176,7 +177,8 @@ impl WireV2 {
         }
     }
 
-    /// Returns `true` if RPC messages may arrive. An early one is refused, and the peer may send its header type again later.
+    /// Returns `true` if RPC messages may arrive. Otherwise it discards a response, and refuses a call with an error
+    /// that lets the peer use its header type later.
     // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both peers have sent all their properties.
     fn may_carry_rpc(&self, prefix: &HeaderPrefix, core: &mut ConnectionCore) -> bool {
         let is_done = self.handshake.is_done();
@@ -335,7 +337,7 @@ impl WireV2 {
         }
     }
 
-    /// Queues messages that extensions send in response to the peer's.
+    /// Queues messages that extensions send in response to messages of the peer.
     fn queue_extension(&mut self, messages: Vec<ExtensionMessage>, core: &mut ConnectionCore) {
         self.extension_messages.extend(messages.into_iter().filter(|message| !is_base(message.header_type)));
         if self.extension_messages.len() > MAX_EXTENSION_MESSAGES {
@@ -368,7 +370,8 @@ fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut Con
     }
 }
 
-/// Handles a call with its complete payload, or none for RDMA2_NOMSG, and the chunks of its last message.
+/// Handles a call. `payload` contains the complete payload, and `true` if it arrived in several messages. It is `None`
+/// for RDMA2_NOMSG. `lists` are the chunks of the last message.
 fn handle_call(
     prefix: &HeaderPrefix,
     lists: ChunkLists,
@@ -400,7 +403,8 @@ fn accept_call(
     }
 }
 
-/// Checks a call whose payload, if it is inline, is or is not an RPC call with the XID of the header.
+/// Checks a call before it is accepted. `is_call` is `false` if its inline payload is not an RPC call with the XID of
+/// the header.
 #[inline]
 fn check_call(xid: u32, is_call: bool, core: &ConnectionCore) -> Result<(), CallRejection> {
     // RPC-over-RDMA v2 §4.5.3: the local properties state that no calls are accepted.

@@ -20,12 +20,12 @@ use crate::{
     provider::MemoryHandle,
 };
 
-/// Maximum number of retries of a call whose chunks the responder rejected.
+/// Maximum number of times that a call is sent again after the responder rejected it.
 const MAX_RESENDS: u8 = 3;
 
 /// The consequence of a refusal for its call.
 enum RefusalRecovery {
-    /// The call is sent again. `executed` says whether the responder may have executed it.
+    /// The call is sent again. `executed` is `true` if the responder may have executed it.
     Again { executed: bool },
     /// The call fails.
     Over,
@@ -47,7 +47,8 @@ pub(super) fn fail_reply(xid: u32, fault: MessageFault, core: &mut ConnectionCor
 }
 
 impl WireV2 {
-    /// Handles a reply with its complete payload, or none for RDMA2_NOMSG, and the chunks of its last message.
+    /// Handles a reply. `payload` contains the complete payload, and `true` if it arrived in several messages. It is
+    /// `None` for RDMA2_NOMSG. `lists` are the chunks of the last message.
     pub(super) fn handle_reply(
         &mut self,
         xid: u32,
@@ -74,7 +75,7 @@ impl WireV2 {
         core.calls.answered(slot, outcome.map_err(CallFailure::BadReply), &mut core.shared);
     }
 
-    /// Handles a reply without chunks that arrived in one message. `words` are the first of its payload.
+    /// Handles a reply without chunks that arrived in one message. `words` are the first two words of its payload.
     #[inline(always)]
     pub(super) fn handle_plain_reply(
         &mut self,

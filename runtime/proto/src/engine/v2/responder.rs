@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Sends responses in order.
+    /// Sends responses in order while there are credits.
     pub(super) fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while core.served.waiting() > 0 && self.outbox.is_ready() {
             if self.extensions.list.is_empty()
@@ -44,12 +44,13 @@ impl WireV2 {
         }
     }
 
-    /// Returns `false` if another response is posted at once after the next message.
+    /// Returns `true` unless another response is posted immediately after the current one.
     fn is_last(&self, core: &ConnectionCore) -> bool {
         !self.outbox.budget.has_more_than_one() || !core.served.is_next_answered()
     }
 
-    /// Sends a reply. `is_last` is `false` if another response is posted at once, unless the reply has to be continued.
+    /// Sends a reply. `is_last` is `false` if another response is posted immediately after it. It is ignored for a
+    /// continued reply.
     fn post_reply(&mut self, reply: ReadyReply, is_last: bool, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
         let ConnectionCore { served, shared, .. } = core;
         // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call offered, or none.

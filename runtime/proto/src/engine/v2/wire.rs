@@ -37,18 +37,18 @@ pub(super) const MAX_EXTENSION_MESSAGES: usize = 1024;
 pub(in crate::engine) struct WireV2 {
     pub(super) outbox: Outbox,
     pub(super) handshake: Handshake,
-    /// Set once the exchange of properties is complete and calls may be sent.
+    /// `true` if the exchange of properties is complete and calls may be sent.
     agreed: bool,
-    /// Set once a message of this version has arrived.
+    /// `true` if a message of this version has arrived.
     pub(super) has_received: bool,
     pub(super) reassembly: Reassembly,
     pub(super) extensions: Extensions,
     pub(super) extension_messages: VecDeque<ExtensionMessage>,
-    /// Set once the peer has refused RDMA2_MSG.
+    /// `true` if the peer has refused RDMA2_MSG.
     pub(super) msg_refused: bool,
     /// Maximum number of local calls in flight.
     max_calls: usize,
-    /// Set if calls request Send with Invalidate.
+    /// `true` if calls request Send with Invalidate.
     pub(super) invalidate: bool,
     /// Chunk lists of the call being sent, and the header being encoded. Kept to reuse their memory.
     pub(super) lists: ChunkLists,
@@ -224,6 +224,10 @@ impl Wire for WireV2 {
 
     fn poll_timeout(&self) -> Option<Instant> {
         earliest(self.handshake.due(), self.reassembly.due())
+    }
+
+    fn is_receiving(&self) -> bool {
+        self.reassembly.due().is_some()
     }
 
     fn handle_timeout(&mut self, core: &mut ConnectionCore, now: Instant) {

@@ -7,12 +7,12 @@ use super::{
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering::Relaxed, PoisonError},
 };
 
-/// The limit and the memory currently held, in bytes.
+/// A memory budget: its limit, and the memory currently held, in bytes.
 #[doc(hidden)]
 pub struct MemoryBudget {
     limit: u64,
     state: Mutex<BudgetState>,
-    /// Copies of the state, so that reading them does not wait.
+    /// Memory currently held, in bytes. This field and `waiting` copy values of `state`, so that readers need no lock.
     held: AtomicU64,
     waiting: AtomicUsize,
 }
@@ -30,7 +30,7 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// Returns the most that one call may take for its arguments, and again for its results, in bytes.
+    /// Returns the maximum memory for the arguments of one call, in bytes. The maximum for its results is the same.
     #[doc(hidden)]
     pub fn max_of_call(&self) -> u64 {
         state::most_of_call(self.limit)
@@ -48,7 +48,7 @@ impl MemoryBudget {
         self.waiting.load(Relaxed)
     }
 
-    /// Changes the state, and wakes those who got memory.
+    /// Changes the state, and wakes the waiters that got memory.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut BudgetState, &mut BudgetWakers) -> R) -> R {
         let mut wakers = BudgetWakers::new();
         let result = {

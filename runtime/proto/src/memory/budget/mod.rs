@@ -2,17 +2,23 @@
 //!
 //! | part of the limit | who takes it |
 //! | --- | --- |
-//! | the main part, seven eighths | everybody. Arguments take at most half of it, and so do the results of one call. Results of all calls take the other half, or all of it while no arguments wait |
+//! | the main part, seven eighths | all hosts and connections |
 //! | the part for small amounts, one eighth | hosts and connections that hold little of it, while others wait for the main part |
 //!
-//! While nobody waits, a host takes memory of the main part until it holds three times what it leaves free, and so does a connection in
-//! what is left to its host. Others therefore always find some. A larger amount waits for its turn. Hosts take turns, and so do the
-//! connections of a host. Only a host that holds nothing, or less than an equal share, has a turn; then memory is kept for it until there is
-//! enough. The rest of the memory goes to the others by the first rule. What is held for arguments and for results counts separately in
-//! these rules.
+//! Arguments take at most half of the main part, and so do the results of one call. The results of all calls take the
+//! other half, or the whole main part while no arguments wait.
+//! While no call waits, a host takes memory of the main part without waiting, as long as it holds at most three times
+//! what it leaves free. The same ratio limits a connection within the memory that its host may take. Other hosts and
+//! connections therefore always find free memory. A larger amount waits for its turn.
 //!
-//! Results never wait for arguments, because a call with arguments may itself wait: for its results, or for a handler that waits for
-//! results. Calls would wait for one another for ever. The results of one call therefore fit into what arguments leave.
+//! Hosts take turns, and so do the connections of a host. The first host in turn that holds nothing, or that would hold
+//! at most an equal share, is next. Free memory is kept for it until there is enough. If there is no such host, the
+//! first host that stays within the ratio gets memory. These rules count memory for arguments and memory for results
+//! separately.
+//!
+//! Results never wait for memory that arguments hold. A call that holds memory for its arguments may itself wait for
+//! its results, or for a handler that waits for results, so that such calls would wait for one another for ever. The
+//! results of one call therefore fit into the half that arguments cannot take.
 //!
 //! | file | contents |
 //! | --- | --- |

@@ -13,12 +13,12 @@ use super::{
     state::{BudgetParts, BudgetWaiter, MemoryUse},
 };
 
-/// The account of one connection of a host. Clones are the same account.
+/// The account of one connection of a host. Clones refer to the same account.
 #[derive(Clone)]
 #[doc(hidden)]
 pub struct MemoryAccount(Arc<AccountOwner>);
 
-/// Keeps an account open while somebody uses it.
+/// The owner of an open account. Closes the account on drop.
 struct AccountOwner {
     budget: Arc<MemoryBudget>,
     host: u128,
@@ -32,7 +32,7 @@ impl Drop for AccountOwner {
 }
 
 impl MemoryBudget {
-    /// Opens the account of a connection of `host`. Connections with the same number share what their host may take.
+    /// Opens the account of a connection of `host`. All accounts of a `host` share the memory that one host may take.
     #[doc(hidden)]
     pub fn account(self: &Arc<Self>, host: u128) -> MemoryAccount {
         MemoryAccount::open(self, host)
@@ -45,16 +45,17 @@ impl MemoryAccount {
         Self(Arc::new(AccountOwner { budget: Arc::clone(budget), host, id }))
     }
 
-    /// Returns the budget.
+    /// Returns the budget of the account.
     #[doc(hidden)]
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.0.budget
     }
 
-    /// Takes `bytes` for the results of a call, at most [`MemoryBudget::max_of_call`]. They wait for other results only.
+    /// Returns a future that takes `bytes` for the results of a call, at most [`MemoryBudget::max_of_call`]. It waits
+    /// only for memory that other results hold.
     ///
     /// # Errors
-    /// Fails if `bytes` are more. The error is the most that a call can have, in bytes.
+    /// Fails if `bytes` is larger than the maximum. The error is the maximum in bytes.
     #[doc(hidden)]
     pub fn take_results(&self, bytes: u64) -> Result<MemoryTurn, u64> {
         let most = self.budget().max_of_call();
@@ -74,7 +75,8 @@ impl MemoryAccount {
         Some(self.charge(parts))
     }
 
-    /// Takes `bytes`, or waits for them with `waiter`, and takes them once they were taken for it.
+    /// Takes `bytes` if they are available. Otherwise, enqueues a waiter in `waiter` and returns `None`; a later call
+    /// takes the memory that was granted to it.
     fn take_in_turn(
         &self,
         waiter: &mut Option<Arc<BudgetWaiter>>,
@@ -101,7 +103,7 @@ impl MemoryAccount {
         waiter
     }
 
-    /// Stops waiting, and returns the memory if it was taken.
+    /// Removes `waiter`. Returns its memory to the budget if it was granted.
     fn leave(&self, waiter: &Arc<BudgetWaiter>) {
         let AccountOwner { budget, host, id } = &*self.0;
         budget.change(|state, wakers| {
@@ -235,8 +237,9 @@ impl MemoryShare {
         self.account.is_some()
     }
 
-    /// Takes `bytes`, at most [`MemoryBudget::max_of_call`]. If they are not available, the connection waits for them, and calls this
-    /// again with the same amount once it [is called](Self::is_called).
+    /// Takes `bytes`, or [`MemoryBudget::max_of_call`] if `bytes` is larger. Returns `None` if they are not available.
+    /// The connection then waits for them. It calls this function again with the same amount when
+    /// [`is_called`](Self::is_called) returns `true`.
     #[doc(hidden)]
     pub fn take(&mut self, bytes: u64) -> Option<BudgetCharge> {
         let Some(account) = self.account.clone() else { return Some(BudgetCharge::default()) };
@@ -265,7 +268,7 @@ impl MemoryShare {
         account.charge(parts)
     }
 
-    /// Stops waiting.
+    /// Stops waiting for memory. Has no effect unless the connection waits.
     #[doc(hidden)]
     pub fn stop_waiting(&mut self) {
         if let Some((waiter, account)) = self.waiter.take().zip(self.account.as_ref()) {
@@ -280,14 +283,15 @@ impl MemoryShare {
         self.waiter.is_some()
     }
 
-    /// Returns `true` if the connection waited for memory that was taken for it.
+    /// Returns `true` if the memory that the connection waits for was granted.
     #[inline]
     #[doc(hidden)]
     pub fn is_called(&self) -> bool {
         self.waiter.as_ref().is_some_and(|waiter| waiter.is_granted())
     }
 
-    /// Registers `waker`, to be woken when the connection is called. Has no effect unless it waits.
+    /// Registers `waker`, which is woken when the memory that the connection waits for is granted. Has no effect unless
+    /// the connection waits.
     #[inline]
     #[doc(hidden)]
     pub fn wait(&self, waker: &Waker) {

@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst, PoisonError};
 
-/// A holder takes memory of the main part without waiting until it holds this many times what it leaves free.
+/// Maximum ratio of the memory of the main part that a holder takes without waiting to the memory that it leaves free.
 const MAIN_RATIO: u64 = 3;
-/// The same for the part for small amounts.
+/// Maximum ratio as [`MAIN_RATIO`], for the part for small amounts.
 const SMALL_RATIO: u64 = 1;
-/// Number of hosts, or of connections of one host, that are looked at to find the next turn.
+/// Maximum number of hosts, or of connections of one host, that are examined to find the next turn.
 const MAX_LOOKS: usize = 64;
 
-/// The wakers of those who got memory.
+/// The wakers of waiters that got memory.
 pub(super) type BudgetWakers = SmallVec<[Waker; 4]>;
 
 /// The purpose for which memory is taken.
@@ -72,7 +72,7 @@ pub(super) struct BudgetParts {
 }
 
 impl BudgetParts {
-    /// Returns `bytes` of the main part.
+    /// Creates parts that consist of `bytes` of the main part.
     pub(super) fn main(bytes: u64, usage: MemoryUse) -> Self {
         match usage {
             MemoryUse::Arguments => Self { arguments: bytes, ..Self::default() },
@@ -136,17 +136,17 @@ impl BudgetWaiter {
         self.waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what was taken for the waiter.
+    /// Returns the memory that is granted to the waiter.
     pub(super) fn granted(&self) -> BudgetParts {
         BudgetParts::main(self.bytes, self.usage)
     }
 
-    /// Returns `true` if the amount was taken for the waiter.
+    /// Returns `true` if the memory was granted.
     pub(super) fn is_granted(&self) -> bool {
         self.is_granted.load(SeqCst)
     }
 
-    /// Registers `waker`, to be woken when the amount is taken. Wakes it if that has happened before.
+    /// Registers `waker`, which is woken when the memory is granted. Wakes it at once if the memory was granted before.
     pub(super) fn wait(&self, waker: &Waker) {
         *self.waker() = Some(waker.clone());
         if self.is_granted() {
@@ -179,8 +179,8 @@ impl HostUse {
         self.held.all_main() > 0 || !self.turns.is_empty()
     }
 
-    /// Returns the connection whose turn it is, and the bytes that it waits for: the next one that holds nothing for the same use, or
-    /// else the next one.
+    /// Returns the connection whose turn it is, with the number of bytes that it waits for. Connections that hold
+    /// nothing for `usage` come first.
     fn next(&self, usage: MemoryUse) -> Option<(u64, &ConnectionUse, u64)> {
         let ids = self.turns.of(usage).iter().take(MAX_LOOKS).copied();
         let mut all = ids.filter_map(|id| {
@@ -192,7 +192,7 @@ impl HostUse {
     }
 }
 
-/// The memory that is held, and those who wait for it.
+/// The held memory of a budget, and its waiters.
 #[derive(Debug)]
 pub(super) struct BudgetState {
     limit: u64,
@@ -216,12 +216,14 @@ fn main_part(limit: u64) -> u64 {
     limit - small_part(limit)
 }
 
-/// Returns the most that the arguments or the results of one call may take of a budget with this limit, in bytes: half of the main part.
+/// Returns the maximum memory for the arguments of one call, and also for its results, in bytes: half of the main part.
+/// `limit` is the limit of the budget.
 pub(super) fn most_of_call(limit: u64) -> u64 {
     main_part(limit) / 2
 }
 
-/// Returns how much a holder of `held` bytes may take of `free` bytes, so that it holds at most `ratio` times what it leaves.
+/// Returns the number of bytes that a holder of `held` bytes may take of `free` bytes. It then holds at most `ratio`
+/// times what it leaves.
 fn room(held: u64, free: u64, ratio: u64) -> u64 {
     free.saturating_mul(ratio).saturating_sub(held) / (ratio + 1)
 }
@@ -280,8 +282,8 @@ impl BudgetState {
         Some(result)
     }
 
-    /// Returns the most that `usage` of all calls may take of the main part now, in bytes. Results have the half of arguments, too,
-    /// while no arguments wait.
+    /// Returns the maximum memory of the main part that all calls may currently hold for `usage`, in bytes. While no
+    /// arguments wait, results may use the half of arguments as well.
     fn most(&self, usage: MemoryUse) -> u64 {
         match usage {
             MemoryUse::Results if self.turns.arguments.is_empty() => main_part(self.limit),
@@ -289,15 +291,15 @@ impl BudgetState {
         }
     }
 
-    /// Returns what is free of the main part for `usage`, in bytes. Arguments beyond their half do not count, because results must not
-    /// wait for them.
+    /// Returns the free memory of the main part for `usage`, in bytes. Memory that arguments hold beyond their half is
+    /// ignored, because results must not wait for it.
     fn free(&self, usage: MemoryUse) -> u64 {
         let others = self.held.arguments.min(most_of_call(self.limit)).saturating_add(self.held.results);
         let left = self.most(usage).saturating_sub(self.held.of(usage));
         left.min(main_part(self.limit).saturating_sub(others))
     }
 
-    /// Returns `true` if a connection may take `bytes` of the main part before those who wait.
+    /// Returns `true` if a connection that takes `bytes` of the main part leaves enough to others.
     fn is_moderate(&self, of_host: &HostUse, connection: &ConnectionUse, bytes: u64, usage: MemoryUse) -> bool {
         let host_room = room(of_host.held.of(usage), self.free(usage), MAIN_RATIO);
         bytes <= room(connection.held.of(usage), host_room, MAIN_RATIO)
@@ -321,7 +323,7 @@ impl BudgetState {
         Some(parts)
     }
 
-    /// Takes `parts`, whether or not there is room for them.
+    /// Adds `parts` to the held memory, even beyond the limit.
     pub(super) fn add(&mut self, host: u128, id: u64, parts: BudgetParts) {
         self.held.add(parts);
         self.update(host, |of_host| {
@@ -366,7 +368,7 @@ impl BudgetState {
         self.assign(wakers);
     }
 
-    /// Removes a waiter that no longer waits. One that got its memory has left the queue.
+    /// Removes a waiter that gives up. A waiter whose memory was granted is no longer in the queue.
     pub(super) fn leave(&mut self, host: u128, id: u64, waiter: &Arc<BudgetWaiter>, wakers: &mut BudgetWakers) {
         let usage = waiter.usage;
         let is_last = self.update(host, |of_host| {
@@ -387,7 +389,7 @@ impl BudgetState {
         self.assign(wakers);
     }
 
-    /// Gives memory to those who wait, as long as the rules permit it.
+    /// Grants memory to waiters, as long as the rules permit it.
     fn assign(&mut self, wakers: &mut BudgetWakers) {
         let next = |this: &Self, usage| this.next(usage).map(|(at, id)| (usage, at, id));
         while let Some((usage, at, id)) = next(self, MemoryUse::Results).or_else(|| next(self, MemoryUse::Arguments)) {
@@ -395,7 +397,7 @@ impl BudgetState {
         }
     }
 
-    /// Returns the place in the turns and the connection of the next waiter that gets memory for `usage`.
+    /// Returns the next waiter that gets memory for `usage`: the index of its host in the turns, and its connection.
     fn next(&self, usage: MemoryUse) -> Option<(usize, u64)> {
         let mut moderate = None;
         for (at, host) in self.turns.of(usage).iter().take(MAX_LOOKS).enumerate() {

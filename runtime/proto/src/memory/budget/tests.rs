@@ -12,7 +12,8 @@ use std::{
 
 use super::*;
 
-/// A limit whose parts are easy to compute with: 1050 for everybody, of which arguments take 525, and 150 for small amounts.
+/// A limit whose parts are easy to compute with: 1050 in the main part, of which arguments take 525, and 150 for small
+/// amounts.
 const LIMIT: u64 = 1200;
 
 #[derive(Default)]
@@ -114,7 +115,7 @@ fn greedy_hosts_and_connections_leave_memory() {
     }
 }
 
-/// While somebody waits for a large amount, it is kept for it, and small amounts are available.
+/// While a connection waits for a large amount, free memory is kept for it, and small amounts are still available.
 #[test]
 fn memory_is_kept_for_a_large_amount() {
     let budget = MemoryBudget::new(LIMIT);
@@ -140,7 +141,7 @@ fn memory_is_kept_for_a_large_amount() {
     assert_clear(&budget);
 }
 
-/// Hosts take turns, and so do the connections of a host, whatever the number of those who wait.
+/// Hosts take turns, and so do the connections of a host, however many calls wait.
 #[test]
 fn hosts_and_connections_take_turns() {
     let budget = MemoryBudget::new(LIMIT);
@@ -275,7 +276,7 @@ fn a_dropped_waiter_does_not_block_the_queue() {
     assert_clear(&budget);
 }
 
-/// Everybody gets memory, and the limit holds, for any interleaving.
+/// All threads get memory, and the limit holds, for any interleaving.
 #[test]
 fn threads_take_turns() {
     struct Unpark(Thread);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Two connections to the listener.
+/// Creates two connections to the listener. `first` has the server's parameters for the first one.
 async fn two<C: Connector, L: Listener>(
     connector: &C,
     listener: &L,
@@ -76,7 +76,7 @@ pub async fn unprocessed_messages<C: Connector, L: Listener>(connector: C, liste
     }
 }
 
-/// Messages on one connection without a Receive do not affect another connection.
+/// Messages for which a connection has no Receive do not affect another connection.
 pub async fn messages_beyond_receives<C: Connector, L: Listener>(connector: C, listener: L) {
     let [mut bad, mut honest] = two(&connector, &listener, SetupParams { receive_count: 1, ..params() }).await;
     exchange(&mut honest, b"before").await;

@@ -108,8 +108,8 @@ pub async fn unsignaled_sends<C: Connector, L: Listener>(connector: C, listener:
     }
 }
 
-/// A queue pair that needs no other poll wakes its caller for the next message, and needs a poll after a post. This also holds if
-/// the last poll was only for requests.
+/// A queue pair that needs no further poll wakes its caller for the next message. It needs a poll again after a post.
+/// Both also hold if the last poll was `poll_requests`.
 pub async fn settled_queue_pairs_are_woken<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for round in 0..20u8 {

@@ -1,4 +1,4 @@
-//! A conformance suite for providers .
+//! A conformance suite for providers.
 //!
 //! To use it in a test file, call `rpcrdma_proto::provider_conformance!(make())`. `make()` returns a future of a connector and
 //! a listener; the connector must be able to reach the listener's address. Each case panics with a description of the
@@ -128,8 +128,8 @@ impl<Q: QueuePair> TestEnd<Q> {
         self.register(RegisterableMemory::Sink(vec![0xee; len].into()), access)
     }
 
-    /// Sends everything posted. A provider may defer a registration like a request, as long as it precedes the Send that
-    /// announces it. Most cases announce regions without a Send, so the provider must not defer those that no transfer precedes.
+    /// Polls once, so that the provider performs the registration. A provider may defer a registration like a request,
+    /// as long as it precedes the Send that announces the memory. Most cases announce memory without a Send.
     fn flush_registration(&mut self) {
         self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
     }

@@ -94,7 +94,7 @@ pub struct SimEndConfig {
     pub max_reads: u32,
     /// Maximum length of an RDMA Read or RDMA Write, in bytes. Default 2^32 - 1.
     pub max_transfer: u32,
-    /// Support for incoming Send with Invalidate. Default `true`.
+    /// `true` if the side supports incoming Send with Invalidate. Default `true`.
     pub remote_invalidation: bool,
     /// Number of Receives posted at the start. Default 34.
     pub receives: usize,
@@ -123,7 +123,7 @@ impl Default for SimEndConfig {
 pub struct SimConfig {
     /// The seed that determines handles and the order of steps.
     pub seed: u64,
-    /// Performs work only in [`SimNetwork::step`]. Default `false`: each poll performs all pending work.
+    /// `true` to perform work only in [`SimNetwork::step`]. Default `false`: each poll performs all pending work.
     pub stepped: bool,
     /// The options of both sides, [`SimEnd::A`] first.
     pub ends: [SimEndConfig; 2],

@@ -35,7 +35,7 @@ struct NetworkSide {
     receives: usize,
     completions: VecDeque<Completion>,
     waker: Option<Waker>,
-    /// The connection is closed once all requests have been sent.
+    /// `true` if the connection is closed once all requests have been sent.
     closing: bool,
     stalled: bool,
     up: bool,
@@ -51,7 +51,7 @@ struct NetworkInner {
     rng: Rng,
     steps: u64,
     stepped: bool,
-    /// Nothing passes between the sides, and neither learns that the other has ended.
+    /// `true` if nothing passes between the sides. Neither side then learns that the other has ended.
     isolated: bool,
     /// The task that waits until a step is possible.
     stepper: Option<Waker>,
@@ -142,15 +142,17 @@ impl SimNetwork {
         self.lock().disconnect_with_error("cut");
     }
 
-    /// Suspends (or resumes) the execution of this side's work requests, as if its peer had stopped reading.
+    /// Suspends the execution of this side's work requests if `stalled` is `true`, as if its peer had stopped reading.
+    /// Otherwise resumes it.
     pub fn stall(&self, end: SimEnd, stalled: bool) {
         let mut inner = self.lock();
         inner.sides[end.index()].stalled = stalled;
         inner.wake_stepper();
     }
 
-    /// Separates (or reunites) the sides, as if the network between them carried nothing. A separated side that ends does not tell the
-    /// other one, which learns it when they are reunited.
+    /// Separates the sides if `isolated` is `true`, as if the network between them carried nothing. Otherwise reunites
+    /// them. A side that ends while it is separated does not tell the other side, which learns it when they are
+    /// reunited.
     pub fn isolate(&self, isolated: bool) {
         let mut inner = self.lock();
         inner.isolated = isolated;

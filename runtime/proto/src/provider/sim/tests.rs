@@ -193,7 +193,7 @@ fn read_depth() {
     assert_eq!(ids, [true; 3]);
 }
 
-/// Separated sides exchange nothing, and each ends alone. The other one learns it when they are reunited.
+/// Separated sides exchange nothing. If one side ends, the other learns it when they are reunited.
 #[test]
 fn isolation() {
     for dropped in [false, true] {
@@ -244,7 +244,7 @@ impl Wake for Woken {
     }
 }
 
-/// The task that performs the steps is woken when there is one, and not before.
+/// The task that performs the steps is woken when a step is possible, and not before.
 #[test]
 fn steps_are_announced() {
     let config = SimConfig { stepped: true, ..SimConfig::default() };
@@ -272,7 +272,7 @@ fn steps_are_announced() {
     assert!(!network.is_in_use());
 }
 
-/// The next registration or invalidation fails, and only that.
+/// The next registration or invalidation fails, and later ones succeed.
 #[test]
 fn refusals_on_request() {
     let (mut a, _b, network) = pair(SimConfig::default());
@@ -355,7 +355,7 @@ fn dropping_a_queue_pair_ends_the_connection() {
     assert!(!b.is_open() && !network.step());
 }
 
-/// The limits of the provider: length of transfers, RDMA Reads in flight, and what waits for them.
+/// The provider applies its limits on the length of transfers and on RDMA Reads in flight.
 #[test]
 fn limits_of_transfers() {
     for (len, fits) in [(4, true), (5, false)] {
@@ -423,8 +423,8 @@ fn reads_in_flight_delay_only_their_own_sinks() {
     assert_eq!(orders, ["rid", "ird"].map(String::from).into());
 }
 
-/// Only Sends that are signaled complete. A Send with Invalidate ends the connection if the handle is unknown, or if the provider does not
-/// support it. It takes the access away.
+/// Only signaled Sends complete. A Send with Invalidate ends the connection if the handle is unknown, or if the
+/// provider does not support it. Otherwise, it revokes access to the memory.
 #[test]
 fn sends_and_invalidation() {
     let (mut a, mut b, _) = pair(SimConfig::default());
@@ -451,7 +451,7 @@ fn sends_and_invalidation() {
     }
 }
 
-/// A garbled Send has other bits in one byte, if it is that long, and other Sends do not.
+/// A garbled Send differs in one byte if it is long enough. Other Sends do not differ.
 #[test]
 fn sends_are_garbled() {
     for (nth, at, texts) in [(0, 1, ["oNe", "two"]), (1, 0, ["one", "Two"]), (0, 3, ["one", "two"])] {
@@ -489,7 +489,7 @@ fn reads_in_flight_fail_with_the_connection() {
     );
 }
 
-/// Memory that the peer may write cannot be read by it.
+/// The peer cannot read memory that it may only write.
 #[test]
 fn sinks_are_not_readable() {
     let (mut a, mut b, _) = pair(SimConfig::default());

@@ -75,7 +75,7 @@ pub(crate) struct PairConfig {
     pub(crate) client: EngineConfig,
     pub(crate) server: EngineConfig,
     pub(crate) sim: SimConfig,
-    /// `true` for each of client and server that sends private data.
+    /// `true` if the client sends private data, then `true` if the server does.
     pub(crate) private_data: [bool; 2],
 }
 
@@ -88,7 +88,7 @@ impl Default for PairConfig {
     }
 }
 
-/// A client and a server.
+/// A client and a server on one simulated network.
 pub(crate) struct Pair {
     pub(crate) client: Peer,
     pub(crate) server: Peer,
@@ -305,7 +305,7 @@ pub(crate) fn take_finished(peer: &mut Peer) -> Option<(CallId, Result<IncomingR
     }
 }
 
-/// Removes the first `ReplySent` event, and returns its token and whether the reply was delivered.
+/// Removes the first `ReplySent` event. Returns its token, and `true` if the reply was delivered.
 pub(crate) fn take_reply_sent(peer: &mut Peer) -> Option<(ReplyToken, bool)> {
     let at = peer.events.iter().position(|event| matches!(event, EngineEvent::ReplySent { .. }))?;
     match peer.events.remove(at) {

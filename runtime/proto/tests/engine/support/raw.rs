@@ -22,7 +22,7 @@ use super::{Peer, Script, end_config, script::word};
 /// The bytes of sinks that the peer has not written. Padding that a responder must not write is zero.
 pub(crate) const UNWRITTEN: u8 = 0xee;
 
-/// A peer without an engine, which sends what the test says.
+/// A peer without an engine, whose messages the test writes.
 pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
     /// Received messages with the handle that each invalidated.

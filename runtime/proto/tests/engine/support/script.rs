@@ -18,7 +18,7 @@ pub(crate) struct Script {
     pub(crate) number: u32,
     /// Length of the call without eligible items and without the 12 bytes of its header. Rounded up to a multiple of four.
     pub(crate) inline: usize,
-    /// Lengths of the eligible arguments, which follow.
+    /// Lengths of the eligible arguments, which follow the inline part.
     pub(crate) args: Vec<usize>,
     /// `true` if the arguments are reduced.
     pub(crate) reduce: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Script {
     pub(crate) policy: CallPolicy,
 }
 
-/// Returns `len` bytes that are characteristic for the seed.
+/// Returns `len` pseudo-random bytes that depend on the seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Bytes {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let bytes = (0..len).map(|_| {
@@ -125,7 +125,7 @@ impl Script {
         assert_eq!(stream, &expected[..], "call {} arrived changed", self.number);
     }
 
-    /// Returns the reply. `chunks` says which results have a Write chunk.
+    /// Returns the reply. `chunks` has one item for each result, `true` if the result has a Write chunk.
     pub(crate) fn reply(&self, chunks: impl Iterator<Item = bool>) -> OutgoingReply {
         let chunks: Vec<bool> = chunks.collect();
         let pool = BufferPool::default();

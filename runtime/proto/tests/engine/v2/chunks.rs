@@ -118,8 +118,8 @@ fn payload_streams_in_the_reply_chunk() {
     }
 }
 
-/// §4.3.5: the segments of a Read chunk are those with its position. Their data is concatenated in the order of the list, also if
-/// their lengths are not multiples of four and segments of other chunks come between.
+/// §4.3.5: a Read chunk consists of the segments with its position. Their data is concatenated in the order of the
+/// list, also if their lengths are not multiples of four and segments of other chunks come between.
 #[test]
 fn segments_of_a_read_chunk() {
     let mut facing = server();

@@ -33,7 +33,7 @@ fn bad_reply(facing: &mut Facing) -> Option<MessageFault> {
     })
 }
 
-/// §6.2.2.1: a call of the peer that is broken off, or malformed, does not fail the local call with its XID.
+/// §6.2.2.1: a call of the peer that is broken off, or malformed, does not fail the local call with the same XID.
 #[test]
 fn broken_calls_do_not_fail_local_calls() {
     let (mut facing, xid) = calling(EngineConfig::default());
@@ -78,7 +78,8 @@ fn errors_interrupt_sequences() {
     assert_eq!(facing.engine.conn.counters().messages_discarded, 2);
 }
 
-/// §6.2.2.2, §7.1.3: a reply with a fault in one of its messages fails its call with the last of them, and gets no error.
+/// §6.2.2.2, §7.1.3: a reply with a fault in one of its messages fails its call when its last message arrives. The
+/// responder gets no error.
 #[test]
 fn faults_within_replies() {
     let malformed = |xid, flags| vec![xid, 2, CREDIT, MSG, flags, 0, 7];
@@ -126,7 +127,7 @@ fn faults_within_replies() {
     facing.finished().expect("no reply").unwrap();
 }
 
-/// §7.1.3: a message of a broken sequence that breaks it once more does not end the sequence of another call.
+/// §7.1.3: a further fault in a sequence that is already broken does not end the sequence of another call.
 #[test]
 fn broken_sequences_do_not_end_others() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -151,7 +152,7 @@ fn continued_replies_need_no_level() {
     }
 }
 
-/// The memory for continued calls is bounded by that of the connection, and the memory for continued replies is not.
+/// The memory limit of the connection applies to continued calls, but not to continued replies.
 #[test]
 fn continued_calls_and_replies_have_their_limits() {
     for (len, fits) in [(16_384, true), (16_385, false)] {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::support::{Script, take_call};
 
-/// An extension with properties of this many words each, numbered from 5000.
+/// An extension with `count` properties of `words` words each, numbered from 5000.
 #[derive(Debug, Clone, Copy)]
 struct Announced {
     count: u32,
@@ -127,7 +127,8 @@ fn properties_after_the_last_one() {
     }
 }
 
-/// §6.2.2.3: the same while the local properties still wait for credits. Calls that arrive then are refused, too.
+/// §6.2.2.3: RDMA2_CONNPROP after the last one is also refused while the local properties wait for credits. Calls that
+/// arrive then are refused, too.
 #[test]
 fn properties_after_the_last_one_before_the_end_of_the_exchange() {
     let mut facing = Facing::silent(Role::Server, announces(1, 900));
@@ -185,8 +186,8 @@ fn reply_before_the_last_property() {
     facing.finished().unwrap().unwrap();
 }
 
-/// §7.2.2: a malformed value of each property, in a client and in a server. No property of its message is applied, and the
-/// exchange does not end with it.
+/// §7.2.2: a client and a server refuse a malformed value of each property. No property of its message is applied, and
+/// the exchange does not end with it.
 #[test]
 fn malformed_value_of_each_property() {
     for role in [Role::Client, Role::Server] {

@@ -38,7 +38,7 @@ struct Seen {
     errors: Vec<(u32, u32)>,
 }
 
-/// The extension, and what it received on both sides.
+/// The extension, with a record of the properties, messages and errors that it received.
 #[derive(Debug, Default)]
 struct Load {
     seen: Arc<Mutex<Seen>>,
@@ -156,7 +156,7 @@ fn one_peer_has_the_extension() {
     assert_eq!(duo.sides[SERVER].peer.conn.counters().errors_sent, 1);
 }
 
-/// §7.2.2: a malformed property of an extension. §7.2.1: a malformed message of an extension. Appendix B.5: an error of an
+/// §7.2.2, §7.2.1: malformed properties and messages of an extension are refused. Appendix B.5: an error of an
 /// extension fails the call that it names.
 #[test]
 fn malformed_extension_messages() {
@@ -396,7 +396,8 @@ fn conveyed_call_with_the_xid_of_a_local_call() {
     assert!(support::take_call(&mut facing.engine).is_none());
 }
 
-/// §7.2.2: if a message has a malformed property, none of its properties is applied, including those of an extension before it.
+/// §7.2.2: if a message has a malformed property, none of its properties is applied, not even a valid property of an
+/// extension before it.
 #[test]
 fn a_malformed_property_discards_the_whole_message() {
     for malformed in [(LOAD_PROPID, &[][..]), (2, &[1, 2][..])] {

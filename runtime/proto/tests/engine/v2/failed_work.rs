@@ -64,7 +64,8 @@ fn responder_that_loses_a_call_closes_the_connection() {
     duo.assert_nothing_exposed();
 }
 
-/// §7.4: a call whose memory cannot be registered fails at once, and nothing of it is sent. Others are not affected.
+/// §7.4: a call whose memory cannot be registered fails at once, and nothing of it is sent. Other calls are not
+/// affected.
 #[test]
 fn call_that_cannot_be_constructed() {
     for nth in 0..2 {
@@ -136,7 +137,8 @@ fn nothing_is_exposed_when_a_call_finishes() {
     }
 }
 
-/// §11.1: of memory that is longer than the result, only the length of the result is exposed.
+/// §11.1: if the memory for a result is longer than the result may be, only the maximum length of the result is
+/// exposed.
 #[test]
 fn longer_landing_memory() {
     for (at, ends) in [(36, false), (37, true), (40, true)] {

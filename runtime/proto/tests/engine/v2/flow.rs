@@ -18,7 +18,7 @@ fn credits(credits: u32, reverse: u32) -> EngineConfig {
     config
 }
 
-/// Returns a separate grant of so many credits.
+/// Returns a separate grant of `new` credits.
 fn grant(new: u32) -> [u32; 9] {
     [0, 2, NO_NEW | new, NOMSG, 0, 0, 0, 0, 0]
 }
@@ -113,7 +113,7 @@ fn calls_in_progress_leave_credits() {
     }
 }
 
-/// §4.2.1.1: newly granted credits are added to those that are left.
+/// §4.2.1.1: newly granted credits are added to the credits that are left.
 #[test]
 fn newly_granted_credits_add_up() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -151,7 +151,7 @@ fn each_message_uses_a_credit() {
     assert_eq!(sent, [(5, MSG), (6, MSG), (6, MSG), (7, ERROR), (8, ERROR)]);
 }
 
-/// §4.2.1.1: a credit is a posted Receive, which is there before the peer learns of its credit.
+/// §4.2.1.1: a credit is a Receive, which is posted before the peer learns of the credit.
 #[test]
 fn receives_come_before_grants() {
     let mut facing = Facing::silent(Role::Server, credits(2, 0));
@@ -169,7 +169,8 @@ fn receives_come_before_grants() {
     assert!(receives > 10, "{receives} Receives for 10 credits");
 }
 
-/// §4.2.1.2: until the peer has used some of a separate grant, it gets no other, because it has one Receive for them.
+/// §4.2.1.2: a peer gets no second separate grant until it has used some of the first one, because it has only one
+/// Receive for separate grants.
 #[test]
 fn one_separate_grant_at_a_time() {
     let mut facing = Facing::silent(Role::Server, credits(8, 0));

@@ -271,7 +271,7 @@ fn remote_invalidation() {
     }
 }
 
-/// §4.4.2: only messages that need several Sends are continued, and the last Send is as long as it may be.
+/// §4.4.2: only messages that need several Sends are continued. The last Send may have the maximum length.
 #[test]
 fn only_long_messages_are_continued() {
     let mut duo = PeerPair::plain();

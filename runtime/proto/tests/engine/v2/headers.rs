@@ -73,8 +73,8 @@ fn reserved_flags_of_all_header_types() {
     }
 }
 
-/// §6.2.2.1, §7.2: a call whose `msg_type` is REPLY or whose XID is not that of its header, and a reply with the same faults, are
-/// not used, in any format.
+/// §6.2.2.1, §7.2: a call is not used if its `msg_type` is REPLY, or if its XID differs from the XID in its header. The
+/// same applies to replies, in every format.
 #[test]
 fn rpc_message_that_contradicts_its_header() {
     let mut facing = server();
@@ -199,7 +199,8 @@ fn call_of_another_version() {
     serves(&mut facing);
 }
 
-/// §6.3.2: a Position-Zero Read chunk contains the call, whose XID is that of the header. With XID zero it is no grant of credits.
+/// §6.3.2: a Position-Zero Read chunk contains the call, which has the XID of the header. A header with XID zero and
+/// such a chunk is not a grant of credits.
 #[test]
 fn special_call_is_served() {
     for xid in [3, 0] {

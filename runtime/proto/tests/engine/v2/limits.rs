@@ -1,4 +1,4 @@
-//! Limits of a connection, its timers, and what is left when it ends.
+//! The limits and timers of a connection, and its state after it has ended.
 
 use std::{sync::Arc, time::Duration};
 
@@ -95,7 +95,7 @@ fn calls_in_progress_keep_their_credits() {
     assert_eq!((part[3], part[2] & 0xffff), (MSG, 0));
 }
 
-/// A call with too many others at a time is refused, unless it is one of them, which is discarded.
+/// A call beyond the maximum number of calls in progress is refused. A copy of a call in progress is discarded instead.
 #[test]
 fn calls_in_progress_are_bounded() {
     for (credits, most) in [(0, 4), (1, 4), (2, 6)] {
@@ -255,7 +255,8 @@ fn nothing_is_sent_before_the_properties() {
     }
 }
 
-/// A peer that answers no call is unresponsive once calls that were given up take all the room, although there are credits.
+/// A peer that answers no call is unresponsive when abandoned calls reach the maximum number of calls in flight,
+/// although there are credits.
 #[test]
 fn unresponsive_peers_with_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -273,7 +274,8 @@ fn unresponsive_peers_with_credits() {
     assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::Unresponsive(grace)));
 }
 
-/// §5.2.5: calls in the reverse direction fail as soon as it is known that they are not accepted. Those of a client do not.
+/// §5.2.5: calls in the reverse direction fail as soon as it is known that they are not accepted. Calls of a client do
+/// not fail.
 #[test]
 fn calls_that_are_not_accepted_fail() {
     let script = Script::default();
@@ -297,7 +299,8 @@ fn calls_that_are_not_accepted_fail() {
     assert_eq!((limits.send_threshold, limits.receive_threshold), (4096, 4096));
 }
 
-/// A connection that closes drops what has arrived in part, and one that is lost what it has not sent.
+/// A connection that closes or is lost drops incomplete calls of the peer. A lost connection also drops unsent parts of
+/// its own calls.
 #[test]
 fn ended_connections_hold_no_memory() {
     for is_closed in [true, false] {
@@ -375,7 +378,7 @@ fn broken_sequences_are_bounded() {
     assert!(facing.engine.conn.close_reason().is_some());
 }
 
-/// The messages of an extension that wait are bounded.
+/// An extension that answers each of its messages with this number of copies, and with a message of the base protocol.
 #[derive(Debug, Clone, Copy)]
 struct Chatty(usize);
 

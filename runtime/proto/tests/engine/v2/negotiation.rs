@@ -153,7 +153,7 @@ fn version_in_the_range() {
     }
 }
 
-/// §4.2.3.2: an error with another XID than that of the client's message does not end the negotiation.
+/// §4.2.3.2: an error whose XID differs from the XID of the client's message does not end the negotiation.
 #[test]
 fn error_for_another_message() {
     let mut facing = raw(Role::Client);
@@ -167,8 +167,8 @@ fn error_for_another_message() {
     assert_eq!(facing.raw.next().expect("no call")[1], 2);
 }
 
-/// §4.2.3.2: if the connection is dropped during negotiation, the reason names version 2 as a possible cause, whether or not
-/// the server responded. No call was sent.
+/// §4.2.3.2: if the connection is dropped during negotiation, the reason names version 2 as a possible cause, even if
+/// the server has responded. No call was sent.
 #[test]
 fn connection_dropped_during_negotiation() {
     let mut facing = raw(Role::Client);
@@ -275,7 +275,8 @@ fn server_keeps_its_version() {
     assert_eq!(facing.next().expect("no call in the reverse direction")[..2], [XID + 1, 1]);
 }
 
-/// §4.2.3.3: once a server has sent a message of version 2, the client keeps that version, whatever the server says later.
+/// §4.2.3.3: after the first message of version 2 from a server, the client keeps that version, whatever the server
+/// sends later.
 #[test]
 fn client_keeps_its_version() {
     let mut facing = raw(Role::Client);

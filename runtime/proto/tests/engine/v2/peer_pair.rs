@@ -31,7 +31,7 @@ pub(super) struct Side {
     pub(super) replies_sent: usize,
 }
 
-/// A client and a server.
+/// A client and a server on one simulated network.
 pub(super) struct PeerPair {
     /// The client, then the server.
     pub(super) sides: [Side; 2],

@@ -62,8 +62,8 @@ fn values_of_the_wrong_length() {
     }
 }
 
-/// §5.2.5: the code of each level of reverse-direction support. The lowest is the default. A client that accepts no calls
-/// announces it.
+/// §5.2.5: the code of each level of reverse-direction support. The lowest level is the default, so a client that
+/// accepts no calls announces nothing.
 #[test]
 fn levels_of_reverse_direction() {
     for (level, code) in [
@@ -276,8 +276,8 @@ fn wrong_material_ends_the_connection() {
     }
 }
 
-/// §4.2.3: the first message has at most 1024 bytes, however many properties there are. It is the only one until a message of
-/// the server grants credits. §4.2.2: the others have at most 4096 bytes.
+/// §4.2.3: the first message has at most 1024 bytes, however many properties there are. The second message is not sent
+/// until a message of the server grants credits. §4.2.2: later messages have at most 4096 bytes.
 #[test]
 fn first_message_is_short() {
     let mut config = who(1, 20_000, 1, 2);
@@ -302,7 +302,7 @@ fn first_message_is_short() {
     assert_eq!(sent.iter().map(Vec::len).max(), Some(1024));
 }
 
-/// §4.2.3: a property goes in the first message as long as that has at most 1024 bytes.
+/// §4.2.3: a property goes in the first message as long as the message has at most 1024 bytes.
 #[test]
 fn longest_first_message() {
     // Prefix, count, four numbers, and the head of the material and its length.
@@ -329,7 +329,7 @@ fn endless_exchange_times_out() {
     assert!(matches!(Pair::closed(&facing.engine.events), Some(CloseReason::NegotiationFailed { .. })));
 }
 
-/// A server does not time out a client that has sent nothing. That is left to the upper layer.
+/// A server does not time out a client that has sent nothing. The upper layer sets such a limit.
 #[test]
 fn silent_client() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
@@ -382,7 +382,8 @@ fn a_server_begins_with_its_properties() {
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100]);
 }
 
-/// §6.2.2.2, §6.3.4: material that fits in one message is sent in one, at the beginning and in response to that of the peer.
+/// §6.2.2.2, §6.3.4: material that fits in one message is sent in one, at the beginning and in response to material of
+/// the peer.
 #[test]
 fn material_in_one_message() {
     for (words, messages) in [(500, 1), (1015, 1), (1016, 2)] {

@@ -54,7 +54,7 @@ fn sim_config() -> impl Strategy<Value = SimConfig> {
     })
 }
 
-/// Lengths around all thresholds, and others.
+/// Generates lengths around all thresholds, and other lengths.
 fn len(max: usize) -> impl Strategy<Value = usize> {
     prop_oneof![0..8usize, 900..1100usize, 3900..4200usize, 0..max].prop_map(move |len| len.min(max))
 }
@@ -151,7 +151,8 @@ proptest! {
         }
     }
 
-    /// The same holds with any combination of supported versions.
+    /// Every call is executed exactly once if the peers have a version in common, and otherwise fails without being
+    /// executed.
     #[test]
     fn any_version_exactly_once(
         configs in (engine_config(), engine_config()),

@@ -1,4 +1,4 @@
-//! Invalid messages, word by word, and the error of §7 for each; and the reaction to received errors.
+//! Invalid messages, word by word, with the error of §7 for each of them, and the reaction to received errors.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;
@@ -260,7 +260,7 @@ fn write_chunk_too_small() {
     assert_eq!(facing.raw.take_back(handle), [UNWRITTEN; 8]);
 }
 
-/// §7.2.1, appendix A.1: a call whose chunks replace items that are not eligible.
+/// §7.2.1, appendix A.1: the upper layer refuses a call whose chunks replace items that are not eligible.
 #[test]
 fn refused_by_the_upper_layer() {
     let mut facing = server();
@@ -271,7 +271,7 @@ fn refused_by_the_upper_layer() {
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
 }
 
-/// §7.1, §7.2, §7.4.1: each error fails the call and is reported as what it is.
+/// §7.1, §7.2, §7.4.1: each error fails the call, and is reported with its code and data.
 #[test]
 fn errors_fail_calls() {
     for (body, refusal) in [
@@ -498,8 +498,8 @@ fn invalid_replies() {
     }
 }
 
-/// §6.2.4: an invalidation of a handle that the call did not offer, in another message than the last of its reply, or without a
-/// reply, closes the connection.
+/// §6.2.4: an invalidation of a handle that the call did not offer, in a message other than the last one of its reply,
+/// or without a reply, closes the connection.
 #[test]
 fn invalidation_of_a_wrong_handle() {
     let reply = |xid: u32, flags: u32| [&[xid, 2, CREDIT, MSG, flags, 0, 0, 0, 0], &[xid, 1, 4][..]].concat();

@@ -9,8 +9,8 @@ use rpcrdma_proto::{
 use super::scripted::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, plain};
 use crate::support::Script;
 
-/// A call with two Read chunks, two Write chunks of 4000 bytes and a Reply chunk of 6020 bytes, of one segment each. It would be
-/// sent again if that could help.
+/// Sends a call with two Read chunks, two Write chunks of 4000 bytes and a Reply chunk of 6020 bytes, each of one
+/// segment. The call is idempotent, so it may be sent again. Returns its XID.
 fn call_with_chunks() -> (Facing, u32) {
     let mut config = EngineConfig::default();
     config.max_continued = 0;
@@ -30,8 +30,8 @@ fn call_with_chunks() -> (Facing, u32) {
     (facing, call[0])
 }
 
-/// §7.3: a call that respected the limit in the error, or that got the resources in the error, fails. So does a call whose error
-/// names none.
+/// §7.3: a call that respected the limit in the error, or that got the resources in the error, fails. So does a call
+/// whose error names no resources.
 #[test]
 fn call_that_another_attempt_cannot_help() {
     let (read, write) = (|max| TransportError::ReadChunks { max }, |max| TransportError::WriteChunks { max });
@@ -158,8 +158,8 @@ fn later_calls_after_a_refused_header_type() {
     assert_ne!(later, Some(NOMSG), "RDMA2_NOMSG sent again");
 }
 
-/// §6.4, §7.3.5: a call is sent again with room for its reply if the peer accepts a Reply chunk, however short its segments, and if the error
-/// names more than there was.
+/// §6.4, §7.3.5: a call is sent again with room for its reply if the peer accepts a Reply chunk, however short its
+/// segments, and if the error names more bytes than the call provided.
 #[test]
 fn room_for_a_longer_reply() {
     let policy = CallPolicy { idempotent: true, ..CallPolicy::default() };

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::support::{Script, UNWRITTEN, take_call};
 
-/// Returns a call with these Write chunks and this Reply chunk: lengths of the segments of each.
+/// Returns a call with these Write chunks and this Reply chunk, each given by the lengths of its segments.
 fn with_chunks(writes: &[&[u32]], reply: Option<&[u32]>) -> Vec<u32> {
     let chunk = |lens: &[u32]| {
         let segments = lens.iter().flat_map(|&len| segment(None, 1, len, 0));
@@ -24,8 +24,8 @@ fn with_chunks(writes: &[&[u32]], reply: Option<&[u32]>) -> Vec<u32> {
     words
 }
 
-/// Serves a call with these Write chunks and this Reply chunk, whose lengths are given. Replies as the script says, and returns
-/// the messages of the response, and the contents of the Reply chunk.
+/// Serves a call with Write chunks and a Reply chunk of these lengths, and replies according to the script. Returns the
+/// messages of the response, and the contents of the Reply chunk.
 fn answer(writes: &[u32], reply: Option<u32>, script: &Script) -> (Vec<Vec<u32>>, Vec<u8>) {
     let mut facing = server();
     let mut words = vec![3, 2, CREDIT, MSG, 0, 0, 0];
@@ -104,7 +104,7 @@ fn first_write_chunk_that_is_too_short() {
     assert_eq!((messages.len(), messages[0][3]), (1, MSG));
 }
 
-/// §7.3.4: both numbers are zero for a result without a Write chunk.
+/// §7.3.4: both numbers in RDMA2_ERR_WRITE_RESOURCE are zero for a result without a Write chunk.
 #[test]
 fn result_without_a_write_chunk() {
     let mut facing = server();
@@ -195,7 +195,7 @@ fn segments_that_do_not_fit_in_the_reply() {
     }
 }
 
-/// §7.2.1: malformed segments and positions, in each chunk list.
+/// §7.2.1: malformed segments and positions are refused, in each chunk list.
 #[test]
 fn malformed_chunks() {
     let mut facing = server();

@@ -26,7 +26,7 @@ fn passes(facing: &mut Facing, time: Duration) {
     facing.run();
 }
 
-/// Replies without progress close the connection at the timeout. Each one that is sent restarts it.
+/// Replies without progress close the connection at the timeout. Each reply that is sent restarts the timeout.
 #[test]
 fn stalled_reply_closes_the_connection() {
     let config = EngineConfig::default();

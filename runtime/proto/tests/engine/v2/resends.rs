@@ -29,9 +29,9 @@ const MAX_SENDS: u32 = 4;
 /// A responder's reaction to a call.
 #[derive(Debug, Clone, Copy)]
 enum Move {
-    /// Executes it and replies.
+    /// Executes the call and replies.
     Reply,
-    /// Refuses it with this error.
+    /// Refuses the call with this error.
     Refuse(TransportError),
     /// Disconnects.
     Leave,
@@ -54,7 +54,8 @@ fn words(refusal: TransportError) -> Vec<u32> {
     }
 }
 
-/// Returns `true` if the call may have been executed: it was (§7.3.4, §7.3.5), or that is unknown (§7.4.1).
+/// Returns `true` if a call that was refused with this error was executed (§7.3.4, §7.3.5) or may have been executed
+/// (§7.4.1).
 fn executed(refusal: TransportError) -> bool {
     matches!(
         refusal,
@@ -220,8 +221,8 @@ proptest! {
         prop_assert_eq!(facing.engine.conn.counters().exposed_regions, 0);
     }
 
-    /// The same holds for two engines with wrong reply bounds and low limits for chunks and segments, in both directions, until
-    /// the connection is lost.
+    /// Between two engines with wrong reply bounds and low limits for chunks and segments, a call is executed at most
+    /// once unless it is idempotent. This holds in both directions, even if the connection is lost.
     #[test]
     fn engines_with_wrong_reply_bounds(
         calls in (scripts(), scripts()),

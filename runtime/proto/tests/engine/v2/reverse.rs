@@ -42,7 +42,7 @@ fn general_level() {
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().rdma_write_bytes, 27_000 + 100_012 + 4);
 }
 
-/// §5.2.5: this level supports continued messages, but no chunks.
+/// §5.2.5: the level `Continued` supports continued messages, but no chunks.
 #[test]
 fn continued_level() {
     let mut duo = duo(ReverseDirection::Continued);
@@ -53,7 +53,7 @@ fn continued_level() {
     assert_eq!(duo.sides[SERVER].peer.conn.counters().registrations, 0);
 }
 
-/// §5.2.5: this level supports one Send in each direction.
+/// §5.2.5: the level `Simple` supports one Send in each direction.
 #[test]
 fn simple_level() {
     let mut duo = duo(ReverseDirection::Simple);

@@ -45,7 +45,8 @@ impl Facing {
         Self::said(role, config, &[])
     }
 
-    /// Creates a peer like [`new`](Self::new), with these properties: number and words.
+    /// Creates an engine like [`new`](Self::new) does, whose peer announced these properties. Each has a number and
+    /// words.
     pub(crate) fn said(role: Role, config: EngineConfig, properties: &[(u32, &[u32])]) -> Self {
         let mut facing = Self::silent(role, config);
         facing.run();
@@ -71,8 +72,8 @@ impl Facing {
         Self::with_invalidation(role, config, true, true)
     }
 
-    /// Creates an engine in this role. No message has been exchanged. `announced` and `supported` say whether both peers announce
-    /// remote invalidation, and whether their providers support it.
+    /// Creates an engine in this role. No message has been exchanged. `announced` is `true` if both peers announce
+    /// remote invalidation. `supported` is `true` if their providers support it.
     pub(crate) fn with_invalidation(role: Role, config: EngineConfig, announced: bool, supported: bool) -> Self {
         let mut base = SimEndConfig::default();
         base.remote_invalidation = supported;

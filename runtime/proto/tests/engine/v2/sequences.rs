@@ -43,6 +43,20 @@ fn parts_of_any_length() {
     }
 }
 
+/// A connection is not idle while a continued call arrives.
+#[test]
+fn sequences_are_receiving() {
+    let mut facing = Facing::new(Role::Server, EngineConfig::default());
+    for (flags, is_receiving) in [(MORE, true), (MORE, true), (0, false)] {
+        facing.send(&fragment(5, flags, &[5, 0]));
+        assert_eq!(facing.engine.conn.is_receiving(), is_receiving);
+    }
+    // Neither is there anything to wait for after a sequence that is wrong.
+    facing.send(&fragment(6, MORE, &[6, 0]));
+    facing.send(&fragment(6, MORE | TPMORE, &[1]));
+    assert!(!facing.engine.conn.is_receiving());
+}
+
 /// A malformed last message ends its sequence. Other calls are still served.
 #[test]
 fn malformed_last_message() {
@@ -245,7 +259,7 @@ fn call_abandoned_after_a_part_was_sent() {
     assert!(outcome.is_ok(), "{:?}; {:?}", outcome.err(), duo.sides[SERVER].peer.conn.close_reason());
 }
 
-/// The same many times without a grace period leaves nothing behind.
+/// Many calls that are abandoned after a part was sent, without a grace period, leave no memory registered.
 #[test]
 fn many_calls_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();

@@ -16,12 +16,12 @@ fn list<U: AsRef<str>>(endpoints: &mut Endpoints, servers: &[U]) {
     endpoints.update(servers.iter().map(|url| url.as_ref().to_owned()).collect());
 }
 
-/// Returns the URLs of servers with these numbers.
+/// Returns the URLs of `count` servers.
 fn urls(count: usize) -> Vec<String> {
     (1..=count).map(|n| format!("tcp://192.0.2.{n}:1")).collect()
 }
 
-/// A change, without the endpoint.
+/// A change of the endpoints, reduced to the URL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Seen {
     Opened(String),
@@ -30,7 +30,7 @@ enum Seen {
 
 use Seen::{Closed, Opened};
 
-/// Chooses the endpoints, and returns the changes since the last question, in order.
+/// Chooses the endpoints, and returns the changes since the last call, in order.
 fn choose(endpoints: &mut Endpoints) -> Vec<Seen> {
     endpoints.choose();
     let seen = endpoints.changes.drain(..).map(|change| match change {
@@ -168,7 +168,7 @@ async fn servers_without_weight_are_last() {
     }
 }
 
-/// An endpoint has the weight that the last list says, and a server that was not used disappears without a trace.
+/// An endpoint takes its weight from the last list. The removal of a server that has no endpoint causes no change.
 #[tokio::test(start_paused = true)]
 async fn lists_change() {
     let [first, second] = &urls(2)[..] else { panic!("two servers") };

@@ -77,7 +77,7 @@ async fn bytes_are_bounded() {
     assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
 }
 
-/// Keys, replies and their places count. A reply may take all room.
+/// The size of an entry includes its key, its reply and its place in the table. One reply may take all the room.
 #[tokio::test(start_paused = true)]
 async fn the_whole_entry_counts() {
     let some = reply("some");
@@ -94,7 +94,7 @@ async fn the_whole_entry_counts() {
     }
 }
 
-/// A reply that has expired does not count as evicted, whenever the next one is recorded.
+/// A reply that has expired when the next one is recorded does not count as evicted.
 #[tokio::test(start_paused = true)]
 async fn expired_replies_make_room_first() {
     let cache = cache(DuplicateRequests::new().max_age(Duration::from_secs(10)).max_entries(1));
@@ -107,7 +107,7 @@ async fn expired_replies_make_room_first() {
     assert!(is_recorded(&cache, &key(2), &reply("two")));
 }
 
-/// A client, and an address, can displace only their own replies.
+/// A client can displace only its own replies, and an address only replies of its clients.
 #[tokio::test(start_paused = true)]
 async fn clients_have_shares() {
     let of = |xid, address: &str, credential: &Credential, principal: Option<&Principal>| {

@@ -65,7 +65,7 @@ fn copy(
     thread::spawn(move || block_on(call(&cache, handler, text)))
 }
 
-/// A copy of the call that is cancelled after it was polled up to `polls` times.
+/// Makes a copy of the call, which is cancelled after it was polled up to `polls` times.
 fn gives_up(cache: &Arc<DuplicateRequestCache>, polls: usize) -> JoinHandle<()> {
     let cache = Arc::clone(cache);
     thread::spawn(move || drop(block_on(give_up(call(&cache, Handler::IsDropped, ""), polls))))

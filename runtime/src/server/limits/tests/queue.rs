@@ -90,7 +90,7 @@ fn callers_take_turns() {
     assert!(limiter.is_empty());
 }
 
-/// Callers whose calls have left the queue, run or not, join it again, in the last place.
+/// Callers whose calls have all left the queue, whether they ran or not, rejoin it in the last place.
 #[test]
 fn callers_return_to_the_queue() {
     let limiter = limiter(Limits::new().concurrency(1));
@@ -161,7 +161,7 @@ fn a_principal_has_one_limit_at_all_addresses() {
     assert!(limiter.is_empty());
 }
 
-/// A full queue refuses the caller that has most calls in it.
+/// A full queue drops or refuses a call of the caller that has the most calls in it.
 #[test]
 fn a_full_queue_drops_from_the_longest() {
     let limiter = limiter(Limits::new().concurrency(1).queue(3));
@@ -183,7 +183,7 @@ fn a_full_queue_drops_from_the_longest() {
     assert_eq!(counts(&limiter), (0, 0, 5));
 }
 
-/// A call that is given up leaves the queue, and returns the right to run if it had got it.
+/// A call that is given up leaves the queue, or returns its slot if it was admitted.
 #[test]
 fn calls_are_given_up() {
     let limiter = limiter(Limits::new().concurrency(1));
@@ -257,7 +257,7 @@ fn no_peer_takes_all_handlers() {
     }
 }
 
-/// A host with many connections and principals gets no more turns than another one.
+/// A host with many connections and principals gets no more turns than another host.
 #[test]
 fn hosts_take_turns_before_their_connections() {
     let limiter = limiter(Limits::new().concurrency(1));

@@ -67,7 +67,7 @@ fn every_call_runs() {
     });
 }
 
-/// A call runs or is refused if the queue is full, also one that waits when it is refused.
+/// If the queue is full, each call either runs or is refused. A call may be refused while it waits.
 #[test]
 fn a_full_queue_refuses_calls() {
     check(|| {

@@ -1,6 +1,6 @@
 //! The functions that libibverbs and librdmacm export. The libraries are loaded when they are first used.
 //!
-//! Posting and polling do not call these functions, but those in the device's context.
+//! Posting and polling do not need these functions. They call functions in the device's context.
 
 use std::sync::OnceLock;
 
@@ -46,7 +46,8 @@ macro_rules! functions {
     };
 }
 
-/// The name of a library, which includes the version of its interface, and of the Debian package that has it.
+/// The file name of a library, which includes the version of its interface, and the name of the Debian package that has
+/// it.
 #[derive(Debug, Clone, Copy)]
 struct LibraryName {
     file: &'static str,
@@ -88,8 +89,8 @@ pub(super) fn loaded() -> &'static Functions {
     FUNCTIONS.get().expect("the RDMA libraries are loaded before an object of them exists")
 }
 
-/// Finds all functions in libraries of these names. librdmacm needs libibverbs, so libibverbs is loaded first, to be named
-/// if it is missing.
+/// Finds all functions in libraries of these names. librdmacm needs libibverbs, so libibverbs is loaded first. The
+/// error then names libibverbs if it is missing.
 fn load_from(libibverbs: LibraryName, librdmacm: LibraryName) -> Result<Functions, VerbsError> {
     Functions::find(&LoadedLibrary::new(libibverbs)?, &LoadedLibrary::new(librdmacm)?)
 }
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// The default versions of functions that exist in several versions.
+    /// Functions that exist in several versions are found in their default versions.
     #[test]
     fn the_default_versions_are_found() {
         let Ok(library) = LoadedLibrary::new(LIBIBVERBS) else { return };

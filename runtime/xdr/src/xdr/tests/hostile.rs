@@ -29,7 +29,7 @@ fn a_path_names_every_step() {
     assert_eq!(path[1], PathSegment::Index(1));
 }
 
-/// Encodes `depth` trees, each the left branch of the one before.
+/// Encodes `depth` nested trees, each of which is the left branch of its parent.
 fn deep(depth: usize) -> Vec<u8> {
     let mut wire = encode_words(&[0, 1]).repeat(depth - 1);
     wire.extend(encode_words(&[0]));

@@ -1,8 +1,8 @@
-//! Lengths of received items, for all short streams and at the ends of the numbers.
+//! Tests of the lengths of received items, for all short streams and for extreme lengths.
 
 use super::*;
 
-/// Declared lengths: all small ones, and those at the ends of the numbers.
+/// Returns lengths to declare: small ones, and those near 2^16, 2^31 and 2^32.
 fn declared() -> impl Iterator<Item = u32> {
     (0..=17).chain([1 << 16, i32::MAX as u32, 1 << 31]).chain(u32::MAX - 8..=u32::MAX)
 }
@@ -24,7 +24,8 @@ fn all_paddings_are_the_shortest() {
     }
 }
 
-/// An item is accepted if it is no longer than its maximum and the stream holds it with its padding. Then exactly that is consumed.
+/// An item is accepted if it is no longer than its maximum and the stream holds it with its padding. Exactly these
+/// bytes are then consumed.
 #[test]
 fn all_short_opaques_are_accepted_or_refused() {
     for stream in 0..=16_usize {
@@ -94,7 +95,7 @@ fn all_short_chunks_are_spliced_or_refused() {
     }
 }
 
-/// The position of a chunk counts the items before it with their padding, also those in chunks.
+/// The position of a chunk counts the items before it with their padding, including items in chunks.
 #[test]
 fn all_short_pairs_of_chunks_are_spliced_or_refused() {
     for (first, second) in (0..=6).flat_map(|first| (0..=6).map(move |second| (first, second))) {

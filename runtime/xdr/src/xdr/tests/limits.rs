@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A value without memory, of one word.
+/// A value of one word that occupies no memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Marker;
 
@@ -15,7 +15,7 @@ sample! { Marker: 4, Some(4), Some(4), Some(0);
     take(decoder) decoder.take_u32().map(|_| Self)
 }
 
-/// An operation. Nothing is known about the stream behind operation 9.
+/// An operation. Its decoder abandons the stream after operation 9.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Operation(u32);
 
@@ -31,7 +31,7 @@ sample! { Operation: 4, None, None, Some(0);
     }
 }
 
-/// Decodes with this limit of memory.
+/// Decodes a value with a memory limit of `max_memory` bytes.
 fn within<T: XdrDecode>(wire: &[u8], max_memory: usize) -> Result<T, DecodeError> {
     let limits = DecodeLimits { max_memory, ..DecodeLimits::default() };
     Decoder::new(wire).with_limits(limits).read()

@@ -1,11 +1,11 @@
 use super::*;
 
-/// Returns the changes of a file of text.
+/// Returns the changes of the mutations of a file.
 fn changes(text: &str) -> Vec<String> {
     mutations(text, &["tls"]).unwrap().into_iter().map(|mutation| mutation.change).collect()
 }
 
-/// Returns the changes in the body of a function.
+/// Returns the changes of the mutations of a function's body.
 fn changes_in(body: &str) -> Vec<String> {
     changes(&format!("fn f() -> T {{ {body} }}"))
 }

@@ -1,4 +1,4 @@
-//! Messages of clients: headers, private data, and the number of its calls in flight.
+//! Messages of clients: headers, private data, and the number of calls in flight.
 
 use super::{Call, GRANT, PART, ServedSession as _, Session};
 use crate::{
@@ -70,7 +70,8 @@ async fn call_header(client: ClientUnderTest) -> Steps {
     })
 }
 
-/// Counts the calls that a client makes without a reply, after a reply that grants credits.
+/// Counts the calls that a client has in flight. With `grant`, the first call gets a reply that grants these credits,
+/// and does not count.
 async fn in_flight(client: ClientUnderTest, grant: Option<u32>) -> Steps {
     let mut session = Session::accept(&client).await?;
     let call = session.first().await?;

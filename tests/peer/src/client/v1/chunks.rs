@@ -13,12 +13,12 @@ pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
     [reads(), writes()].into_iter().flatten().collect()
 }
 
-/// Returns `true` for a READ with a Write chunk.
+/// Returns `true` if the call is a READ with a Write chunk.
 fn is_read(call: &Call) -> bool {
     call.is(nfs::READ) && call.lists.writes.first().is_some_and(|chunk| !chunk.is_empty())
 }
 
-/// Creates a case that replies to a READ with a mistake in the Write list, with the data in place, and then fails all calls.
+/// Creates a case that replies to a READ with a faulty Write list, although the data is in place. All later calls fail.
 macro_rules! faulty_read {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
         PART.steps(

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::case::{Case, Part};
 
-/// The part of the cases.
+/// The part that these cases belong to.
 const PART: Part = Part::V1Client;
 
-/// Returns all cases.
+/// Returns all cases for clients of version 1.
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
     [calls::cases(), replies::cases(), chunks::cases()].into_iter().flatten().collect()
 }

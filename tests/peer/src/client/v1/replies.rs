@@ -1,4 +1,4 @@
-//! Replies with mistakes to a first call, errors, credits, and messages between calls and replies.
+//! Faulty replies to a first call, errors, credits, and messages between calls and replies.
 
 use super::{Call, GRANT, PART, ServedSession as _, Session, must_fail, must_succeed};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     v1::{Body, Lists, Message, VERSION, err_chunk, err_vers, message, word},
 };
 
-/// Handle of no memory.
+/// A segment whose handle names no memory.
 const NOWHERE: Segment = Segment { handle: 0x1234_5678, len: 64, offset: 0 };
 
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
@@ -21,7 +21,7 @@ fn reply(call: &Call) -> Vec<u8> {
     message(call.xid, GRANT, &Lists::default(), Some(&rpc::reply(call.xid, &[])))
 }
 
-/// Creates a case that sends a faulty reply, which would be successful without its fault, and then SYSTEM_ERR in a correct one.
+/// Creates a case that sends a faulty reply with the status SUCCESS, and then a correct reply with SYSTEM_ERR.
 macro_rules! faulty {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
         PART.steps(
@@ -110,7 +110,7 @@ fn faulty() -> Vec<Case<ClientUnderTest>> {
     ]
 }
 
-/// Creates a case that sends messages which the client must discard, and then correct replies.
+/// Creates a case that sends a message which the client must discard, and then correct replies.
 macro_rules! discarded {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
         PART.steps(

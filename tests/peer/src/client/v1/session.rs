@@ -15,12 +15,12 @@ use crate::{
     v1::{Body, Lists, Message, VERSION, err_vers, message, private_data},
 };
 
-/// Credits that the peer grants.
+/// Number of credits that the peer grants.
 pub(super) const GRANT: u32 = 32;
-/// The program of NFS, whose file the small server has.
+/// The program number of NFS.
 const NFS: u32 = 100_003;
 
-/// A connection from a client.
+/// A connection of version 1, and the client that opened it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) link: Link,
@@ -37,12 +37,12 @@ pub(super) struct Call {
     pub(super) header: CallHeader,
     /// The arguments, without the data in Read chunks.
     pub(super) args: Bytes,
-    /// The length of the call in front of its arguments.
+    /// The offset of the arguments in the call, in bytes.
     pub(super) args_at: u32,
 }
 
 impl Call {
-    /// Returns `true` for a call of this procedure of NFS.
+    /// Returns `true` if the call is of this procedure of NFS.
     pub(super) fn is(&self, procedure: u32) -> bool {
         self.header.program == NFS && self.header.procedure == procedure
     }
@@ -84,7 +84,8 @@ impl Session {
         Ok(data.into())
     }
 
-    /// Waits for a call that has a property, and serves all others. Without such a call, the client does not permit the case.
+    /// Waits for a call that `is_wanted` accepts, and serves all others. Without such a call, the finding is "not
+    /// supported".
     pub(super) async fn until(&mut self, what: &str, is_wanted: impl Fn(&Call) -> bool) -> Steps<Call> {
         let deadline = self.deadline();
         loop {
@@ -96,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Waits for the first call, whatever it is.
+    /// Waits for the first call, of any procedure.
     pub(super) async fn first(&mut self) -> Steps<Call> {
         let deadline = self.deadline();
         self.call(deadline).await.map_err(|why| Early::not_run(format!("no call: {why}")))
@@ -107,7 +108,7 @@ impl Session {
         self.link.write_to(call.lists.writes.first().map_or(&[], Vec::as_slice), data);
     }
 
-    /// Returns the correct reply to a call, with its chunks. Transfers data.
+    /// Transfers the data of a call, and returns the correct reply with its chunks.
     pub(super) async fn correct_reply(&mut self, call: &Call) -> Vec<u8> {
         let (xid, deadline) = (call.xid, self.deadline());
         let has_chunk = call.lists.writes.first().is_some_and(|chunk| !chunk.is_empty());
@@ -142,7 +143,8 @@ impl Session {
         finish(self, None).await
     }
 
-    /// Serves the remaining calls until the client has finished. A call with this XID that is sent again gets SYSTEM_ERR.
+    /// Serves the remaining calls until the client has finished. If the client sends the call with this XID again, it
+    /// gets SYSTEM_ERR.
     pub(super) async fn finish_failing(&mut self, xid: u32) -> End {
         finish(self, Some(xid)).await
     }
@@ -159,7 +161,8 @@ impl ServedSession for Session {
         &mut self.running
     }
 
-    /// Waits for the next call. A client that begins with version 2 is told to use version 1. Replies of the client are skipped.
+    /// Waits for the next call. A client that begins with version 2 gets ERR_VERS, so that it uses version 1. Replies
+    /// of the client are skipped.
     async fn call(&mut self, deadline: Instant) -> Result<Call, String> {
         loop {
             let bytes = self.link.next_call(deadline).await?;

@@ -14,9 +14,9 @@ use crate::{
 };
 
 const GRANT: u32 = 32;
-/// The number of the word with the version.
+/// The index of the word with the version.
 const VERS: usize = 1;
-/// Memory that does not exist.
+/// A segment whose handle names no memory.
 const NOWHERE: Segment = Segment { handle: 0x1234_5678, len: 64, offset: 0 };
 
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
@@ -28,7 +28,7 @@ fn reply(call: &Call) -> Vec<u8> {
     message(reply_prefix(call.xid), &Lists::default(), 0, &rpc::reply(call.xid, &[]))
 }
 
-/// Creates a case that sends a faulty reply, which would be successful without its fault, and then SYSTEM_ERR in a correct one.
+/// Creates a case that sends a faulty reply with the status SUCCESS, and then a correct reply with SYSTEM_ERR.
 macro_rules! faulty {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
         PART.steps(
@@ -104,7 +104,7 @@ fn faulty() -> Vec<Case<ClientUnderTest>> {
     ]
 }
 
-/// Creates a case that sends messages before a correct reply, and correct replies from then on.
+/// Creates a case that sends a message which the client must accept, and then correct replies.
 macro_rules! accepted {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
         PART.steps(

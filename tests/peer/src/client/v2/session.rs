@@ -19,10 +19,10 @@ use crate::{
     },
 };
 
-/// The program of NFS.
+/// The program number of NFS.
 const NFS: u32 = 100_003;
 
-/// A connection from a client.
+/// A connection of version 2, and the client that opened it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) link: Link,
@@ -65,7 +65,7 @@ impl Session {
         Ok((session, prefix, first))
     }
 
-    /// Accepts a connection, and exchanges properties. The peer grants this many credits.
+    /// Accepts a connection, and exchanges properties. `grant` is the number of credits that the peer grants.
     pub(super) async fn negotiated(client: &ClientUnderTest, grant: u32) -> Steps<Self> {
         let (mut session, first, _) = Self::accept(client).await?;
         session.send_properties(first.xid, grant, &own_properties());
@@ -101,7 +101,7 @@ impl Session {
         self.call(deadline).await.map_err(|why| Early::not_run(format!("no call: {why}")))
     }
 
-    /// Returns the correct reply to a call. Transfers data.
+    /// Transfers the data of a call, and returns the correct reply.
     async fn correct_reply(&mut self, call: &Call) -> Vec<u8> {
         let is_nfs = call.header.program == NFS;
         let mut written = 0;
@@ -126,7 +126,8 @@ impl Session {
         message(reply_prefix(call.xid), &lists, 0, &rpc::reply(call.xid, &results))
     }
 
-    /// Serves the remaining calls until the client has finished. A call with the XID `failing` gets SYSTEM_ERR.
+    /// Serves the remaining calls until the client has finished. If the client sends the call with the XID `failing`
+    /// again, it gets SYSTEM_ERR.
     pub(super) async fn finish(&mut self, failing: Option<u32>) -> End {
         finish(self, failing).await
     }

@@ -12,7 +12,7 @@ use crate::{
     v2::{Body, Message, Prefix, RDMA2_CONNPROP, RDMA2_ERROR, RDMA2_F_RESPONSE, RDMA2_PROPID_SBSIZ, VERSION},
 };
 
-/// Credits that the peer grants.
+/// Number of credits that the peer grants.
 const GRANT: u32 = 32;
 
 pub(super) fn cases() -> Vec<Case<ClientUnderTest>> {
@@ -141,7 +141,7 @@ async fn property_short(client: ClientUnderTest) -> Steps {
     })
 }
 
-/// Reports that the server supports one version only.
+/// Tells the client that the server supports only `version`, and judges what the client does next.
 async fn fallback(client: ClientUnderTest, version: u32) -> Steps {
     let (mut session, first, _) = Session::accept(&client).await?;
     let prefix = Prefix::new(first.xid, RDMA2_ERROR, RDMA2_F_RESPONSE);

@@ -11,9 +11,11 @@ use crate::{
 };
 
 const SERVED: Accepted = Accepted::only(&[Kind::Success]);
-/// The chunk is refused. A mismatch between chunk and payload stream may also be reported as GARBAGE_ARGS (section 4.5.2).
+/// The answers that refuse a chunk. A mismatch between chunk and payload stream may also be reported as GARBAGE_ARGS
+/// (section 4.5.2).
 const REFUSED: Accepted = Accepted::only(&[ERR_CHUNK, GARBAGE_ARGS]).or_unusually(&[Kind::Ended]);
-/// The memory does not exist. The RDMA operation fails, and that may end the connection (section 4.5.3).
+/// The answers to a chunk whose memory does not exist. The RDMA operation fails, and that may end the connection
+/// (section 4.5.3).
 const INACCESSIBLE: Accepted = Accepted::only(&[ERR_CHUNK, Kind::Ended]);
 /// Maximum number of connections that a bad handle may end.
 const MAX_ATTEMPTS: u32 = 4;
@@ -24,7 +26,7 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     [long_calls(), bad_reads(), results()].into_iter().flatten().collect()
 }
 
-/// Returns a long call whose segments are derived from the memory with the call.
+/// Returns a long call. `segments` derives its segments from the memory that contains the call.
 fn long(session: &mut Session, segments: impl FnOnce(Segment) -> Vec<Segment>) -> Sent {
     let (xid, call) = session.null_call();
     let whole = session.link.expose(call);

@@ -1,4 +1,4 @@
-//! Credits, XIDs that repeat, and the sizes of messages (RFC 8166 sections 3.3 and 4.2.1).
+//! Credits, repeated XIDs, and the sizes of messages (RFC 8166 sections 3.3 and 4.2.1).
 
 use super::{GARBAGE_ARGS, PART, Sent, Session, probe, session::INLINE};
 use crate::{
@@ -83,7 +83,7 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     ]
 }
 
-/// Returns a NULL call with arguments that make its message as long as this.
+/// Returns a NULL call and its XID. Superfluous arguments extend the message to `len` bytes.
 fn padded(session: &Session, len: usize) -> (u32, Vec<u8>) {
     let (xid, mut message) = session.null();
     message.resize(len, 0);
@@ -103,7 +103,8 @@ async fn grant(server: ServerUnderTest, requested: u32) -> Steps {
     })
 }
 
-/// Makes calls at once, and returns the number of replies, and the reason for the end of the connection if it ended.
+/// Makes `calls` NULL calls at once. Returns the number of replies, and the reason for the end of the connection if it
+/// ended.
 async fn burst(session: &mut Session, calls: u32) -> (u32, Option<String>) {
     for _ in 0..calls {
         let (_, message) = session.null();

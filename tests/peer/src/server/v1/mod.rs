@@ -20,10 +20,10 @@ const ERR_CHUNK: Kind = Kind::Error("ERR_CHUNK");
 const ERR_VERS: Kind = Kind::Error("ERR_VERS");
 const GARBAGE_ARGS: Kind = Kind::Status("GARBAGE_ARGS");
 
-/// The part of the cases.
+/// The part that these cases belong to.
 const PART: Part = Part::V1Server;
 
-/// Returns all cases.
+/// Returns all cases for servers of version 1.
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     let all = [headers::cases(), credits::cases(), chunks::cases(), setup::cases(), nfs::cases()];
     all.into_iter().flatten().collect()

@@ -28,7 +28,7 @@ const READ: (u32, u32, u32) = (100_003, 3, 6);
 const WRITE: (u32, u32, u32) = (100_003, 3, 7);
 /// Number of bytes that most cases read and write.
 const LEN: u32 = 10_000;
-/// Bytes of results of READ that are not data, at most, with the header of the reply.
+/// Maximum length in bytes of a reply to READ without its data.
 const READ_RESULT: usize = 256;
 
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
@@ -62,8 +62,9 @@ struct Nfs {
 struct ReadResult {
     status: u32,
     count: u32,
-    /// The length of the data, and the data that is inline.
+    /// The length of the data in bytes.
     len: u32,
+    /// The data, if it is inline.
     data: Bytes,
 }
 
@@ -91,7 +92,7 @@ impl Nfs {
         (xid, rpc::call(xid, READ, &Self::credential(), &rpc::encode(&args)))
     }
 
-    /// Returns the call, whose last word is the length of the data.
+    /// Returns the XID of a WRITE, and the call without its data. The last word of the call is the length of the data.
     fn write_call(&self, offset: u64, len: u32) -> (u32, Vec<u8>) {
         let xid = rpc::next_xid();
         let file = NfsFh3 { data: self.file.handle.clone() };
@@ -115,7 +116,7 @@ impl Nfs {
         (came, message, results)
     }
 
-    /// Reads the file with more room than necessary.
+    /// Reads a part of the file through a Write chunk that is larger than necessary. Returns `None` if that fails.
     async fn contents(&mut self, offset: u64, count: u32) -> Option<Bytes> {
         let chunk = self.session.link.sink(count as usize + READ_RESULT);
         let (_, message, results) = self.read(offset, count, Lists::writes(vec![vec![chunk]])).await;
@@ -126,7 +127,7 @@ impl Nfs {
         (results.status == 0 && results.len == len && len == count).then(|| data.slice(..len as usize))
     }
 
-    /// Makes a WRITE with its data in these Read chunks, and returns what came, and the status of NFS.
+    /// Makes a WRITE whose data is in the Read chunks of `lists`. Returns what came, and the status of NFS.
     async fn write(&mut self, (xid, call): (u32, Vec<u8>), lists: &Lists, is_long: bool) -> (Came, Option<u32>) {
         let payload = if is_long { None } else { Some(&call[..]) };
         let (came, arrived) =
@@ -441,7 +442,8 @@ fn writes() -> Vec<Case<ServerUnderTest>> {
     ]
 }
 
-/// Returns the offset in the file that a case writes at, so that cases that run at a time do not meet.
+/// Returns the offset in the file at which a case writes. Cases that run at the same time have different slots, which
+/// do not overlap.
 fn place(slot: u64) -> u64 {
     (1 << 16) + slot * (1 << 14)
 }

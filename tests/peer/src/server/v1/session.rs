@@ -32,7 +32,7 @@ pub(super) struct Session {
     usual: &'static str,
 }
 
-/// The messages of a case.
+/// The messages of a case, in version 1.
 pub(super) type Sent = exchange::Sent<VERSION>;
 
 impl Session {
@@ -44,14 +44,14 @@ impl Session {
         Ok(Self { link, limits: server.limits, null, granted: 1, usual: "SUCCESS" })
     }
 
-    /// Connects, and makes a first NULL call, which must succeed.
+    /// Connects, and makes a first NULL call, which must get a reply.
     pub(super) async fn open(server: &ServerUnderTest) -> Steps<Self> {
         let mut session = Self::connect(server, private_data(false, INLINE, INLINE)).await?;
         session.hello().await?;
         Ok(session)
     }
 
-    /// Makes a NULL call without anything unusual.
+    /// Makes a NULL call without anything unusual. Remembers the grant of the reply and its status.
     pub(super) async fn hello(&mut self) -> Steps<Message> {
         let (xid, call) = self.null();
         self.link.send(&call);
@@ -108,21 +108,21 @@ impl Session {
         self.null_with(&Lists::default())
     }
 
-    /// Returns a message with a NULL call and these chunks.
+    /// Returns a message with a NULL call and these chunks, and its XID.
     pub(super) fn null_with(&self, lists: &Lists) -> (u32, Vec<u8>) {
         let (xid, call) = self.null_call();
         (xid, message(xid, CREDITS, lists, Some(&call)))
     }
 
-    /// Returns a message whose call is in these segments, at position zero.
+    /// Returns the XID, and a message whose call is in these segments, at position zero.
     pub(super) fn long(&self, xid: u32, segments: &[Segment]) -> (u32, Vec<u8>) {
         (xid, message(xid, CREDITS, &Lists::reads(0, segments), None))
     }
 
     /// Sends messages, then a NULL call, and returns what came in response to the messages.
     ///
-    /// If the case expects an answer, `waits`, the time limit is that for answers. Otherwise a short time after the reply to the NULL
-    /// call is enough.
+    /// `waits` is `true` if the case expects an answer. Otherwise, a short wait after the reply to the NULL call is
+    /// enough.
     pub(super) async fn observe(&mut self, sent: &Sent, waits: bool) -> Came {
         self.exchange(sent, waits).await.0
     }

@@ -13,7 +13,8 @@ use crate::{
 
 const SERVED: Accepted = Accepted::only(&[Kind::Success]);
 const REFUSED: Accepted = Accepted::only(&[BAD_XDR, GARBAGE_ARGS]).or_unusually(&[Kind::AnyError, Kind::Ended]);
-/// The memory does not exist. The RDMA operation fails, and that may end the connection (section 7.3).
+/// The answers to a chunk whose memory does not exist. The RDMA operation fails, and that may end the connection
+/// (section 7.3).
 const INACCESSIBLE: Accepted = Accepted::only(&[Kind::AnyError, Kind::Ended]);
 /// The length in bytes of a NULL call.
 const CALL_LEN: u32 = 40;
@@ -141,7 +142,8 @@ fn results() -> Vec<Case<ServerUnderTest>> {
     ]
 }
 
-/// Returns a call in a Read chunk at position zero.
+/// Returns a call in a Read chunk at position zero. `segments` derives the chunk from the memory that contains the
+/// call.
 fn special(session: &mut Session, segments: impl FnOnce(Segment) -> Vec<Segment>) -> Sent {
     let (xid, call) = session.null_call();
     let whole = session.link.expose(call);

@@ -17,7 +17,7 @@ const MUST_VERS: Accepted = Accepted::only(&[Kind::Error("ERR_VERS")]);
 const MUST_HTYPE: Accepted = Accepted::only(&[INVAL_HTYPE]);
 const MUST_XDR: Accepted = Accepted::only(&[BAD_XDR]);
 const SERVED: Accepted = Accepted::only(&[Kind::Success]);
-/// The numbers of words in the prefix.
+/// Indexes of words in the prefix.
 const VERS: usize = 1;
 const HTYPE: usize = 3;
 const FLAGS: usize = 4;

@@ -19,10 +19,10 @@ const INVAL_CONT: Kind = Kind::Error("ERR_INVAL_CONT");
 const GARBAGE_ARGS: Kind = Kind::Status("GARBAGE_ARGS");
 const MUST_DISCARD: Accepted = Accepted::only(&[Kind::Nothing]);
 
-/// The part of the cases.
+/// The part that these cases belong to.
 const PART: Part = Part::V2Server;
 
-/// Returns all cases.
+/// Returns all cases for servers of version 2.
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     let all = [properties::cases(), headers::cases(), sequences::cases(), chunks::cases()];
     all.into_iter().flatten().collect()

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// An identifier that the draft does not assign.
+/// A property identifier that the draft does not assign.
 const UNKNOWN: u32 = 0x7fff_fff1;
 
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
@@ -169,8 +169,10 @@ async fn two_messages(server: ServerUnderTest) -> Steps {
     })
 }
 
-/// Sends a first message that the server must refuse with ERR_BAD_PROPVAL.
+/// Sends a first message, and checks that the server refuses it with ERR_BAD_PROPVAL.
 async fn refused(server: ServerUnderTest, (xid, first): (u32, Vec<u8>)) -> Steps {
+    // A server without version 2 is found by good properties.
+    Session::negotiated(&server).await?;
     let mut session = Session::connect(&server).await?;
     session.link.send(&first);
     let deadline = session.deadline();

@@ -75,7 +75,7 @@ fn part(xid: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
     message(Prefix::new(xid, RDMA2_MSG, flags), &Lists::default(), 0, payload)
 }
 
-/// Returns the messages of a sequence.
+/// Returns the messages of a sequence, one for each payload.
 fn parts(xid: u32, payloads: &[&[u8]]) -> Vec<Vec<u8>> {
     let last = payloads.len() - 1;
     let flags = |nth| if nth == last { 0 } else { RDMA2_F_MORE };

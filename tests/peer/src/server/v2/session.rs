@@ -32,14 +32,15 @@ pub(super) struct Session {
     pub(super) link: Link,
     pub(super) limits: Limits,
     null: Procedure,
-    /// Credits that are left of those that the server granted.
+    /// Number of credits that the server has granted and [`hello`](Self::hello) has not used. The messages of a case are not
+    /// subtracted.
     pub(super) credits: u32,
     usual: &'static str,
     /// The server's RDMA2_CONNPROP.
     pub(super) properties: Option<Message>,
 }
 
-/// The messages of a case.
+/// The messages of a case, in version 2.
 pub(super) type Sent = exchange::Sent<VERSION>;
 
 /// Encodes the value of a property that is a number.
@@ -56,14 +57,14 @@ pub(super) fn own_properties() -> Vec<(u32, Vec<u8>)> {
     ]
 }
 
-/// Returns the first message of a connection, with these properties and flags.
+/// Returns the first message of a connection, with these properties and flags, and its XID.
 pub(super) fn first_message(properties: &[(u32, Vec<u8>)], flags: u32) -> (u32, Vec<u8>) {
     let xid = rpc::next_xid();
     let prefix = Prefix { credit: FIRST_GRANT << 16 | FIRST_GRANT, ..Prefix::new(xid, RDMA2_CONNPROP, flags) };
     (xid, connprop(prefix, properties))
 }
 
-/// Returns `true` for a message that only grants credits.
+/// Returns `true` if the message only grants credits.
 fn is_grant(bytes: &[u8]) -> bool {
     Prefix::decode(bytes).is_some_and(|prefix| prefix.htype == RDMA2_NOMSG && prefix.xid == 0)
 }
@@ -77,7 +78,7 @@ impl Session {
         Ok(Self { link, limits: server.limits, null, credits: 1, usual: "SUCCESS", properties: None })
     }
 
-    /// Connects, exchanges properties, and makes a first NULL call, which must succeed.
+    /// Connects, exchanges properties, and makes a first NULL call, which must get a reply.
     pub(super) async fn open(server: &ServerUnderTest) -> Steps<Self> {
         let mut session = Self::negotiated(server).await?;
         session.hello().await.map_err(|came| Early::not_run(format!("a plain NULL call got {came}")))?;
@@ -124,10 +125,11 @@ impl Session {
         Instant::now() + self.limits.patience
     }
 
-    /// Makes a NULL call.
+    /// Makes a NULL call, and remembers the status of its reply.
     pub(super) async fn hello(&mut self) -> Result<Message, Came> {
         let (xid, call) = self.null();
         self.link.send(&call);
+        self.credits = self.credits.saturating_sub(1);
         let deadline = self.deadline();
         loop {
             match self.link.next(deadline).await {
@@ -148,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Counts the credits of a message.
+    /// Adds the credits that a message grants.
     fn count(&mut self, bytes: &[u8]) {
         let new = Prefix::decode(bytes).map_or(0, |prefix| prefix.credit & 0xffff);
         self.credits = self.credits.saturating_add(new);
@@ -159,12 +161,12 @@ impl Session {
         (xid, rpc::call(xid, self.null, &Credential::None, &[]))
     }
 
-    /// Returns a message with a NULL call.
+    /// Returns a message with a NULL call, and its XID.
     pub(super) fn null(&self) -> (u32, Vec<u8>) {
         self.null_with(&Lists::default())
     }
 
-    /// Returns a message with a NULL call and these chunks.
+    /// Returns a message with a NULL call and these chunks, and its XID.
     pub(super) fn null_with(&self, lists: &Lists) -> (u32, Vec<u8>) {
         let (xid, call) = self.null_call();
         (xid, message(Prefix::new(xid, RDMA2_MSG, 0), lists, 0, &call))

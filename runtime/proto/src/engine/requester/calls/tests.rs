@@ -81,7 +81,7 @@ impl Requester {
         CheckedReply { inline: Some(MessagePayload::Inline(message)), continued: false, long: 0, writes }
     }
 
-    /// Lets the provider invalidate what is to be invalidated. Returns the number of regions.
+    /// Lets the provider perform the pending invalidations. Returns the number of invalidated regions.
     fn invalidate(&mut self) -> usize {
         self.shared.flush(&mut self.qp);
         let mut completions = Vec::new();
@@ -180,7 +180,7 @@ fn expired_calls_are_not_sent() {
     }
 }
 
-/// RFC 5531 §9: calls in flight have different XIDs, also once 2^32 XIDs were used. XID 0 is one of them in version 1.
+/// RFC 5531 §9: calls in flight have different XIDs, even after 2^32 XIDs were used. Version 1 also uses XID 0.
 #[test]
 fn xids_of_calls_in_flight_are_not_used_again() {
     let mut requester = Requester::new(|_| {});
@@ -294,7 +294,7 @@ fn calls_without_a_grace_period_finish_after_the_invalidation() {
     assert_eq!(requester.failed(), Some(CallFailure::Cancelled { sent: true }));
 }
 
-/// A peer counts as unresponsive only if a call waits that cannot be sent.
+/// A peer counts as unresponsive only if a call waits and cannot be sent.
 #[test]
 fn calls_in_flight_alone_do_not_make_a_peer_unresponsive() {
     let mut requester = Requester::new(|config| config.abandoned_call_timeout = Duration::ZERO);
@@ -312,7 +312,7 @@ fn calls_in_flight_alone_do_not_make_a_peer_unresponsive() {
     assert_eq!(requester.shared.fault, Some(CloseReason::Unresponsive(Duration::ZERO)));
 }
 
-/// A call that is sent again keeps the caller's memory if it is long enough, and another XID takes the place of the former.
+/// A call that is sent again keeps the caller's memory if that is long enough. A new XID replaces the previous one.
 #[test]
 fn calls_that_are_sent_again_keep_their_landing_memory() {
     for (needed, is_kept) in [(100, true), (101, false), (99, true)] {

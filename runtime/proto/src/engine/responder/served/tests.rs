@@ -173,7 +173,7 @@ impl Responder {
         }
     }
 
-    /// Fetches what there is memory for. Returns the number of RDMA Reads.
+    /// Fetches Read chunks while there is memory for them. Returns the number of RDMA Reads.
     fn fetch_all(&mut self) -> usize {
         let mut reads = 0;
         loop {
@@ -215,7 +215,8 @@ fn call_message(xid: u32, len: usize) -> MessageBuf {
     message
 }
 
-/// Data counts from the RDMA Reads to the reply, and so does a message that arrived in several Sends. Other calls count nothing.
+/// Fetched data counts against the limits from the RDMA Reads to the reply, as does a message that arrived in several
+/// Sends. Other calls do not count.
 #[test]
 fn fetched_data_counts_until_the_reply() {
     let budget = MemoryBudget::new(80_000);
@@ -267,8 +268,8 @@ fn fetched_data_counts_until_the_reply() {
     assert_eq!(server.served.fetched(), 0);
 }
 
-/// Calls are fetched up to the limit of the connection, to the byte. Without memory of the server, they wait in its queue, but not
-/// while they have reached the limit of the connection.
+/// Calls are fetched up to the limit of the connection, to the byte. If the server has no memory, the connection waits
+/// in its queue, unless it has reached its own limit.
 #[test]
 fn fetched_data_is_bounded() {
     let mut server = Responder::new(16, |config| config.max_fetched = 100);
@@ -305,7 +306,7 @@ fn fetched_data_is_bounded() {
     assert_eq!((server.arrived().unwrap().xid, budget.waiting()), (1, 0));
 }
 
-/// A call may have as much data as the limits say, and a message in several Sends as much as is always accepted.
+/// The data of a call is bounded by the limits, and a message in several Sends by the length that is always accepted.
 #[test]
 fn data_of_a_call_is_bounded() {
     let accepts = |continued: Option<usize>, read: u32, max_call_len: u64, max_continued: u32| {
@@ -340,7 +341,7 @@ fn rdma_reads_are_split() {
     }
 }
 
-/// The deadline of RDMA Reads goes on until the last of them has completed, whether or not it has been posted.
+/// The deadline of RDMA Reads runs until the last of them has completed, even if it has not been posted yet.
 #[test]
 fn the_deadline_ends_with_the_last_rdma_read() {
     let now = Instant::now();
@@ -367,7 +368,7 @@ fn the_deadline_ends_with_the_last_rdma_read() {
     }
 }
 
-/// Nothing is left of the calls of a lost connection, once their memory is deregistered.
+/// Nothing is left of the calls of a lost connection after their memory has been deregistered.
 #[test]
 fn lost_connections_leave_nothing() {
     let budget = MemoryBudget::new(80_000);
@@ -488,7 +489,7 @@ fn the_last_written_replies_are_known() {
     assert_eq!(server.served.written().collect::<Vec<_>>(), [1]);
 }
 
-/// RFC 8166 §4.5: a reply in a Position-Zero Read chunk is discarded without an error, and holds nothing.
+/// RFC 8166 §4.5: a reply in a Position-Zero Read chunk is discarded without an error, and its call is removed.
 #[test]
 fn replies_in_read_chunks_are_forgotten() {
     let mut server = Responder::new(16, |_| {});
@@ -505,7 +506,7 @@ fn replies_in_read_chunks_are_forgotten() {
     assert!(!server.served.has_xid(1) && server.served.has_xid(2));
 }
 
-/// A peer may cause as many errors as it has credits, and some more, twice over.
+/// At most twice the sum of the credits and 16 spare errors may be queued.
 #[test]
 fn queued_errors_are_bounded() {
     let mut server = Responder::new(16, |config| config.credits = 2);

@@ -26,15 +26,15 @@ use crate::{
     xdr::ReducedItem,
 };
 
-/// Queued output in bytes from which no further call is started. A call that has not started can be cancelled without a
-/// trace.
+/// Number of queued output bytes at which no further call is started. A call that has not started can be cancelled
+/// before anything is sent.
 const OUTPUT_ENOUGH: usize = 256 << 10;
 
 /// A call from the peer whose reply has not been sent completely.
 #[derive(Debug, Clone, Copy)]
 struct ServedStreamCall {
     bytes: usize,
-    /// Set once the reply is queued.
+    /// `true` if the reply has been queued.
     answered: bool,
 }
 
@@ -55,14 +55,14 @@ impl RecordProgress {
 
 /// One connection over a byte stream: requester of local calls, and responder to the calls of the peer.
 ///
-/// Calls in the reverse direction, from the side that accepted the connection, work like those in the forward direction if
-/// both sides set [`EngineConfig::reverse_credits`]. A stream carries records both ways (RFC 5531 §11), and each record says
-/// whether it is a call. A client without reverse credits discards calls.
+/// Calls in the reverse direction, from the side that accepted the connection, work like those in the forward direction
+/// if both sides set [`EngineConfig::reverse_credits`]. A stream carries records both ways (RFC 5531 §11), and the
+/// message type in each record distinguishes calls from replies. A client without reverse credits discards calls.
 ///
 /// Call order: any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call), [`reply`](Self::reply),
 /// [`receive`](Self::receive) and [`handle_timeout`](Self::handle_timeout); then [`poll_work`](Self::poll_work); then
-/// [`poll_event`](Self::poll_event) until it returns `None`. Then send what [`output`](Self::output) returns, report the
-/// bytes sent with [`sent`](Self::sent), and wait.
+/// [`poll_event`](Self::poll_event) until it returns `None`. Then send the bytes that [`output`](Self::output) returns,
+/// report the bytes sent with [`sent`](Self::sent), and wait.
 ///
 /// # Examples
 /// A call and its reply:
@@ -108,13 +108,13 @@ pub struct StreamConnection {
     shared: EngineShared,
 
     pub(super) input: RecordAssembler,
-    /// Set when input has arrived that has not been parsed.
+    /// `true` if input has arrived that has not been parsed.
     unparsed: bool,
     receiving: Option<RecordProgress>,
     output: RecordOutput,
     sending: Option<RecordProgress>,
 
-    /// Local calls.
+    /// Calls that the local peer makes.
     calls: LocalCalls,
     /// Maximum number of local calls in flight. With 0, local calls fail.
     max_calls: usize,
@@ -128,7 +128,7 @@ pub struct StreamConnection {
     parked: VecDeque<(Bytes, BudgetCharge)>,
     /// Memory for the charges of calls that are passed to the upper layer.
     spare_chunks: Arc<SpareChunks>,
-    /// Length of the calls in `held` and `parked`, in bytes.
+    /// Total length of the calls in `held` and `parked`, in bytes.
     held_bytes: u64,
     /// Charge of the record in progress against the memory budget.
     arriving: BudgetCharge,
@@ -249,7 +249,7 @@ impl StreamConnection {
         !self.output.is_empty()
     }
 
-    /// Returns the number of bytes sent and received.
+    /// Returns the numbers of bytes sent and received.
     #[doc(hidden)]
     pub fn bytes_moved(&self) -> (u64, u64) {
         (self.shared.counters.bytes_sent, self.shared.counters.bytes_received)

@@ -21,19 +21,20 @@ use crate::{
     rpc::peek_words,
 };
 
-/// Length of the XID and the message type in bytes, which tell calls from replies (RFC 5531 §9).
+/// Length in bytes of the XID and the message type, which distinguishes calls from replies (RFC 5531 §9).
 const HEAD: u64 = 8;
 /// Maximum number of calls of the peer that are parked. A peer that respects the local credits never reaches this limit.
 const MAX_PARKED: usize = 1024;
-/// Number of bytes of a record that arrive before memory is reserved for all of it.
+/// Number of bytes of a record that must have arrived before memory is reserved for all of it.
 const PROVEN: u64 = READ as u64 / 2;
 
 impl StreamConnection {
     /// Returns `true` if the peer should be read from.
     ///
-    /// The engine stops reading while too many calls of the peer are unanswered, or while the server has no memory for the
-    /// next one. The stream's flow control then holds the peer back. While a local call waits for its reply, the engine reads
-    /// on and parks the calls that arrive before it, as long as there is memory: the unanswered calls may depend on that reply.
+    /// The engine stops reading while too many calls of the peer are unanswered, or while the server has no memory for
+    /// the next one. The stream's flow control then holds the peer back. While a local call waits for its reply, the
+    /// engine keeps reading and parks the calls that arrive before the reply, as long as there is memory, because the
+    /// unanswered calls may depend on that reply.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self.state {
@@ -146,8 +147,9 @@ impl StreamConnection {
         Ok(true)
     }
 
-    /// Reserves memory for the record in progress, all of it once a part has arrived: an announced length costs nothing, and partial
-    /// records that wait for each other's memory would deadlock. Returns `true` if reading may continue.
+    /// Reserves memory for the whole record in progress when a part of it has arrived. An announced length alone
+    /// therefore takes no memory, and partial records that wait for each other's memory cannot deadlock. Returns `true`
+    /// if reading may continue.
     pub(super) fn admit(&mut self) -> Result<bool, StreamError> {
         let Some(bytes) = self.input.expected()? else { return Ok(true) };
         // Small records correspond to inline messages over RDMA. Each connection may have as many as it has credits,
@@ -166,9 +168,9 @@ impl StreamConnection {
         Ok(self.shared.memory.take(bytes).map(|charge| self.arriving = charge).is_some())
     }
 
-    /// Returns `true` if the record in progress is the reply to a local call, which may hold the memory that the reply needs. A reply
-    /// beyond what the call has provided for waits for memory, and so do calls of the peer, although a reply may be behind them:
-    /// otherwise, peers that do not answer would take memory without limit.
+    /// Returns `true` if the record in progress, of `bytes` bytes, is the reply to a local call. The call may hold the
+    /// memory that the reply needs. A reply longer than the call has provided for waits for memory. Calls of the peer
+    /// also wait, even if a reply follows them. Otherwise, peers that do not reply could take memory without limit.
     fn is_awaited(&self, bytes: u64) -> bool {
         if self.calls.in_flight() == 0 {
             return false;

@@ -1,4 +1,4 @@
-//! Bounds of a connection over a byte stream, and what returns to zero.
+//! Tests of the bounds of a connection over a byte stream, and of the counts that they limit.
 
 use super::*;
 use crate::engine::{IncomingCall, MessagePayload, stream::record::SMALL};
@@ -63,7 +63,7 @@ fn parked_calls_are_bounded() {
     assert_eq!(failed(client.poll_event()).0, id);
 }
 
-/// The contents of small records are copied, and those of others shared. Both are what was sent.
+/// Small records are copied. Longer records are views of the receive buffer. Both have the content that was sent.
 #[test]
 fn payloads_are_complete() {
     let mut server = engine(Role::Server, |_, _| {});
@@ -84,7 +84,7 @@ fn payloads_are_complete() {
     assert_eq!(credits(Role::Server).counters().credits_granted, 3);
 }
 
-/// The number of fragments of a record has a bound, whatever they contain. It starts anew with each record.
+/// The number of fragments of a record has a bound, whatever they contain. The count restarts with each record.
 #[test]
 fn fragments_of_a_record_are_bounded() {
     let fragments = |count: usize| {
@@ -101,7 +101,8 @@ fn fragments_of_a_record_are_bounded() {
     assert_eq!(assembler.next_record(), Err(StreamError::TooManyFragments { max: 3 }));
 }
 
-/// A connection that closes fails the calls that it has not sent, at once. It asks once for the local side to be closed.
+/// When a connection closes, the calls that it has not sent fail immediately. It requests once that the local side be
+/// closed.
 #[test]
 fn closing_fails_queued_calls() {
     let now = Instant::now();
@@ -127,7 +128,7 @@ fn closing_fails_queued_calls() {
     assert!(client.poll_event().is_none(), "it closes once");
 }
 
-/// Calls that wait in the output do not pile up: no more are added while much is queued.
+/// The output is bounded: no calls are added to it while much of it is queued.
 #[test]
 fn output_is_bounded() {
     let now = Instant::now();

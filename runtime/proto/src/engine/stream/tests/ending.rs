@@ -1,4 +1,4 @@
-//! The state of a connection after its end, and the memory that connections share.
+//! Tests of a connection that ends, and of the memory that connections share.
 
 use super::*;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     memory::BudgetCharge,
 };
 
-/// Returns a record of one fragment, a call.
+/// Returns a call in a record of one fragment.
 fn record(xid: u32, len: usize) -> Vec<u8> {
     let mut bytes = (0x8000_0000 | len as u32).to_be_bytes().to_vec();
     bytes.extend(xid.to_be_bytes());
@@ -103,7 +103,7 @@ fn closing_connections_deliver_nothing() {
     assert!(client.poll_event().is_none(), "a parked call is delivered");
 }
 
-/// Parked calls are delivered before more is read.
+/// Parked calls are delivered before more input is read.
 #[test]
 fn parked_calls_hold_the_peer_back() {
     let now = Instant::now();
@@ -129,8 +129,8 @@ fn parked_calls_hold_the_peer_back() {
     assert!(client.wants_input());
 }
 
-/// Small records need no memory of the server. Longer ones wait for it, unless a local call waits for a reply behind them. What is more
-/// than the record is returned.
+/// Small records need no memory of the server. Longer records wait for it, even if a local call waits for a reply
+/// behind them. Memory beyond the length of the record is returned.
 #[test]
 fn records_and_memory() {
     let (budget, others) = exhausted();
@@ -252,7 +252,7 @@ fn overlong_replies_return_their_memory() {
     assert_eq!((failed(client.poll_event()).0, budget.held()), (id, 0));
 }
 
-/// Bytes of calls count from the first one.
+/// The bytes of unanswered calls count from the first byte, but the first call is always accepted.
 #[test]
 fn bytes_of_calls_count_from_zero() {
     let mut server = engine(Role::Server, |config, _| config.max_fetched = 0);
@@ -266,7 +266,7 @@ fn bytes_of_calls_count_from_zero() {
     assert!(!server.wants_input());
 }
 
-/// A reply to a call that expects results completes it as any other does, and an item is copied into its record if it is short.
+/// A reply to a call that expects results completes the call. A short item is copied into its record.
 #[test]
 fn calls_with_items() {
     let now = Instant::now();
@@ -343,7 +343,7 @@ fn calls_in_flight_are_bounded() {
     }
 }
 
-/// The timeout of a record begins with it, and that of replies goes on until bytes are sent.
+/// The timeout of a record begins with the record. The timeout of replies runs until bytes are sent.
 #[test]
 fn timeouts_begin_anew_with_progress() {
     let now = Instant::now();
@@ -370,8 +370,8 @@ fn timeouts_begin_anew_with_progress() {
     assert_eq!(server.poll_timeout(), Some(at(18)));
 }
 
-/// A record that is too long and too short for a reply closes the connection, and so does any until a call was sent. A reply of which
-/// too little has arrived does not.
+/// An overlong record closes the connection if it is too short for a reply, or if no call has been sent. A reply of
+/// which too little has arrived does not.
 #[test]
 fn overlong_records_without_a_header() {
     for (len, max, is_open) in [(7, 4, false), (8, 4, true), (8, 7, true), (4, 3, false)] {
@@ -391,7 +391,7 @@ fn overlong_records_without_a_header() {
     }
 }
 
-/// An engine says that there is something to do: an event, a call that can be sent, the end of the connection.
+/// An engine is pending if it has an event, a call that can be sent, or an end that it has not reported.
 #[test]
 fn pending_work() {
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Records and their parts: sizes of reads, lengths to reserve, what is skipped and what is dropped.
+//! Tests of records and their parts: sizes of reads, lengths to reserve, and skipped or dropped input.
 
 use super::*;
 use crate::engine::stream::{
@@ -22,7 +22,7 @@ fn limit(assembler: &mut RecordAssembler) -> usize {
     assembler.room(usize::MAX).limit()
 }
 
-/// Reads are as long as the fragment, within bounds. Those of a skipped record are long.
+/// Reads are as long as the fragment, within bounds. Reads of a skipped record are long.
 #[test]
 fn lengths_of_reads() {
     let mut assembler = assembler(|config| config.max_record = 100_000);
@@ -50,7 +50,8 @@ fn lengths_of_reads() {
     assert_eq!((assembler.in_progress(), assembler.complete(), assembler.missing()), (None, 2, 0));
 }
 
-/// The length to reserve memory for is what is announced, or the maximum once the record is no longer small.
+/// The length to reserve memory for is the announced length, or the maximum if more fragments follow and the record is
+/// not small.
 #[test]
 fn lengths_to_reserve() {
     for (is_last, len, expected) in [
@@ -71,7 +72,7 @@ fn lengths_to_reserve() {
     assert_eq!(assembler.next_record(), Err(StreamError::TooManyFragments { max: 1 }));
 }
 
-/// An assembler is empty after all of its input is dropped, in whatever state it was, and a new record may begin.
+/// After all of its input is dropped, an assembler is empty in any state, and a new record may begin.
 #[test]
 fn cleared_assemblers_are_empty() {
     let parts: [&[u8]; 4] = [
@@ -95,7 +96,7 @@ fn cleared_assemblers_are_empty() {
     }
 }
 
-/// A reply is complete when its last byte has been sent, in however many fragments.
+/// A reply is complete when its last byte has been sent, whatever the number of its fragments.
 #[test]
 fn replies_are_complete_with_their_last_byte() {
     for fragment_size in [u32::MAX, 12, 8, 4, 2] {
@@ -127,7 +128,7 @@ fn replies_are_complete_with_their_last_byte() {
     }
 }
 
-/// A skipped record that arrives at once is dropped, and the one behind it is not.
+/// A skipped record that arrives all at once is dropped, and the record behind it is not.
 #[test]
 fn skipped_records_are_dropped() {
     let mut assembler = assembler(|config| config.max_record = 10);

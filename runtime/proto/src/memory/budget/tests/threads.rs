@@ -141,7 +141,7 @@ fn returned_memory_reaches_a_new_waiter() {
     });
 }
 
-/// A call that no longer waits lets others take what was kept for it.
+/// A call that no longer waits lets others take the memory that was kept for it.
 #[test]
 fn a_cancelled_call_lets_others_pass() {
     check(|| {

@@ -1,4 +1,4 @@
-//! Turns: memory that is taken at once, and the next connection to get some.
+//! Tests of memory that is taken without waiting, and of the order in which waiters get memory.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn is_granted(turn: &mut MemoryTurn) -> bool {
     poll(turn).is_ready()
 }
 
-/// A connection takes memory without waiting up to a bound, to the byte. It may take again what it has returned.
+/// A connection takes memory without waiting up to an exact bound. It may take again what it has returned.
 #[test]
 fn bounds_of_what_is_taken_without_waiting() {
     let budget = MemoryBudget::new(LIMIT);
@@ -29,7 +29,7 @@ fn bounds_of_what_is_taken_without_waiting() {
     assert_eq!((charge.bytes(), budget.held()), (0, 0));
 }
 
-/// Small amounts have a part of their own, also for somebody who could wait.
+/// Small amounts have a part of their own, also for a connection that could wait.
 #[test]
 fn small_amounts_do_not_wait() {
     let budget = MemoryBudget::new(LIMIT);
@@ -43,7 +43,8 @@ fn small_amounts_do_not_wait() {
     assert!(one.is_called());
 }
 
-/// All that a connection waits for comes, one amount after the other. One that is given up does not affect the others.
+/// A connection gets all amounts that it waits for, one after the other. An amount that it gives up does not affect the
+/// others.
 #[test]
 fn several_amounts_of_a_connection() {
     let budget = MemoryBudget::new(LIMIT);
@@ -69,7 +70,7 @@ fn several_amounts_of_a_connection() {
     assert_clear(&budget);
 }
 
-/// A connection that gives up does not take the turns of others of its host.
+/// A connection that gives up does not remove the turns of other connections of its host.
 #[test]
 fn a_neighbour_that_leaves_keeps_the_turns_of_others() {
     let budget = MemoryBudget::new(LIMIT);
@@ -136,7 +137,7 @@ fn hosts_below_their_share_are_served() {
     assert!(active(&budget).contains("active: 0,"));
 }
 
-/// A host above its share gets memory if it leaves enough to others, and the first such host is first.
+/// Hosts above their share get memory in the order in which they wait, if they leave enough to others.
 #[test]
 fn moderate_hosts_are_served_in_their_order() {
     let budget = MemoryBudget::new(LIMIT);

@@ -1,4 +1,4 @@
-//! Limits of plans: the bytes, segments and memory of calls and their replies.
+//! Tests of the limits of plans: the bytes, segments and memory of calls and their replies.
 
 use bytes::Bytes;
 
@@ -133,8 +133,8 @@ fn positions_are_checked() {
     assert_eq!(check(&[(most + 4, b"1")]), Err(beyond));
 }
 
-/// RPC-over-RDMA v2 §5.2.3, §5.2.4: a peer that accepts segments of no length, or none at all, gets no chunks. Results then need no
-/// memory beforehand.
+/// RPC-over-RDMA v2 §5.2.3, §5.2.4: a peer that accepts only empty segments, or no segments, gets no chunks. Results
+/// then need no memory in advance.
 #[test]
 fn peers_without_segments_get_no_chunks() {
     for (segment_len, segments) in [(0, 100), (1 << 20, 0)] {
@@ -178,7 +178,7 @@ fn reply_headers_are_bounded() {
     }
 }
 
-/// RFC 8166 §3.5.3: the segments of a Long call fit in its header. In version 1, nothing else is left for a longer one.
+/// RFC 8166 §3.5.3: the segments of a Long call fit in its header. Version 1 has no other format for a longer call.
 #[test]
 fn long_calls_are_bounded_by_their_header() {
     let header = HEADER + 40 * READ;
@@ -195,7 +195,7 @@ fn long_calls_are_bounded_by_their_header() {
     }
 }
 
-/// Small results go inline if the reply fits in its Send, to the last byte. Others have a Write chunk.
+/// Small results go inline if the reply fits in its Send, to the last byte. Other results have a Write chunk.
 #[test]
 fn small_results_go_inline_if_they_fit() {
     let mut shared = shared(|_| {});
