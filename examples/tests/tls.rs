@@ -2,6 +2,8 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
+#[path = "tls/probed.rs"]
+mod probed;
 #[path = "common/time_limit.rs"]
 mod time_limit;
 
@@ -241,11 +243,12 @@ fn files_are_copied_with_tls() {
     assert!(fs::read(export.join("file")).unwrap() == contents);
 }
 
-/// Starts a blob server with the scene's certificates. Returns it with its URL.
-fn blobstore(scene: &Scene) -> (Running, String) {
+/// Starts a blob server with the scene's certificates and further options. Returns it with its URL.
+fn blobstore(scene: &Scene, options: &[&str]) -> (Running, String) {
     let root = scene.path("blobs");
     let args = ["serve", "--root", text(&root), "--listen", "tcp://127.0.0.1:0"];
-    let server = Running::start(BLOBSTORE, &[&args[..], &scene.server_options()].concat(), "listening on tcp");
+    let args = [&args[..], &scene.server_options(), options].concat();
+    let server = Running::start(BLOBSTORE, &args, "listening on tcp");
     let url = server.url("listening on ").to_owned();
     (server, url)
 }
@@ -253,7 +256,7 @@ fn blobstore(scene: &Scene) -> (Running, String) {
 #[test]
 fn blobs_are_stored_with_tls() {
     let scene = Scene::new();
-    let (_server, url) = blobstore(&scene);
+    let (_server, url) = blobstore(&scene, &[]);
     let (file, back) = (scene.path("file"), scene.path("back"));
     let contents = noise(2);
     fs::write(&file, &contents).unwrap();
@@ -286,7 +289,7 @@ fn blobs_are_stored_with_tls() {
 #[test]
 fn certificates_are_replaced_without_a_restart() {
     let scene = Scene::new();
-    let (server, url) = blobstore(&scene);
+    let (server, url) = blobstore(&scene, &[]);
     let others = Authority::new(scene.here.path(), "others");
     let list = |ca: &Path| output(BLOBSTORE, &[&["ls"], &scene.client_of(ca)[..], &[&url]].concat());
     let is_trusted_by_others_only = |is_replaced: bool| {

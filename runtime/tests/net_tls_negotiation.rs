@@ -378,3 +378,30 @@ async fn closure_alerts() {
     })
     .await;
 }
+
+/// The other peer ends its side of the session with an alert, too (RFC 8446 §6.1).
+#[tokio::test]
+async fn closure_alerts_are_answered() {
+    timed(async {
+        let authority = Authority::new();
+        let running = serve(authority.server()).await;
+        let mut stream = handshake(running.addr, &authority, &[b"sunrpc"]).await.unwrap();
+        stream.write_all(&null_call(0)).await.unwrap();
+        stream.read_exact(&mut [0; 28]).await.unwrap();
+        stream.shutdown().await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+
+        let config = Arc::new(server_config(&authority, ALL_VERSIONS));
+        let scripted = scripted(|mut stream, offer| async move {
+            stream.write_all(&offer).await.unwrap();
+            let mut stream = TlsAcceptor::from(config).accept(stream).await.unwrap();
+            stream.shutdown().await.unwrap();
+            assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        });
+        let (url, server) = scripted.await;
+        let client = channel(authority.client().allow_missing_alpn(true)).connect(&url).await.unwrap();
+        server.await.unwrap();
+        drop(client);
+    })
+    .await;
+}

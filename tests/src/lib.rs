@@ -18,6 +18,7 @@
 //! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all decoders of received data, and of the compiler |
 //! | `benches` | codec; compiler; transport compared with plain TCP; version 2 compared with version 1 |
 //! | `bindings` | the C declarations of the feature `verbs-dlopen`, compared with headers and built in a clean Debian |
+//! | `foreign` | nfs-ganesha, libnfs, libtirpc and nfs-rs over TCP, with TLS and Kerberos |
 //! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |
 
 /// The Rust code in the documents, compiled and run as doc tests. `tests/documents.rs` checks that every document is here. Code

@@ -53,6 +53,7 @@ fn documents() -> Vec<PathBuf> {
         "tests/attacks",
         "tests/benches",
         "tests/counts",
+        "tests/foreign",
         "tests/hostile",
         "tests/outages",
         "tests/peer",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rpcrdma::{
     client::{CallError, Channel},
+    error::CallFailure,
     rpc::OpaqueAuth,
     transport::{TlsPolicy, Transport},
 };
@@ -90,7 +91,7 @@ impl Mounted {
         }
         let client = connect(&mount_url, &options).await.map(MountV3Client::new)?;
         let path = normal(url.path());
-        let listed = match client.mountproc3_export().await {
+        let listed = match twice(|| client.mountproc3_export()).await {
             Ok(exports) => exports.0.into_iter().map(|export| normal(export.ex_dir.0.as_bytes())).collect(),
             // A server may refuse to list its exports.
             Err(CallError::Rpc { .. }) => Vec::new(),
@@ -104,7 +105,7 @@ impl Mounted {
         let mut refused = None;
         for export in candidates.into_iter().filter(|export| export.len() <= MNTPATHLEN as usize) {
             let dirpath = Dirpath(bytes::Bytes::copy_from_slice(&export).into());
-            let mounted = client.mountproc3_mnt(&dirpath).await.map_err(|error| match error {
+            let mounted = twice(|| client.mountproc3_mnt(&dirpath)).await.map_err(|error| match error {
                 CallError::Transport { .. } => no_reply(&mount_url, error),
                 error => error.into(),
             });
@@ -145,6 +146,17 @@ impl Mounted {
         if let Err(error) = MountV3Client::new(channel).mountproc3_umnt(&dirpath).await {
             tracing::debug!(error = chain(&error), "UMNT");
         }
+    }
+}
+
+/// Makes a call, and makes it again if it got no reply. nfs-ganesha loses the first call of some TLS sessions.
+async fn twice<T, F: Future<Output = Result<T, CallError>>>(call: impl Fn() -> F) -> Result<T, CallError> {
+    match call().await {
+        Err(CallError::Transport { failure: CallFailure::DeadlineExceeded { .. }, .. }) => {
+            tracing::warn!("MOUNT did not answer, calling it once more");
+            call().await
+        }
+        result => result,
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Fake {
     pub(crate) always_loses: AtomicBool,
     /// Number of calls that return NFS3ERR_JUKEBOX.
     pub(crate) jukebox: AtomicU32,
+    /// Number of calls of MNT and EXPORT that get no reply.
+    pub(crate) silent_mounts: AtomicU32,
     pub(crate) no_readdirplus: AtomicBool,
     /// `true` to list the exports on request.
     pub(crate) lists: AtomicBool,
@@ -158,6 +160,7 @@ impl Fake {
             restart_after: AtomicU32::new(u32::MAX),
             always_loses: AtomicBool::new(false),
             jukebox: AtomicU32::new(0),
+            silent_mounts: AtomicU32::new(0),
             no_readdirplus: AtomicBool::new(false),
             lists: AtomicBool::new(true),
             taciturn: AtomicBool::new(false),
@@ -281,6 +284,13 @@ impl Fake {
 
     fn countdown(counter: &AtomicU32) -> bool {
         counter.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Waits for ever if a call of MOUNT is to get no reply.
+    async fn mount_call(&self) {
+        if Self::countdown(&self.silent_mounts) {
+            std::future::pending::<()>().await;
+        }
     }
 
     fn new_entry(&self, at: &Diropargs3, kind: Kind, mode: &SetMode3) -> Result<(PostOpFh3, PostOpAttr), Nfsstat3> {

@@ -305,6 +305,7 @@ impl NfsV3 for Shared {
 
 impl MountV3 for Shared {
     async fn mountproc3_mnt(&self, _cx: &Context, path: mount3::Dirpath) -> Result<mount3::Mountres3, HandlerError> {
+        self.0.mount_call().await;
         if path.0 != EXPORT {
             return Ok(mount3::Mountres3::Default(mount3::Mountstat3::Acces));
         }
@@ -328,6 +329,7 @@ impl MountV3 for Shared {
         if !self.0.lists.load(SeqCst) {
             return Err(HandlerError::ProcedureUnavailable);
         }
+        self.0.mount_call().await;
         let export = |path: &str| mount3::Exportnode {
             ex_dir: mount3::Dirpath(path.into()),
             ex_groups: mount3::Groups(Vec::new()),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod itself;
+mod mount;
 #[path = "../nfs_server/mod.rs"]
 mod nfs_server;
 mod sizes;

@@ -141,6 +141,9 @@ impl<S: ByteStream> TcpIo<S> {
             match received {
                 Ok(0) => {
                     engine.ended();
+                    // Answers the closure alert of a TLS session with one (RFC 8446 §6.1). The connection has ended, so
+                    // that nothing depends on it.
+                    let _ = self.stream.poll_shutdown(cx);
                     break;
                 }
                 Ok(len) => engine.received(len),

@@ -211,9 +211,17 @@ impl GssServer {
         if let Some(handle) = ContextHandle::of(&credential.handle) {
             self.contexts.destroy(handle);
         }
-        // The reply has no results, so it has nothing to protect.
-        let reply = ControlReply { verifier: accepted.verifier, outcome: Ok(()), results: Bytes::new() };
-        Authentication::Answered(reply)
+        // RFC 2203 §5.4: a response as to a data request. Its results are empty, and protected all the same.
+        let results = match accepted.protection.map(|protection| protection.wrap(Bytes::new())) {
+            None => Bytes::new(),
+            Some(Ok(results)) => results,
+            Some(Err(error)) => {
+                tracing::warn!(target: "rpcrdma::gss", %error, "a reply cannot be protected");
+                // RFC 2203 §5.3.3.4.1, §5.3.3.4.4: no RPC response is sent.
+                return Authentication::Discarded;
+            }
+        };
+        Authentication::Answered(ControlReply { verifier: accepted.verifier, outcome: Ok(()), results })
     }
 
     /// Checks the credential and the verifier of a request for data or for the destruction of a context (RFC 2203

@@ -5,11 +5,12 @@ use std::{sync::atomic::Ordering, time::Duration};
 use super::*;
 use crate::{
     gss::{
+        body::BodyProtection,
         client::{ClientContext, NoNumber},
         contexts::ContextHandle,
         wire::{MAXSEQ, RpcGssInitArg},
     },
-    security::{ProtectionLevel, Secured},
+    security::{BlockingQueue, ProtectionLevel, Secured},
 };
 
 fn established(config: GssServerConfig) -> (TestServer, CreatedContext, Instant) {
@@ -193,6 +194,23 @@ fn contexts_are_destroyed() {
     assert_eq!(server.server.contexts.counts(), (0, 0));
     let Authentication::Rejected(failure) = server.receive(&TestCall::control(&call, now)) else { panic!("accepted") };
     assert_eq!(failure.stat(), Some(AuthStat::RpcsecGssCredproblem));
+}
+
+/// RFC 2203 §5.4: the response is that to a data request, so its empty results are protected as the credential says.
+#[test]
+fn replies_about_destroyed_contexts_are_protected() {
+    let levels = [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
+    for (service, level) in (1..).zip(levels) {
+        let (server, created, now) = established(GssServerConfig::default());
+        let call = TestCall::signed(&created, RpcGssProcT::RpcsecGssDestroy, 5, service, now);
+        let Authentication::Answered(reply) = server.receive(&call) else { panic!("refused") };
+        assert_eq!(reply.outcome, Ok(()));
+        match BodyProtection::of(&created.context, &BlockingQueue::new(), 5, level) {
+            Some(protection) => assert_eq!(protection.unwrap(reply.results).unwrap(), Bytes::new(), "{level:?}"),
+            None => assert_eq!(reply.results, Bytes::new()),
+        }
+        assert_eq!(server.server.contexts.counts(), (0, 0));
+    }
 }
 
 /// RFC 2203 §5.4: a request with an invalid sequence number or verifier destroys nothing.
