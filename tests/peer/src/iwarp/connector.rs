@@ -191,7 +191,8 @@ fn setup_cases() -> Vec<Case<ClientUnderTest>> {
             "a reply with 513 bytes of private data",
             closed,
             |client| async move { refused(client, |reply| reply.private_data.resize(513, 0)).await },
-        ),
+        )
+        .dangerous("it crashes soft iWARP of Linux 7.3"),
         PART.steps(
             "iwarp/connector/rejection",
             &["RFC 5044 7.1.2#10"],
