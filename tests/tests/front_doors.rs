@@ -1,4 +1,5 @@
-//! The three ways to define a protocol give the same encoding: an XDR file, XDR in Rust, and Rust types.
+//! Tests that three ways to define a protocol give the same encoding. The three ways are an XDR file, XDR in Rust, and
+//! Rust types.
 #![deny(warnings, missing_docs)]
 
 mod front_doors {

@@ -64,7 +64,8 @@ fn nested(spec: &mut TypeSpec, dialects: &mut Vec<Dialect>) {
     }
 }
 
-/// Converts a declaration of type `zcopaque`. Returns the hint of eligibility, or `None` for other types.
+/// Replaces the type `zcopaque` of a declaration with `opaque`. Returns the annotation that marks the item as eligible
+/// for direct data placement, or `None` if the declaration has another type.
 fn converted(declaration: &mut Declaration, dialects: &mut Vec<Dialect>) -> Option<Annotation> {
     let TypeKind::Named(name) = &declaration.ty.kind else { return None };
     if name.text != ZCOPAQUE {

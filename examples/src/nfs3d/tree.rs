@@ -69,7 +69,8 @@ pub(super) struct Tree {
     speed: FileSystemSpeed,
     places: Mutex<LruCache<u64, Vec<DirectoryPlace>>>,
     removed: Mutex<LruCache<FileId, ()>>,
-    /// Write-locked while names change, and read-locked while recorded places are turned into paths and walked.
+    /// The lock of all names in the tree. It is write-locked while names change. It is read-locked while the server
+    /// resolves recorded places, or reads an entry and records its place.
     names: RwLock<()>,
     search: Search,
 }

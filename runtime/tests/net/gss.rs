@@ -341,7 +341,7 @@ async fn busy_contexts(transport: Transport) {
     checked.await.unwrap();
 }
 
-/// Returns one context with the level authentication, and with the level privacy.
+/// Returns the security of one context at two protection levels: authentication and privacy.
 fn levels(security: &GssSecurity<InsecureTestMechanism>) -> (Arc<dyn Security>, Arc<dyn Security>) {
     (Arc::new(security.with_level(LEVELS[0])), Arc::new(security.with_level(LEVELS[2])))
 }

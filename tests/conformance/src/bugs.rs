@@ -205,8 +205,10 @@ fn first_seed(
     Ok(None)
 }
 
-/// Plays seeds in a separate process, because each process has one bug, and a bug may never let it end. Returns what
-/// was noticed first, or `None`.
+/// Runs the simulation with `seeds` in a separate process, because a process has at most one bug, and a bug can make it
+/// hang. `number` selects the bug, and 0 selects none. Kills the process after `limit`.
+///
+/// Returns a description of the first failure, a hang included, or `None` if there was none.
 ///
 /// # Errors
 ///

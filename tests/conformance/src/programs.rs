@@ -119,7 +119,7 @@ pub struct TestProgram {
 }
 
 impl TestProgram {
-    /// Returns the names of a cited test.
+    /// Returns the names of the tests that a citation selects: one test, or all tests of a file.
     ///
     /// # Errors
     ///

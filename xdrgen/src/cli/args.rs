@@ -347,7 +347,7 @@ pub(crate) enum Transport {
     Rpc,
     /// RPC messages with record marks, as in a TCP stream.
     Tcp,
-    /// RPC-over-RDMA messages. The header has the version.
+    /// RPC-over-RDMA messages of version 1 or 2. The version is read from the header.
     #[value(aliases = ["rdma-v1", "rdma-v2"])]
     Rdma,
     /// iWARP FPDUs without markers.

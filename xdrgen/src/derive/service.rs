@@ -71,7 +71,7 @@ struct ProcedureAttributes {
     chunks: Option<Vec<Expr>>,
     /// The function in `computed = PATH`, which computes the bounds of the reply from the arguments.
     computed: Option<Path>,
-    /// Documentation and attributes of other macros.
+    /// The procedure's documentation, and the attributes that belong to other macros.
     others: Vec<Attribute>,
 }
 

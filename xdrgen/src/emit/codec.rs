@@ -104,7 +104,7 @@ pub(crate) enum Borrowed {
 pub(crate) enum ValuePlace {
     /// A place: `self.name`.
     Field(TokenStream),
-    /// A variable that is a reference to the value: `value`.
+    /// A variable that holds a reference to the value, for example `value`.
     Reference(Ident),
 }
 

@@ -170,7 +170,7 @@ impl ExprScope<'_> {
     }
 }
 
-/// Creates the error for an item of the arguments that is not a number.
+/// Creates the error for an item of the arguments that is not an integer or has no count, whichever `wanted` requires.
 fn wrong_kind_error(field: &Field, ty: &Type, whole: &ast::ExprNode, wanted: ExpectedKind) -> Diagnostic {
     let what = match wanted {
         ExpectedKind::Integer => "is not an integer",

@@ -58,7 +58,7 @@ fn new_lines(hunk: &str) -> Option<RangeInclusive<usize>> {
     })
 }
 
-/// Returns `true` if one of these lines of `file` differs.
+/// Returns `true` if at least one of the lines `first` to `last` of `file`, both inclusive, has changed.
 pub fn is_changed(changed: &ChangedLines, file: &Path, (first, last): (usize, usize)) -> bool {
     changed.get(file).is_some_and(|ranges| ranges.iter().any(|range| *range.start() <= last && first <= *range.end()))
 }

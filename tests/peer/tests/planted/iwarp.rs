@@ -43,7 +43,8 @@ fn untagged(frame: &[u8]) -> Option<[u32; 3]> {
     (!is_setup(frame) && frame.get(2)? & 0x80 == 0).then_some([word(8)?, word(12)?, word(16)?])
 }
 
-/// Creates faults of both roles. `$role` is `listener` or `connector`, as in the names of the cases.
+/// Creates the faults of one role. Both roles have the same faults, apart from the names of the cases that find them.
+/// `$role` is `listener` or `connector`, as in these names.
 macro_rules! faults {
     ($role:literal) => {
         &[

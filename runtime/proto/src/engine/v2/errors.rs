@@ -81,7 +81,8 @@ pub(in crate::engine) fn encode_version_error(xid: u32, vers: u32, credits: u32,
     bytes
 }
 
-/// Returns the lowest and the highest version that a server supports, if `message` is an RDMA2_ERROR with ERR_VERS.
+/// Returns the lowest and the highest version that a server supports, if the error in `message` is ERR_VERS. `message`
+/// must be an RDMA2_ERROR: its type is not checked.
 // RPC-over-RDMA v2 §7.1.1.
 pub(in crate::engine) fn supported_versions(message: &[u8]) -> Option<(u32, u32)> {
     match decode_error(message.get(PREFIX_LEN..)?)? {

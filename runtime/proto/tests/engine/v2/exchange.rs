@@ -127,8 +127,8 @@ fn properties_after_the_last_one() {
     }
 }
 
-/// §6.2.2.3: RDMA2_CONNPROP after the last one is also refused while the local properties wait for credits. Calls that
-/// arrive then are refused, too.
+/// §6.2.2.3: while a server waits for credits to send its own properties, it refuses calls, and any RDMA2_CONNPROP
+/// after the client's last one.
 #[test]
 fn properties_after_the_last_one_before_the_end_of_the_exchange() {
     let mut facing = Facing::silent(Role::Server, announces(1, 900));

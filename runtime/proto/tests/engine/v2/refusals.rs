@@ -92,8 +92,8 @@ fn reserved_flags() {
     serves(&mut facing);
 }
 
-/// §6.2.2.3: RDMA2_F_TPMORE in other messages and properties after the last one get RDMA2_ERR_INVAL_HTYPE. An RPC message
-/// before the last property gets RDMA2_ERR_SYSTEM.
+/// §6.2.2.3: RDMA2_ERR_INVAL_HTYPE is the response to RDMA2_F_TPMORE in a message other than RDMA2_CONNPROP, and to an
+/// RDMA2_CONNPROP after the client's last one. An RPC message before the client's last one gets RDMA2_ERR_SYSTEM.
 #[test]
 fn properties_out_of_place() {
     let mut facing = server();
@@ -460,7 +460,7 @@ fn sent_again_with_reply_chunk() {
     }
 }
 
-/// The requester gives up after three repetitions.
+/// §7.3.1: a call is sent at most four times, even if each RDMA2_ERR_READ_CHUNKS lowers the limit further.
 #[test]
 fn requester_gives_up_after_three_repetitions() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
