@@ -55,12 +55,15 @@ pub(super) fn read(args: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (offset, count) = read_args(args)?;
     let data = contents(offset, count);
     let is_end = offset + data.len() as u64 >= SIZE;
-    Some((rpc::words(&[0, 0, data.len() as u32, is_end.into(), data.len() as u32]), data))
+    let attributes = rpc::encode(&PostOpAttr::True(attributes(true)));
+    let rest = rpc::words(&[data.len() as u32, is_end.into(), data.len() as u32]);
+    Some(([rpc::words(&[0]), attributes, rest].concat(), data))
 }
 
 /// Returns the results of WRITE of `len` bytes.
 pub(super) fn written(len: u32) -> Vec<u8> {
-    rpc::words(&[0, 0, 0, len, StableHow::FileSync as u32, 1, 1])
+    let wcc = WccData { before: PreOpAttr::False, after: PostOpAttr::True(attributes(true)) };
+    [rpc::words(&[0]), rpc::encode(&wcc), rpc::words(&[len, StableHow::FileSync as u32, 1, 1])].concat()
 }
 
 /// Returns the results of a procedure other than READ and WRITE. Returns `None` if the procedure is not served.
