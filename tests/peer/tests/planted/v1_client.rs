@@ -31,11 +31,15 @@ fn to_success(message: &mut Vec<u8>) {
     *message = words(&[xid, 1, 32, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
 }
 
+/// Number of words in a reply to READ before the data: the RPC header, the status, the attributes of the file, the count, the
+/// end of the file, and the length of the data.
+const READ_REPLY_WORDS: usize = 6 + 1 + 22 + 3;
+
 /// Replaces the Write list of a reply to READ by the one of the call, with the length of the data.
 fn trust_write_list(seen: &Seen, message: &mut Vec<u8>) {
     let (Some(call), Some(lists)) = (&seen.about, &seen.lists) else { return };
     let payload = &seen.words[lists.payload..];
-    let mut left = payload[payload.len().min(11) - 1];
+    let mut left = payload[payload.len().min(READ_REPLY_WORDS) - 1];
     let mut out = seen.words[..4].to_vec();
     out.push(0);
     for chunk in call.lists.iter().flat_map(|lists| &lists.writes) {
@@ -47,7 +51,7 @@ fn trust_write_list(seen: &Seen, message: &mut Vec<u8>) {
         }
     }
     out.extend([0, 0]);
-    out.extend(&payload[..11]);
+    out.extend(&payload[..READ_REPLY_WORDS]);
     *message = words(&out);
 }
 
