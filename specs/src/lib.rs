@@ -44,6 +44,10 @@ pub mod source {
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.x");
     /// `mount3.x`: MOUNT version 3 (RFC 1813, appendix I).
     pub const MOUNT3: &str = include_str!("../xdr/mount3.x");
+    /// `nlm4.x`: NLM version 4, the lock manager (RFC 1813, appendix II).
+    pub const NLM4: &str = include_str!("../xdr/nlm4.x");
+    /// `nsm1.x`: NSM version 1, the status monitor (XNFS).
+    pub const NSM1: &str = include_str!("../xdr/nsm1.x");
     /// `nfs3.x`: NFS version 3 (RFC 1813).
     pub const NFS3: &str = include_str!("../xdr/nfs3.x");
     /// `nfs4.x`: NFS version 4, minor versions 0 to 2, and its callbacks (RFC 7863).
@@ -56,6 +60,10 @@ pub mod binding {
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.ulb");
     /// `mount3.ulb`: the binding of MOUNT version 3 (RFC 8267 §5.1), with maximum sizes of replies.
     pub const MOUNT3: &str = include_str!("../xdr/mount3.ulb");
+    /// `nlm4.ulb`: the binding of NLM version 4 (RFC 8267 §5.1).
+    pub const NLM4: &str = include_str!("../xdr/nlm4.ulb");
+    /// `nsm1.ulb`: the binding of NSM version 1 (RFC 8267 §5.1).
+    pub const NSM1: &str = include_str!("../xdr/nsm1.ulb");
     /// `nfs3.ulb`: the binding of NFS version 3 (RFC 8267 §4).
     pub const NFS3: &str = include_str!("../xdr/nfs3.ulb");
     /// `nfs4.ulb`: the binding of NFS version 4 (RFC 8267 §6).
@@ -87,6 +95,16 @@ pub mod rpcbind;
 /// MOUNT version 3 (RFC 1813, appendix I), generated from [`source::MOUNT3`] and [`binding::MOUNT3`].
 pub mod mount3 {
     specification!("xdr/mount3.x", ulb = "xdr/mount3.ulb");
+}
+
+/// NLM version 4 (RFC 1813, appendix II), generated from [`source::NLM4`] and [`binding::NLM4`].
+pub mod nlm4 {
+    specification!("xdr/nlm4.x", ulb = "xdr/nlm4.ulb");
+}
+
+/// NSM version 1 (XNFS), generated from [`source::NSM1`] and [`binding::NSM1`].
+pub mod nsm1 {
+    specification!("xdr/nsm1.x", ulb = "xdr/nsm1.ulb");
 }
 
 /// NFS version 3 (RFC 1813) with its Upper-Layer Binding (RFC 8267), generated from [`source::NFS3`] and [`binding::NFS3`].

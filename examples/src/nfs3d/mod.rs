@@ -38,6 +38,7 @@ mod io;
 pub mod key;
 mod listing;
 pub use listing::{MAX_ENTRIES, READERS};
+pub mod locking;
 mod locks;
 mod lookup;
 pub mod mount;

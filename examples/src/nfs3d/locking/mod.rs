@@ -1,0 +1,7 @@
+//! Locks.
+mod limits;
+mod owner;
+mod range;
+mod table;
+#[cfg(test)]
+mod table_tests;
