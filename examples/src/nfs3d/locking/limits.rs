@@ -1,6 +1,6 @@
 //! Limits of the locks of one client and of all clients.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::owner::{Host, Owner};
 
@@ -35,6 +35,8 @@ impl Default for LockLimits {
 struct Account {
     units: usize,
     waiting: usize,
+    /// The units by host. A host without units is not here.
+    hosts: HashMap<Arc<Host>, usize>,
 }
 
 /// The units in use, by client address. An address without units has no account.
@@ -54,6 +56,11 @@ impl Accounts {
     pub(super) fn room(&self, owner: &Owner, locks: usize) -> Option<usize> {
         let weight = owner.weight();
         let units = match self.clients.get(&owner.host.account()) {
+            Some(account)
+                if account.hosts.len() >= self.limits.names_per_client && !account.hosts.contains_key(&owner.host) =>
+            {
+                return None;
+            }
             Some(account) => account.units,
             None if self.clients.len() >= self.limits.clients => return None,
             None => 0,
@@ -74,6 +81,11 @@ impl Accounts {
     pub(super) fn change(&mut self, owner: &Owner, before: usize, after: usize) {
         let key = owner.host.account();
         let account = self.clients.entry(key).or_default();
+        let units = account.hosts.entry(Arc::clone(&owner.host)).or_default();
+        *units = (*units + after).saturating_sub(before);
+        if *units == 0 {
+            account.hosts.remove(&owner.host);
+        }
         account.units = (account.units + after).saturating_sub(before);
         self.total = (self.total + after).saturating_sub(before);
         if account.units == 0 {
@@ -93,9 +105,16 @@ impl Accounts {
         }
     }
 
-    /// Returns `true` if the address of a host has locks.
+    /// Returns `true` if a host has locks or blocked requests.
     pub(super) fn is_in_use(&self, host: &Host) -> bool {
-        self.clients.contains_key(&host.account())
+        self.clients.get(&host.account()).is_some_and(|account| account.hosts.contains_key(host))
+    }
+
+    /// Returns the hosts with locks or blocked requests at an address.
+    pub(super) fn hosts_at(&self, addr: IpAddr) -> Vec<Arc<Host>> {
+        let account = self.clients.get(&Host::new(addr, b"").account());
+        let hosts = account.into_iter().flat_map(|account| account.hosts.keys());
+        hosts.filter(|host| host.addr == addr.to_canonical()).cloned().collect()
     }
 
     #[cfg(test)]

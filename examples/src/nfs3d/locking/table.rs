@@ -326,13 +326,32 @@ impl LockTable {
         released
     }
 
+    /// Withdraws all blocked requests of a host.
+    pub(super) fn stop_waiting(&mut self, host: &Host) -> usize {
+        let mut stopped = 0;
+        for file in self.files.values_mut() {
+            file.waiting.retain(|waiter| {
+                let is_kept = *waiter.lock.owner.host != *host;
+                if !is_kept {
+                    self.accounts.stop_waiting(host, 1);
+                    self.accounts.change(&waiter.lock.owner, waiter.lock.owner.weight(), 0);
+                    stopped += 1;
+                }
+                is_kept
+            });
+        }
+        // What is withdrawn has waited for a lock, so no file is empty now, and nothing else becomes possible.
+        stopped
+    }
+
     /// Returns `true` if a host has locks or blocked requests.
     pub(super) fn is_in_use(&self, host: &Host) -> bool {
         self.accounts.is_in_use(host)
-            && self.files.values().any(|file| {
-                let waiting = file.waiting.iter().map(|waiter| &waiter.lock);
-                file.held.iter().chain(waiting).any(|lock| *lock.owner.host == *host)
-            })
+    }
+
+    /// Returns the hosts with locks or blocked requests at an address.
+    pub(super) fn hosts_at(&self, addr: IpAddr) -> Vec<Arc<Host>> {
+        self.accounts.hosts_at(addr)
     }
 
     /// Returns the number of files with locks, and the number of locks.
