@@ -71,7 +71,7 @@ impl Model {
     }
 
     fn clear(&mut self, wanted: &Wanted) {
-        wanted.bytes().for_each(|byte| drop(self.bytes.remove(&(i32::from(wanted.owner), byte))));
+        wanted.bytes().for_each(|byte| _ = self.bytes.remove(&(i32::from(wanted.owner), byte)));
     }
 
     fn known(&mut self, wanted: &Wanted) {
