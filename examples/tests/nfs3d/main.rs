@@ -11,6 +11,7 @@ mod fuzzed;
 mod hostile;
 mod identity;
 mod listing;
+mod locking;
 mod mount;
 mod names;
 mod raced;

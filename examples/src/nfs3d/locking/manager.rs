@@ -151,6 +151,12 @@ impl LockManager {
         self.table().totals()
     }
 
+    /// Returns `true` if the owner of a lock that was granted has not said that it knows.
+    #[must_use]
+    pub fn has_unconfirmed(&self) -> bool {
+        self.table().has_unconfirmed()
+    }
+
     /// Returns `true` during the grace period.
     #[must_use]
     pub fn is_in_grace(&self) -> bool {

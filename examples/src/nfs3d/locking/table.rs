@@ -270,6 +270,11 @@ impl LockTable {
         self.files.get(&grant.file).is_some_and(|file| file.unconfirmed.iter().any(|other| other.id == grant.id))
     }
 
+    /// Returns `true` if an owner may not know about its grant.
+    pub(super) fn has_unconfirmed(&self) -> bool {
+        self.files.values().any(|file| !file.unconfirmed.is_empty())
+    }
+
     fn settle(&mut self, grant: &Grant, how: impl FnOnce(&mut FileLocks, Unconfirmed)) {
         let owner = &grant.lock.owner;
         let Some(file) = self.files.get_mut(&grant.file) else { return };
