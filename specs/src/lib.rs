@@ -50,6 +50,8 @@ pub mod source {
     pub const NSM1: &str = include_str!("../xdr/nsm1.x");
     /// `nfs3.x`: NFS version 3 (RFC 1813).
     pub const NFS3: &str = include_str!("../xdr/nfs3.x");
+    /// `nfsacl3.x`: NFSACL version 3, access control lists beside NFS version 3.
+    pub const NFSACL3: &str = include_str!("../xdr/nfsacl3.x");
     /// `nfs4.x`: NFS version 4, minor versions 0 to 2, and its callbacks (RFC 7863).
     pub const NFS4: &str = include_str!("../xdr/nfs4.x");
 }
@@ -66,6 +68,8 @@ pub mod binding {
     pub const NSM1: &str = include_str!("../xdr/nsm1.ulb");
     /// `nfs3.ulb`: the binding of NFS version 3 (RFC 8267 §4).
     pub const NFS3: &str = include_str!("../xdr/nfs3.ulb");
+    /// `nfsacl3.ulb`: the binding of NFSACL version 3 (RFC 8267 §5.2), with maximum sizes of replies.
+    pub const NFSACL3: &str = include_str!("../xdr/nfsacl3.ulb");
     /// `nfs4.ulb`: the binding of NFS version 4 (RFC 8267 §6).
     pub const NFS4: &str = include_str!("../xdr/nfs4.ulb");
 }
@@ -112,4 +116,14 @@ pub mod nsm1 {
 /// Each type that contains file handles, names or data also has a borrowed form, whose name ends in `Ref`.
 pub mod nfs3 {
     specification!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
+}
+
+/// NFSACL version 3, generated from [`source::NFSACL3`] and [`binding::NFSACL3`]. Handles and attributes are those of [`nfs3`].
+pub mod nfsacl3 {
+    specification!(
+        "xdr/nfsacl3.x",
+        ulb = "xdr/nfsacl3.ulb",
+        extern nfs_fh3 = crate::nfs3::NfsFh3,
+        extern post_op_attr = crate::nfs3::PostOpAttr
+    );
 }

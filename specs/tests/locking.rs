@@ -1,12 +1,14 @@
-//! Calls and replies of NLM and NSM, word by word.
+//! Calls and replies of NLM, NSM and NFSACL, word by word.
 
 mod samples;
 
 use rpcrdma::{
     service::Procedure,
-    xdr::{XdrType, encode_to_bytes},
+    xdr::{XdrEncode as _, XdrType, encode_to_bytes},
 };
 use rpcrdma_specs::{
+    nfs3::{Nfsstat3, PostOpAttr},
+    nfsacl3::{self, nfs_acl_v3},
     nlm4::{self, nlm4_vers},
     nsm1::{self, sm_vers},
 };
@@ -90,6 +92,39 @@ fn nsm1_notify_and_stat() {
 }
 
 #[test]
+fn nfsacl3_getacl_and_setacl() {
+    let call = nfsacl3::Getacl3args { fh: samples::handle(), mask: nfsacl3::NA_ACL as u32 | nfsacl3::NA_DFACLCNT as u32 };
+    both_ways(&call, &[counted(samples::HANDLE), vec![9]].concat());
+    let entry = |r#type, id, perm| nfsacl3::Aclent { r#type, id, perm };
+    let aclent = vec![entry(nfsacl3::NA_USER_OBJ as u32, 5, 7), entry(nfsacl3::NA_OTHER as u32, 0, 4)];
+    let dfaclent = vec![entry((nfsacl3::NA_MASK | nfsacl3::NA_DEFAULT) as u32, 0, 6)];
+    let acl = nfsacl3::Secattr { mask: 15, aclcnt: 2, aclent, dfaclcnt: 1, dfaclent };
+    let words = [15, 2, 2, 1, 5, 7, 32, 0, 4, 1, 1, 4112, 0, 6];
+    let set = nfsacl3::Setacl3args { fh: samples::handle(), acl: acl.clone() };
+    both_ways(&set, &[counted(samples::HANDLE), words.to_vec()].concat());
+    let attr = PostOpAttr::True(samples::attributes());
+    let ok = nfsacl3::Getacl3res::Ok(nfsacl3::Getacl3resok { attr, acl });
+    both_ways(&ok, &[&[0, 1], &samples::ATTRIBUTES[..], &words].concat());
+    let status = nfsacl3::Nfsstat3::try_from(Nfsstat3::Stale as i32).unwrap();
+    let failure = nfsacl3::Getacl3res::Default(status, nfsacl3::Acl3resfail { attr: PostOpAttr::False });
+    both_ways(&failure, &[70, 0]);
+}
+
+#[test]
+fn the_largest_lists_fit_their_bounds() {
+    let most = vec![nfsacl3::Aclent::default(); nfsacl3::NFS_ACL_MAX_ENTRIES as usize];
+    let acl = nfsacl3::Secattr { aclent: most.clone(), dfaclent: most, ..Default::default() };
+    let attr = PostOpAttr::True(samples::attributes());
+    let reply = nfsacl3::Getacl3res::Ok(nfsacl3::Getacl3resok { attr: attr.clone(), acl });
+    let call = nfsacl3::Getacl3args { fh: samples::handle(), mask: 0 };
+    let bounds = nfs_acl_v3::Aclproc3Getacl::reply_bounds(&call);
+    assert_eq!((bounds.inline, bounds.chunks.len()), (reply.encoded_len() as u64, 0));
+    let call = nfsacl3::Setacl3args { fh: samples::handle(), acl: Default::default() };
+    let reply = nfsacl3::Setacl3res::Ok(nfsacl3::Setacl3resok { attr });
+    assert_eq!(nfs_acl_v3::Aclproc3Setacl::reply_bounds(&call).inline, reply.encoded_len() as u64);
+}
+
+#[test]
 fn numbers_match_the_specifications() {
     fn numbers<P: Procedure>() -> (u32, u32, u32) {
         (P::PROGRAM, P::VERSION, P::NUMBER)
@@ -97,9 +132,10 @@ fn numbers_match_the_specifications() {
     assert_eq!(numbers::<nlm4_vers::Nlmproc4Granted>(), (100_021, 4, 5));
     assert_eq!(numbers::<nlm4_vers::Nlmproc4FreeAll>(), (100_021, 4, 23));
     assert_eq!(numbers::<sm_vers::SmNotify>(), (100_024, 1, 6));
+    assert_eq!(numbers::<nfs_acl_v3::Aclproc3Setacl>(), (100_227, 3, 2));
 }
 
-/// RFC 8267 §5.1: nothing leaves a message.
+/// RFC 8267 §5.1, §5.2: nothing leaves a message.
 #[test]
 fn no_item_is_eligible() {
     let items = [
@@ -107,8 +143,10 @@ fn no_item_is_eligible() {
         nlm4::Nlm4Testres::MAX_DDP_ITEMS,
         nlm4::Nlm4Shareargs::MAX_DDP_ITEMS,
         nsm1::Mon::MAX_DDP_ITEMS,
+        nfsacl3::Setacl3args::MAX_DDP_ITEMS,
+        nfsacl3::Getacl3res::MAX_DDP_ITEMS,
     ];
-    assert_eq!(items, [Some(0); 4]);
+    assert_eq!(items, [Some(0); 6]);
 }
 
 #[test]

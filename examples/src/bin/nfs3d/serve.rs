@@ -19,6 +19,7 @@ use rpcrdma_examples::{
     command::{self, Health, Stop},
     nfs3d::{
         Export,
+        acl::AclService,
         identity::{Identities, Squash},
         key::Secret,
         mount::MountService,
@@ -32,6 +33,7 @@ use rpcrdma_specs::{
         self,
         nfs_v3::{self, NfsV3Server},
     },
+    nfsacl3::nfs_acl_v3::{self, NfsAclV3Server},
 };
 
 use crate::{cli::Cli, locks::Locks};
@@ -48,7 +50,9 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let service = NfsService::new(Arc::clone(&export));
     let pool = cli.connections.pool();
     let config = ConnectionConfig::new().credits(cli.credits).pool(pool.clone());
-    let nfs = Server::builder()
+    let nfs = Server::builder();
+    let nfs = if cli.acl { nfs.service(NfsAclV3Server::new(AclService::new(service.clone()))) } else { nfs };
+    let nfs = nfs
         .service(NfsV3Server::new(service.clone()))
         .health(&rpcrdma::health::Health::new())
         .duplicate_requests(nfs3::nfs_v3::PROGRAM, duplicate_requests())
@@ -82,8 +86,12 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         Some(locks) => Vec::from(locks.register(&cli.register).await?),
         None => Vec::new(),
     };
+    let mut programs = vec![(nfs_v3::PROGRAM, nfs_v3::VERSION)];
+    if cli.acl {
+        programs.push((nfs_acl_v3::PROGRAM, nfs_acl_v3::VERSION));
+    }
     registered.extend([
-        cli.register.register(&[(nfs_v3::PROGRAM, nfs_v3::VERSION)], nfs.urls(), &nfs_handle).await?,
+        cli.register.register(&programs, nfs.urls(), &nfs_handle).await?,
         cli.register
             .register_with_rpcbind(&[(mount_v3::PROGRAM, mount_v3::VERSION)], mount.urls(), &mount_handle)
             .await?,
