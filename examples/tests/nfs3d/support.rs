@@ -11,6 +11,7 @@ use rpcrdma::{
 };
 use rpcrdma_examples::nfs3d::{
     Export,
+    acl::AclService,
     identity::{Identities, Squash},
     key::Secret,
     mount::MountService,
@@ -22,6 +23,7 @@ use rpcrdma_specs::{
         mount_v3::{MountV3Client, MountV3Server},
     },
     nfs3::{nfs_v3::*, *},
+    nfsacl3::nfs_acl_v3::NfsAclV3Server,
 };
 use tempfile::TempDir;
 
@@ -102,6 +104,7 @@ impl Served {
         let service = NfsService::new(Arc::clone(&export));
         let nfs = Server::builder()
             .service(NfsV3Server::new(service.clone()))
+            .service(NfsAclV3Server::new(AclService::new(service.clone())))
             .duplicate_requests(PROGRAM, duplicate_requests());
         let nfs = nfs.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
         let mount = Server::builder().service(MountV3Server::new(MountService::new(Arc::clone(&export), "/data")));
