@@ -242,7 +242,18 @@ fn no_amendment_is_superfluous() {
 
 #[test]
 fn files_follow_rfc_4506() {
-    for name in ["rpc.x", "rpcrdma1.x", "rpcrdma2.x", "rpcsec_gss.x", "rpcbind.x", "mount3.x", "nlm4.x", "nsm1.x", "nfsacl3.x", "nfs3.x"] {
+    for name in [
+        "rpc.x",
+        "rpcrdma1.x",
+        "rpcrdma2.x",
+        "rpcsec_gss.x",
+        "rpcbind.x",
+        "mount3.x",
+        "nlm4.x",
+        "nsm1.x",
+        "nfsacl3.x",
+        "nfs3.x",
+    ] {
         let text = declarations(&ours(name));
         let words: Vec<&str> = text.split_whitespace().collect();
         for three in words.windows(3) {

@@ -73,8 +73,7 @@ fn nlm4_share_and_free_all() {
         access: nlm4::Fsh4Access::R,
     };
     let args = nlm4::Nlm4Shareargs { cookie: object(b"ck"), share, reclaim: false };
-    let words =
-        [counted(b"ck"), counted(b"alpha"), counted(b"handle"), counted(b"oh"), vec![3, 1, 0]].concat();
+    let words = [counted(b"ck"), counted(b"alpha"), counted(b"handle"), counted(b"oh"), vec![3, 1, 0]].concat();
     both_ways(&args, &words);
     let res = nlm4::Nlm4Shareres { cookie: object(b"ck"), stat: nlm4::Nlm4Stats::Granted, sequence: 4 };
     both_ways(&res, &[counted(b"ck"), vec![0, 4]].concat());
@@ -93,11 +92,11 @@ fn nsm1_notify_and_stat() {
 
 #[test]
 fn nfsacl3_getacl_and_setacl() {
-    let call = nfsacl3::Getacl3args { fh: samples::handle(), mask: nfsacl3::NA_ACL as u32 | nfsacl3::NA_DFACLCNT as u32 };
+    let call = nfsacl3::Getacl3args { fh: samples::handle(), mask: nfsacl3::NA_ACL | nfsacl3::NA_DFACLCNT };
     both_ways(&call, &[counted(samples::HANDLE), vec![9]].concat());
     let entry = |r#type, id, perm| nfsacl3::Aclent { r#type, id, perm };
-    let aclent = vec![entry(nfsacl3::NA_USER_OBJ as u32, 5, 7), entry(nfsacl3::NA_OTHER as u32, 0, 4)];
-    let dfaclent = vec![entry((nfsacl3::NA_MASK | nfsacl3::NA_DEFAULT) as u32, 0, 6)];
+    let aclent = vec![entry(nfsacl3::NA_USER_OBJ, 5, 7), entry(nfsacl3::NA_OTHER, 0, 4)];
+    let dfaclent = vec![entry(nfsacl3::NA_MASK | nfsacl3::NA_DEFAULT, 0, 6)];
     let acl = nfsacl3::Secattr { mask: 15, aclcnt: 2, aclent, dfaclcnt: 1, dfaclent };
     let words = [15, 2, 2, 1, 5, 7, 32, 0, 4, 1, 1, 4112, 0, 6];
     let set = nfsacl3::Setacl3args { fh: samples::handle(), acl: acl.clone() };

@@ -77,7 +77,9 @@ fn attribute(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
 
 /// Returns `true` if the file system has lists.
 fn has_lists(served: &Served) -> bool {
-    let value: Vec<u8> = [[2, 0, 0, 0].as_slice(), &[1, 0, 7, 0], &[255; 4], &[4, 0, 5, 0], &[255; 4], &[32, 0, 5, 0], &[255; 4]].concat();
+    let value: Vec<u8> =
+        [[2, 0, 0, 0].as_slice(), &[1, 0, 7, 0], &[255; 4], &[4, 0, 5, 0], &[255; 4], &[32, 0, 5, 0], &[255; 4]]
+            .concat();
     rustix::fs::setxattr(&served.root, ACCESS, &value, XattrFlags::empty()) != Err(Errno::OPNOTSUPP)
 }
 
@@ -177,7 +179,10 @@ async fn invalid_calls_change_nothing() {
         }
         assert_eq!(acl.set(&file, default(list(NA_DEFAULT))).await, Err(Nfsstat3::Acces), "not a directory");
     }
-    assert_eq!(attribute(&served.root.join("file"), ACCESS), Err(if has_lists(&served) { Errno::NODATA } else { Errno::OPNOTSUPP }));
+    assert_eq!(
+        attribute(&served.root.join("file"), ACCESS),
+        Err(if has_lists(&served) { Errno::NODATA } else { Errno::OPNOTSUPP })
+    );
     assert_eq!(fs::metadata(served.root.join("file")).unwrap().permissions().mode() & 0o7777, 0o644);
 }
 

@@ -87,7 +87,7 @@ one larger directory, and 4 large directories are read at a time. A READ or WRIT
 transfers at most 4 MiB, or 3/8 of --max-memory if that is less.
 
 Locks: with --locks and --rpcbind, clients can mount without `nolock`. A client
-address may have 8192 locks, 1024 of them blocked, and all clients 131072. The
+address may have 8192 locks, 256 of them blocked, and all clients 131072. The
 host of the server must not run another lock manager or status monitor (rpc.statd),
 so do not mount NFS 3 there without `nolock`.
 
@@ -138,7 +138,8 @@ mod tests {
         );
         assert!(help.contains(&format!("WRITE transfers at most {} MiB, or", DATA_MAX >> 20)));
         let LockLimits { per_client, waiting_per_client, total, .. } = LockLimits::default();
-        let locks = format!("may have {per_client} locks, {waiting_per_client} of them blocked, and all clients {total}.");
+        let locks =
+            format!("may have {per_client} locks, {waiting_per_client} of them blocked, and all clients {total}.");
         assert!(help.contains(&locks));
     }
 

@@ -69,7 +69,8 @@ impl Locks {
         if parsed.port() == 0 {
             addr.set_port(0);
         }
-        let (addr, udp) = nsm.bind_udp(addr).await.with_context(|| format!("--locks: cannot bind UDP address {addr}"))?;
+        let (addr, udp) =
+            nsm.bind_udp(addr).await.with_context(|| format!("--locks: cannot bind UDP address {addr}"))?;
         Ok(Self { manager, server, udp: Box::pin(udp), udp_url: format!("udp://{addr}") })
     }
 
@@ -91,7 +92,9 @@ impl Locks {
         if args.rpcbind {
             check_for_other_services().await?;
         } else {
-            tracing::warn!("clients find the services for locks through rpcbind: --locks needs --rpcbind for Linux's client");
+            tracing::warn!(
+                "clients find the services for locks through rpcbind: --locks needs --rpcbind for Linux's client"
+            );
         }
         let handle = self.server.handle();
         let nlm = [(nlm4_vers::PROGRAM, nlm4_vers::VERSION)];

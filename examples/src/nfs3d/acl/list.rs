@@ -160,7 +160,11 @@ mod tests {
         assert_eq!(attribute.len(), 4 + 7 * 8);
         assert_eq!(attribute[..20], [2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 100, 0, 0, 0]);
         assert_eq!(AccessList::from_attribute(&attribute), Some(list));
-        assert_eq!(AccessList::from_entries(&entries, false), Err(InvalidList), "the entries are those of a default list");
+        assert_eq!(
+            AccessList::from_entries(&entries, false),
+            Err(InvalidList),
+            "the entries are those of a default list"
+        );
     }
 
     #[test]

@@ -38,9 +38,7 @@ impl Export {
         let outcome = self.find(&args.fh).and_then(|object| self.lists(&object, args.mask));
         match outcome {
             Ok(acl) => Getacl3res::Ok(Getacl3resok { attr: self.attributes_of(&args.fh), acl }),
-            Err(refusal) => {
-                Getacl3res::Default(status(refusal), Acl3resfail { attr: self.attributes_of(&args.fh) })
-            }
+            Err(refusal) => Getacl3res::Default(status(refusal), Acl3resfail { attr: self.attributes_of(&args.fh) }),
         }
     }
 
@@ -48,9 +46,7 @@ impl Export {
     pub fn setacl(&self, who: &Identity, args: &Setacl3args) -> Setacl3res {
         match self.set_lists(who, &args.fh, &args.acl) {
             Ok(()) => Setacl3res::Ok(Setacl3resok { attr: self.attributes_of(&args.fh) }),
-            Err(refusal) => {
-                Setacl3res::Default(status(refusal), Acl3resfail { attr: self.attributes_of(&args.fh) })
-            }
+            Err(refusal) => Setacl3res::Default(status(refusal), Acl3resfail { attr: self.attributes_of(&args.fh) }),
         }
     }
 

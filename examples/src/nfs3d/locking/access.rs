@@ -30,7 +30,10 @@ impl Export {
     fn lockable(&self, who: Option<&Identity>, handle: &NfsFh3) -> NfsResult<FileId> {
         let object = self.find(handle)?.regular()?;
         match who {
-            Some(who) if who.uid() != object.stat.0.stx_uid && self.granted(who, &object, ACCESS3_READ | ACCESS3_MODIFY) == 0 => {
+            Some(who)
+                if who.uid() != object.stat.0.stx_uid
+                    && self.granted(who, &object, ACCESS3_READ | ACCESS3_MODIFY) == 0 =>
+            {
                 Err(NfsError(Nfsstat3::Acces))
             }
             _ => Ok(object.id),

@@ -163,8 +163,9 @@ impl LockManager {
         };
         let cookie = Netobj(grant.data.cookie.clone());
         let args = Nlm4Testargs { cookie, exclusive: grant.lock.is_exclusive, alock };
-        let result = client.nlmproc4_granted(&args).await.map_err(PeerError::Call)?;
-        Ok(result.stat.stat)
+        let status = client.nlmproc4_granted(&args).await.map_err(PeerError::Call)?.stat.stat;
+        tracing::debug!(addr = %owner.host.addr, ?status, "called NLMPROC4_GRANTED");
+        Ok(status)
     }
 
     /// Connects to a service on a client, which rpcbind there locates. Linux's client recognizes the server by its address, so the

@@ -10,7 +10,7 @@ use super::owner::{Host, Owner};
 pub struct LockLimits {
     /// Units of one client address. Default 8192.
     pub per_client: usize,
-    /// Blocked requests of one client address. Default 1024.
+    /// Blocked requests of one client address. Default 256.
     pub waiting_per_client: usize,
     /// Units of all clients. A client with at most [`SMALL`](Self::SMALL) units is not subject to this limit. Default 131072.
     pub total: usize,
@@ -27,7 +27,7 @@ impl LockLimits {
 
 impl Default for LockLimits {
     fn default() -> Self {
-        Self { per_client: 8192, waiting_per_client: 1024, total: 131_072, clients: 1024, names_per_client: 64 }
+        Self { per_client: 8192, waiting_per_client: 256, total: 131_072, clients: 1024, names_per_client: 64 }
     }
 }
 

@@ -27,6 +27,9 @@ use crate::nfs3d::{export::Export, handle::FileId};
 /// Number of notifications of clients that are remembered, to recognize repetitions.
 const NOTIFICATIONS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
+/// The shortest time between two warnings of a limit.
+const WARNING: Duration = Duration::from_secs(10);
+
 /// Settings of a [`LockManager`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -85,6 +88,8 @@ pub(super) struct Inner {
     monitored: MonitoredHosts,
     notified: Mutex<LruCache<(IpAddr, Vec<u8>), i32>>,
     grace_end: Option<Instant>,
+    /// The time of the last warning of a limit.
+    limit_warned: Mutex<Option<Instant>>,
     pub(super) queues: CallbackQueues,
     /// Becomes `true` when the manager stops.
     stopped: watch::Sender<bool>,
@@ -102,7 +107,7 @@ impl LockManager {
     /// # Panics
     /// Panics outside of a tokio runtime.
     pub fn start(export: Arc<Export>, state: &Path, config: LockConfig) -> io::Result<Self> {
-        let (monitored, before) = MonitoredHosts::open(state)?;
+        let (monitored, before) = MonitoredHosts::open(state, config.limits.names_per_client)?;
         let needs_grace = before.is_damaged || !before.hosts.is_empty();
         let name = rustix::system::uname().nodename().to_bytes().to_vec();
         let manager = Self(Arc::new(Inner {
@@ -112,13 +117,18 @@ impl LockManager {
             monitored,
             notified: Mutex::new(LruCache::new(NOTIFICATIONS)),
             grace_end: needs_grace.then(|| Instant::now() + config.grace),
+            limit_warned: Mutex::default(),
             queues: CallbackQueues::default(),
             stopped: watch::Sender::new(false),
             name,
         }));
         if needs_grace {
             let (hosts, seconds) = (before.hosts.len(), config.grace.as_secs());
-            tracing::info!(hosts, seconds, "hosts had locks before the restart: for the grace period, only they are granted");
+            tracing::info!(
+                hosts,
+                seconds,
+                "hosts had locks before the restart: for the grace period, only they are granted"
+            );
         }
         if !before.hosts.is_empty() {
             let notifier = Notifier::new(&manager, before.hosts);
@@ -221,7 +231,12 @@ impl LockManager {
             LockOutcome::Denied => Nlm4Stats::Denied,
             LockOutcome::Blocked => Nlm4Stats::Blocked,
             LockOutcome::LimitReached => {
-                tracing::warn!(%addr, name = %name.escape_ascii(), "a limit of locks is reached, a lock is denied");
+                // A greedy client does not fill the log.
+                let mut warned = self.0.limit_warned.lock().unwrap_or_else(PoisonError::into_inner);
+                if warned.is_none_or(|last| last.elapsed() > WARNING) {
+                    *warned = Some(Instant::now());
+                    tracing::warn!(%addr, name = %name.escape_ascii(), "a limit of locks is reached, locks are denied");
+                }
                 Nlm4Stats::DeniedNolocks
             }
         }
@@ -260,6 +275,8 @@ impl LockManager {
             }
             hosts.iter().map(|host| table.release(host, Some(state))).sum::<usize>()
         });
-        tracing::info!(%addr, name = %name.escape_ascii(), state, released, "a client has restarted");
+        if released > 0 {
+            tracing::info!(%addr, name = %name.escape_ascii(), state, released, "a client has restarted");
+        }
     }
 }

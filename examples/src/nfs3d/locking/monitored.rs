@@ -10,11 +10,11 @@ use std::{
     io::{self, Read as _, Write as _},
     net::IpAddr,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::{sync::Mutex, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::owner::Host;
 
@@ -33,6 +33,18 @@ struct Entry {
     local: Option<IpAddr>,
     /// The time of the host's last lock.
     used: Instant,
+    /// The change of the list that added the entry.
+    change: u64,
+}
+
+/// The list in memory, which is ahead of the file.
+#[derive(Debug, Default)]
+struct List {
+    hosts: BTreeMap<Arc<Host>, Entry>,
+    /// The number of changes.
+    changes: u64,
+    /// The number of changes that are in the file.
+    stored: u64,
 }
 
 /// The hosts to notify after a restart.
@@ -40,10 +52,13 @@ struct Entry {
 pub(super) struct MonitoredHosts {
     path: PathBuf,
     state: i32,
-    hosts: Mutex<BTreeMap<Arc<Host>, Entry>>,
+    names_per_client: usize,
+    list: Mutex<List>,
+    /// Held while the file is written. All changes that wait for it are written together.
+    writing: tokio::sync::Mutex<()>,
 }
 
-/// What a previous server has left behind.
+/// The hosts that a previous server has left behind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Predecessor {
     /// The hosts that may have had locks, with the server's addresses that they used.
@@ -57,7 +72,7 @@ impl MonitoredHosts {
     ///
     /// # Errors
     /// Fails if the file can be neither read nor written.
-    pub(super) fn open(state: &Path) -> io::Result<(Self, Predecessor)> {
+    pub(super) fn open(state: &Path, names_per_client: usize) -> io::Result<(Self, Predecessor)> {
         let path = state.join(NAME);
         let (last, hosts, is_damaged) = match read(&path)? {
             None => (-1, Vec::new(), false),
@@ -73,9 +88,11 @@ impl MonitoredHosts {
         };
         let state = next_state(last);
         let used = Instant::now();
-        let entries = hosts.iter().map(|(host, local)| (Arc::clone(host), Entry { local: *local, used })).collect();
-        write(&path, state, &entries)?;
-        Ok((Self { path, state, hosts: Mutex::new(entries) }, Predecessor { hosts, is_damaged }))
+        let entries = hosts.iter().map(|(host, local)| (Arc::clone(host), Entry { local: *local, used, change: 0 }));
+        let list = List { hosts: entries.collect(), ..List::default() };
+        write(&path, state, &list.hosts)?;
+        let (list, writing) = (Mutex::new(list), tokio::sync::Mutex::default());
+        Ok((Self { path, state, names_per_client, list, writing }, Predecessor { hosts, is_damaged }))
     }
 
     /// Returns the server's state number (NSM). It is odd, and grows with each restart.
@@ -83,7 +100,8 @@ impl MonitoredHosts {
         self.state
     }
 
-    /// Adds a host to the list if it is not there. Hosts that have had no locks for an hour leave it.
+    /// Adds a host to the list if it is not there, and waits until it is on stable storage. Hosts that have had no locks for an hour
+    /// leave the list, and earlier if the client address has more names than it may.
     ///
     /// # Errors
     /// Fails if the list cannot be written, or if it has too many hosts.
@@ -93,36 +111,73 @@ impl MonitoredHosts {
         local: Option<IpAddr>,
         is_in_use: impl Fn(&Host) -> bool,
     ) -> io::Result<()> {
-        let mut hosts = self.hosts.lock().await;
+        let change = self.insert(host, local, is_in_use)?;
+        if self.list().stored >= change {
+            return Ok(());
+        }
+        let _writing = self.writing.lock().await;
+        if self.list().stored >= change {
+            return Ok(());
+        }
+        self.store().await
+    }
+
+    /// Adds a host to the list in memory, and returns the change that added it.
+    fn insert(&self, host: &Arc<Host>, local: Option<IpAddr>, is_in_use: impl Fn(&Host) -> bool) -> io::Result<u64> {
+        let mut list = self.list();
         let used = Instant::now();
-        if let Some(entry) = hosts.get_mut(host)
+        if let Some(entry) = list.hosts.get_mut(host)
             && entry.local == local
         {
             entry.used = used;
-            return Ok(());
+            return Ok(entry.change);
         }
-        let mut changed = hosts.clone();
-        changed.retain(|host, entry| entry.used.elapsed() < IDLE || is_in_use(host));
-        if changed.len() >= MAX_HOSTS {
+        list.hosts.retain(|host, entry| entry.used.elapsed() < IDLE || is_in_use(host));
+        let of_client = |other: &&Arc<Host>| other.account() == host.account() && *other != host;
+        if list.hosts.keys().filter(of_client).count() >= self.names_per_client {
+            let idle = list.hosts.iter().filter(|(other, _)| of_client(other) && !is_in_use(other));
+            let idle = idle.min_by_key(|(_, entry)| entry.used).map(|(other, _)| Arc::clone(other));
+            let idle = idle.ok_or_else(|| io::Error::other("too many hosts at one address have locks"))?;
+            list.hosts.remove(&idle);
+        }
+        if list.hosts.len() >= MAX_HOSTS {
             return Err(io::Error::other(format!("{MAX_HOSTS} hosts have had locks within the last hour")));
         }
-        changed.insert(Arc::clone(host), Entry { local, used });
-        self.write(&changed).await?;
-        *hosts = changed;
-        Ok(())
+        list.changes += 1;
+        let change = list.changes;
+        list.hosts.insert(Arc::clone(host), Entry { local, used, change });
+        Ok(change)
     }
 
     /// Removes the hosts without locks from the list. This is for the end of the server.
+    ///
+    /// # Errors
+    /// Fails if the list cannot be written.
     pub(super) async fn prune(&self, is_in_use: impl Fn(&Host) -> bool) -> io::Result<()> {
-        let mut hosts = self.hosts.lock().await;
-        let before = hosts.len();
-        hosts.retain(|host, _| is_in_use(host));
-        if hosts.len() == before { Ok(()) } else { self.write(&hosts).await }
+        let _writing = self.writing.lock().await;
+        let is_changed = {
+            let mut list = self.list();
+            let before = list.hosts.len();
+            list.hosts.retain(|host, _| is_in_use(host));
+            list.hosts.len() != before
+        };
+        if is_changed { self.store().await } else { Ok(()) }
     }
 
-    async fn write(&self, hosts: &BTreeMap<Arc<Host>, Entry>) -> io::Result<()> {
-        let (path, state, hosts) = (self.path.clone(), self.state, hosts.clone());
-        spawn_blocking(move || write(&path, state, &hosts)).await.map_err(io::Error::other)?
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the list. `writing` must be held.
+    async fn store(&self) -> io::Result<()> {
+        let (hosts, changes) = {
+            let list = self.list();
+            (list.hosts.clone(), list.changes)
+        };
+        let (path, state) = (self.path.clone(), self.state);
+        spawn_blocking(move || write(&path, state, &hosts)).await.map_err(io::Error::other)??;
+        self.list().stored = changes;
+        Ok(())
     }
 }
 
@@ -205,40 +260,40 @@ mod tests {
     #[tokio::test]
     async fn hosts_survive_a_restart_and_the_state_is_odd_and_grows() {
         let folder = tempfile::tempdir().unwrap();
-        let (hosts, before) = MonitoredHosts::open(folder.path()).unwrap();
+        let (hosts, before) = MonitoredHosts::open(folder.path(), 64).unwrap();
         assert_eq!((hosts.state(), before), (1, Predecessor::default()));
         let local = Some(IpAddr::from([192, 0, 2, 9]));
         hosts.add(&host(1, "a b\n"), local, |_| true).await.unwrap();
         hosts.add(&host(2, ""), None, |_| true).await.unwrap();
         hosts.add(&host(1, "a b\n"), local, |_| true).await.unwrap();
         drop(hosts);
-        let (hosts, before) = MonitoredHosts::open(folder.path()).unwrap();
+        let (hosts, before) = MonitoredHosts::open(folder.path(), 64).unwrap();
         assert_eq!(hosts.state(), 3);
         let expected = vec![(host(1, "a b\n"), local), (host(2, ""), None)];
         assert_eq!(before, Predecessor { hosts: expected, is_damaged: false });
         // A second restart during the grace period notifies the same hosts.
-        let (hosts, before) = MonitoredHosts::open(folder.path()).unwrap();
+        let (hosts, before) = MonitoredHosts::open(folder.path(), 64).unwrap();
         assert_eq!((hosts.state(), before.hosts.len()), (5, 2));
         hosts.prune(|used| used.name.is_empty()).await.unwrap();
-        let (hosts, before) = MonitoredHosts::open(folder.path()).unwrap();
+        let (hosts, before) = MonitoredHosts::open(folder.path(), 64).unwrap();
         assert_eq!((hosts.state(), before.hosts), (7, vec![(host(2, ""), None)]));
     }
 
     #[tokio::test]
     async fn the_address_that_a_host_uses_is_kept_up_to_date() {
         let folder = tempfile::tempdir().unwrap();
-        let (hosts, _) = MonitoredHosts::open(folder.path()).unwrap();
+        let (hosts, _) = MonitoredHosts::open(folder.path(), 64).unwrap();
         let local = |n| Some(IpAddr::from([192, 0, 2, n]));
         for n in [8, 9] {
             hosts.add(&host(1, "a"), local(n), |_| true).await.unwrap();
         }
-        assert_eq!(MonitoredHosts::open(folder.path()).unwrap().1.hosts, [(host(1, "a"), local(9))]);
+        assert_eq!(MonitoredHosts::open(folder.path(), 64).unwrap().1.hosts, [(host(1, "a"), local(9))]);
     }
 
     #[tokio::test]
     async fn a_torn_list_is_noticed_wherever_it_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let (hosts, _) = MonitoredHosts::open(folder.path()).unwrap();
+        let (hosts, _) = MonitoredHosts::open(folder.path(), 64).unwrap();
         hosts.add(&host(1, "alpha"), None, |_| true).await.unwrap();
         let path = folder.path().join(NAME);
         let whole = fs::read(&path).unwrap();
@@ -252,10 +307,10 @@ mod tests {
             assert_eq!(parse(&text), None, "{:?}", text.escape_ascii().to_string());
         }
         fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-        let (hosts, before) = MonitoredHosts::open(folder.path()).unwrap();
+        let (hosts, before) = MonitoredHosts::open(folder.path(), 64).unwrap();
         assert!(before.is_damaged && before.hosts.is_empty());
         assert!(hosts.state() > 1000 && hosts.state() % 2 == 1, "{}", hosts.state());
-        assert!(!MonitoredHosts::open(folder.path()).unwrap().1.is_damaged);
+        assert!(!MonitoredHosts::open(folder.path(), 64).unwrap().1.is_damaged);
     }
 
     #[tokio::test]
@@ -263,10 +318,38 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         fs::create_dir(&state).unwrap();
-        let (hosts, _) = MonitoredHosts::open(&state).unwrap();
+        let (hosts, _) = MonitoredHosts::open(&state, 64).unwrap();
         fs::remove_dir_all(&state).unwrap();
         hosts.add(&host(1, "alpha"), None, |_| true).await.unwrap_err();
         hosts.add(&host(1, "alpha"), None, |_| true).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn an_address_with_many_names_replaces_its_own_idle_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let (hosts, _) = MonitoredHosts::open(folder.path(), 3).unwrap();
+        let is_in_use = |host: &Host| *host.name == *b"kept";
+        hosts.add(&host(2, "other"), None, is_in_use).await.unwrap();
+        for name in ["kept", "a", "b", "c", "d"] {
+            hosts.add(&host(1, name), None, is_in_use).await.unwrap();
+        }
+        let names =
+            |hosts: Hosts| hosts.iter().map(|(host, _)| host.name.escape_ascii().to_string()).collect::<Vec<_>>();
+        let (hosts, before) = MonitoredHosts::open(folder.path(), 3).unwrap();
+        assert_eq!(names(before.hosts), ["c", "d", "kept", "other"]);
+        hosts.add(&host(1, "e"), None, |_| true).await.unwrap_err();
+        hosts.add(&host(1, "d"), None, |_| true).await.unwrap();
+        hosts.add(&host(3, "e"), None, |_| true).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn hosts_that_are_added_together_are_all_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let (hosts, _) = MonitoredHosts::open(folder.path(), 64).unwrap();
+        let added: Vec<_> = (0..50).map(|n| host(n, "a")).collect();
+        let adding = added.iter().map(|host| hosts.add(host, None, |_| true));
+        assert!(futures_util::future::join_all(adding).await.iter().all(Result::is_ok));
+        assert_eq!(MonitoredHosts::open(folder.path(), 64).unwrap().1.hosts.len(), 50);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use rpcrdma::server::{Context, HandlerError};
 use rpcrdma_specs::nlm4::{
-    Netobj, Nlm4Cancargs, Nlm4Holder, Nlm4Lock, Nlm4Lockargs, Nlm4Notify, Nlm4Res, Nlm4Shareargs, Nlm4Shareres, Nlm4Stat,
-    Nlm4Stats, Nlm4Testargs, Nlm4Testres, Nlm4Testrply, Nlm4Unlockargs, nlm4_vers::Nlm4Vers,
+    Netobj, Nlm4Cancargs, Nlm4Holder, Nlm4Lock, Nlm4Lockargs, Nlm4Notify, Nlm4Res, Nlm4Shareargs, Nlm4Shareres,
+    Nlm4Stat, Nlm4Stats, Nlm4Testargs, Nlm4Testres, Nlm4Testrply, Nlm4Unlockargs, nlm4_vers::Nlm4Vers,
 };
 
 use super::{
@@ -34,7 +34,8 @@ impl NlmService {
             return Err(if args.reclaim { Nlm4Stats::Denied } else { Nlm4Stats::DeniedGracePeriod });
         }
         // A file whose lock is reclaimed may still have to be found after the restart. The permission was checked before it.
-        let file = if args.reclaim { self.0.file(&args.alock.fh)? } else { self.0.lockable(cx, &args.alock.fh).await? };
+        let file =
+            if args.reclaim { self.0.file(&args.alock.fh)? } else { self.0.lockable(cx, &args.alock.fh).await? };
         let request = request(cx, &args.alock, file, args.exclusive, args.state)?;
         let wait = (args.block && !args.reclaim).then(|| CallbackData {
             cookie: args.cookie.0.clone(),

@@ -129,7 +129,9 @@ impl FileLocks {
             if *held.owner != *owner || !held.range.overlaps(range) {
                 return true;
             }
-            parts.extend(held.range.without(range).into_iter().flatten().map(|range| HeldLock { range, ..held.clone() }));
+            parts.extend(
+                held.range.without(range).into_iter().flatten().map(|range| HeldLock { range, ..held.clone() }),
+            );
             let first = held.range.first.max(range.first);
             let last = held.range.last.min(range.last);
             taken.push(HeldLock { range: ByteRange { first, last }, ..held.clone() });
@@ -218,9 +220,10 @@ impl LockTable {
     /// because the rest of a lock may be two locks.
     pub(super) fn unlock(&mut self, file_id: FileId, owner: &Arc<Owner>, range: ByteRange) -> bool {
         let Some(file) = self.files.get_mut(&file_id) else { return true };
-        let splits = file.held.iter().any(|held| {
-            held.owner == *owner && held.range.first < range.first && range.last < held.range.last
-        });
+        let splits = file
+            .held
+            .iter()
+            .any(|held| held.owner == *owner && held.range.first < range.first && range.last < held.range.last);
         if splits && self.accounts.room(owner, 1).is_none() {
             return false;
         }
@@ -384,12 +387,14 @@ impl LockTable {
             // The waiter's units become those of the unconfirmed grant.
             let before = file.units(&lock.owner) + lock.owner.weight();
             let replaced = file.add(lock.clone());
+            // Only a lock that becomes shared lets earlier requests in.
+            if !lock.is_exclusive && replaced.iter().any(|lock| lock.is_exclusive) {
+                at = 0;
+            }
             file.unconfirmed.push(Unconfirmed { id, lock: lock.clone(), replaced });
             self.accounts.stop_waiting(&lock.owner.host, 1);
             self.accounts.change(&lock.owner, before, file.units(&lock.owner));
             self.grants.push(Grant { id, file: file_id, lock, data });
-            // An earlier request may have waited for a lock that this one has replaced.
-            at = 0;
         }
         if file.is_empty() {
             self.files.remove(&file_id);

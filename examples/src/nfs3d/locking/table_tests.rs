@@ -1,7 +1,7 @@
 //! Tests of the lock table: against a model that knows each byte, and of its limits.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;
 
@@ -12,7 +12,6 @@ use super::{
     table::*,
 };
 use crate::nfs3d::handle::FileId;
-use std::sync::Arc;
 
 const FILE: FileId = FileId { ino: 1, born: 2 };
 /// Bytes of the model. The last one stands for all further bytes.
@@ -272,7 +271,9 @@ fn limits() -> LockLimits {
 fn a_greedy_client_reaches_its_limit_and_others_get_their_share() {
     let mut table = LockTable::new(limits());
     let mut take = |owner: u8, from: u64| {
-        (from..).take_while(|n| table.lock(&request(owner, range(n * 2, 1), true), None) == LockOutcome::Granted).count()
+        (from..)
+            .take_while(|n| table.lock(&request(owner, range(n * 2, 1), true), None) == LockOutcome::Granted)
+            .count()
     };
     // A request needs room for the two parts of a lock that it may divide.
     assert_eq!(take(0, 0), 79);
@@ -301,13 +302,29 @@ fn dividing_locks_is_limited() {
 fn blocked_requests_are_limited() {
     let mut table = LockTable::new(limits());
     assert_eq!(table.lock(&request(0, range(0, 0), true), None), LockOutcome::Granted);
-    let wait = |table: &mut LockTable, n: u64| table.lock(&request(2, range(n, 1), true), Some(CallbackData::default()));
+    let wait =
+        |table: &mut LockTable, n: u64| table.lock(&request(2, range(n, 1), true), Some(CallbackData::default()));
     for n in [0, 1, 2, 2] {
         assert_eq!(wait(&mut table, n), LockOutcome::Blocked);
     }
     assert_eq!(wait(&mut table, 3), LockOutcome::LimitReached);
     assert!(table.cancel(&request(2, range(1, 1), true)));
     assert_eq!(wait(&mut table, 3), LockOutcome::Blocked);
+    table.check();
+}
+
+#[test]
+fn a_client_stops_waiting_for_all_of_its_requests() {
+    let mut table = LockTable::new(limits());
+    let all = range(0, 0);
+    assert_eq!(table.lock(&request(0, all, true), None), LockOutcome::Granted);
+    for owner in [2, 3, 4] {
+        assert_eq!(table.lock(&request(owner, all, true), Some(CallbackData::default())), LockOutcome::Blocked);
+    }
+    assert_eq!(table.stop_waiting(&owner(2).host), 2);
+    table.check();
+    table.unlock(FILE, &owner(0), all);
+    assert_eq!(table.take_grants().iter().map(|grant| grant.lock.owner.svid).collect::<Vec<_>>(), [4]);
     table.check();
 }
 

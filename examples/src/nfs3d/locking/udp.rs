@@ -7,8 +7,8 @@ use rpcrdma::xdr::{Decoder, XdrDecode as _, XdrEncode, encode_to_bytes};
 use rpcrdma_specs::{
     nsm1::{SmName, StatChge, sm_vers},
     rpc::{
-        AcceptedReply, AcceptedReplyData, CallBody, MismatchInfo, OpaqueAuth, RPC_VERS, RejectedReply, ReplyBody, RpcMsg,
-        RpcMsgBody,
+        AcceptedReply, AcceptedReplyData, CallBody, MismatchInfo, OpaqueAuth, RPC_VERS, RejectedReply, ReplyBody,
+        RpcMsg, RpcMsgBody,
     },
 };
 use tokio::net::UdpSocket;

@@ -16,13 +16,8 @@ async fn locks_of_two_clients_conflict() {
     assert_eq!([b.lock(&file, (9, 1)).await, b.share(&file, ALL).await], [Denied; 2]);
     assert_eq!(b.lock(&file, (10, 10)).await, Granted);
     let Nlm4Testrply::Denied(holder) = a.test(&file, (5, 100)).await else { panic!("no conflict") };
-    let expected = Nlm4Holder {
-        exclusive: true,
-        svid: 1,
-        oh: Netobj(b"1@beta".as_slice().into()),
-        l_offset: 10,
-        l_len: 10,
-    };
+    let expected =
+        Nlm4Holder { exclusive: true, svid: 1, oh: Netobj(b"1@beta".as_slice().into()), l_offset: 10, l_len: 10 };
     assert_eq!(holder, expected);
     assert_eq!(a.test(&file, (20, 0)).await, Nlm4Testrply::Default(Granted));
     assert_eq!(a.unlock(&file, (0, 5)).await, Granted);

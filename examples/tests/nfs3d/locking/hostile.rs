@@ -86,11 +86,8 @@ async fn names_and_identifiers_of_the_largest_size_are_accepted() {
     let a = Client::new(&server, "alpha").await;
     let b = Client::new(&server, "beta").await;
     let args = a.args(&file, 1, (0, 0), true);
-    let alock = Nlm4Lock {
-        caller_name: "x".repeat(1024).into(),
-        oh: Netobj(vec![7; 1024].into()),
-        ..args.alock.clone()
-    };
+    let alock =
+        Nlm4Lock { caller_name: "x".repeat(1024).into(), oh: Netobj(vec![7; 1024].into()), ..args.alock.clone() };
     assert_eq!(a.call(&Nlm4Lockargs { alock, ..args }).await, Granted);
     let Nlm4Testrply::Denied(holder) = b.test(&file, (0, 0)).await else { panic!("no conflict") };
     assert_eq!(holder.oh.0.len(), 1024);

@@ -87,7 +87,8 @@ impl Locked {
     }
 
     pub(super) async fn of(served: Served, config: LockConfig) -> Self {
-        let manager = LockManager::start(Arc::clone(&served.export), &served.folder.path().join("state"), config).unwrap();
+        let manager =
+            LockManager::start(Arc::clone(&served.export), &served.folder.path().join("state"), config).unwrap();
         let nsm = NsmService::new(manager.clone());
         let server = Server::builder()
             .service(Nlm4VersServer::new(NlmService::new(manager.clone())))
@@ -120,7 +121,7 @@ impl Locked {
     }
 }
 
-/// What a client answers to GRANTED.
+/// The answer of a client to GRANTED.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Status(Nlm4Stats),
@@ -128,7 +129,7 @@ pub(super) enum Answer {
     Silence,
 }
 
-/// What a client's services received.
+/// A call that a client's services received.
 #[derive(Debug)]
 pub(super) enum Received {
     Granted(IpAddr, Nlm4Testargs),
@@ -187,7 +188,7 @@ impl Client {
         let own = Server::builder()
             .service(Nlm4VersServer::new(services.clone()))
             .service(SmVersServer::new(services))
-            .listen(&format!("tcp://{addr}:0"))
+            .listen(format!("tcp://{addr}:0"))
             .bind()
             .await
             .unwrap();

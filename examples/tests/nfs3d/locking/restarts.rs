@@ -166,7 +166,10 @@ async fn a_restart_withdraws_blocked_requests() {
     let file = server.file("file").await;
     let a = Client::new(&server, "alpha").await;
     let (mut b, mut c) = (Client::new(&server, "b").await, Client::new(&server, "c").await);
-    assert_eq!([a.lock(&file, ALL).await, b.block(&file, ALL).await, c.block(&file, ALL).await], [Granted, Blocked, Blocked]);
+    assert_eq!(
+        [a.lock(&file, ALL).await, b.block(&file, ALL).await, c.block(&file, ALL).await],
+        [Granted, Blocked, Blocked]
+    );
     notify(&b, "b", 3).await;
     assert_eq!(a.unlock(&file, ALL).await, Granted);
     c.granted().await;
