@@ -51,6 +51,7 @@ impl Locks {
         settings: impl FnOnce(ServerBuilder) -> ServerBuilder,
     ) -> anyhow::Result<Self> {
         let parsed: Url = url.parse().context("--locks")?;
+        // RFC 8267 §5.1
         if parsed.scheme() != Scheme::TCP {
             bail!("--locks {url}: NLM and NSM are served over TCP only; use tcp://ADDRESS:PORT");
         }
