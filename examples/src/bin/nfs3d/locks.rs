@@ -48,12 +48,16 @@ impl Locks {
         state: &std::path::Path,
         url: &str,
         grace: Duration,
+        register: &RegisterArgs,
         settings: impl FnOnce(ServerBuilder) -> ServerBuilder,
     ) -> anyhow::Result<Self> {
         let parsed: Url = url.parse().context("--locks")?;
         // RFC 8267 §5.1
         if parsed.scheme() != Scheme::TCP {
             bail!("--locks {url}: NLM and NSM are served over TCP only; use tcp://ADDRESS:PORT");
+        }
+        if register.rpcbind {
+            check_for_other_services().await?;
         }
         let mut config = LockConfig::default();
         config.grace = grace;
@@ -90,9 +94,7 @@ impl Locks {
 
     /// Registers NLM and NSM with rpcbind, where clients look for them.
     pub(crate) async fn register(&self, args: &RegisterArgs) -> anyhow::Result<[Registered; 2]> {
-        if args.rpcbind {
-            check_for_other_services().await?;
-        } else {
+        if !args.rpcbind {
             tracing::warn!(
                 "clients find the services for locks through rpcbind: --locks needs --rpcbind for Linux's client"
             );
@@ -121,9 +123,11 @@ impl Locks {
 /// does not answer is left over.
 async fn check_for_other_services() -> anyhow::Result<()> {
     let Ok(rpcbind) = Rpcbind::local().await else { return Ok(()) };
-    for netid in [Netid::Tcp, Netid::Tcp6] {
+    let here: [(Netid, IpAddr); 2] =
+        [(Netid::Tcp, Ipv4Addr::LOCALHOST.into()), (Netid::Tcp6, Ipv6Addr::LOCALHOST.into())];
+    for (netid, here) in here {
         if let Ok(Some(addr)) = rpcbind.lookup(nlm4_vers::PROGRAM, nlm4_vers::VERSION, netid).await
-            && let Some(channel) = connect(addr).await
+            && let Some(channel) = connect(addr, here).await
             && Nlm4VersClient::new(channel).nlmproc4_null().await.is_ok()
         {
             bail!(
@@ -133,7 +137,7 @@ async fn check_for_other_services() -> anyhow::Result<()> {
             );
         }
         if let Ok(Some(addr)) = rpcbind.lookup(sm_vers::PROGRAM, sm_vers::VERSION, netid).await
-            && let Some(channel) = connect(addr).await
+            && let Some(channel) = connect(addr, here).await
             && SmVersClient::new(channel).sm_null().await.is_ok()
         {
             bail!(
@@ -146,11 +150,10 @@ async fn check_for_other_services() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn connect(mut addr: SocketAddr) -> Option<Channel> {
-    match addr.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => addr.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => addr.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
+/// Connects to a service on this host, at `here` if it is registered for all addresses.
+async fn connect(mut addr: SocketAddr, here: IpAddr) -> Option<Channel> {
+    if addr.ip().is_unspecified() {
+        addr.set_ip(here);
     }
     Channel::builder().connect_timeout(TIMEOUT).call_timeout(TIMEOUT).connect(&format!("tcp://{addr}")).await.ok()
 }

@@ -70,7 +70,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let locks = match &cli.locks {
         Some(url) => {
             let settings = |server| cli.drain.apply(tls.apply(server));
-            Some(Locks::bind(&export, &state(&cli)?, url, cli.grace, settings).await?)
+            Some(Locks::bind(&export, &state(&cli)?, url, cli.grace, &cli.register, settings).await?)
         }
         None => None,
     };
@@ -81,7 +81,6 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
 
     let (nfs_handle, mount_handle) = (nfs.handle(), mount.handle());
     let (lock_handle, lock_manager) = (locks.as_ref().map(Locks::handle), locks.as_ref().map(Locks::manager));
-    // First, because it fails if this host has other services for locks.
     let mut registered = match &locks {
         Some(locks) => Vec::from(locks.register(&cli.register).await?),
         None => Vec::new(),
@@ -201,15 +200,15 @@ fn announce(
     for url in nfs.urls() {
         writeln!(out, "NFS on {url}")?;
     }
-    for url in mount.urls() {
-        writeln!(out, "MOUNT on {url}")?;
-    }
     if let Some(locks) = locks {
         let (urls, udp) = locks.urls();
         for url in urls {
             writeln!(out, "NLM and NSM on {url}")?;
         }
         writeln!(out, "NSM on {udp}")?;
+    }
+    for url in mount.urls() {
+        writeln!(out, "MOUNT on {url}")?;
     }
     if let Some(url) = health.url() {
         writeln!(out, "metrics on {url}")?;
