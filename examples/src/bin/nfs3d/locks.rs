@@ -119,8 +119,8 @@ impl Locks {
     }
 }
 
-/// Fails if this host has another lock manager or status monitor, which clients would call instead. A registration whose service
-/// does not answer is left over.
+/// Fails if this host has another lock manager or status monitor, which clients would call instead. A registration
+/// whose service does not answer is left over.
 async fn check_for_other_services() -> anyhow::Result<()> {
     let Ok(rpcbind) = Rpcbind::local().await else { return Ok(()) };
     let here: [(Netid, IpAddr); 2] =

@@ -69,8 +69,8 @@ impl AccessList {
         self.0.is_empty()
     }
 
-    /// Returns the entries as NFSACL has them. The owner and the group of the file are named, and a list has at least 4 entries: to one
-    /// without a mask, the permissions of the group are added as the mask.
+    /// Returns the entries as NFSACL has them. The owner and the group of the file are named, and a list has at least 4
+    /// entries: to one without a mask, the permissions of the group are added as the mask.
     pub(super) fn to_entries(&self, (uid, gid): (u32, u32), is_default: bool) -> Vec<Aclent> {
         let mut entries = self.0.clone();
         if entries.len() == 3

@@ -1,8 +1,8 @@
 //! Access control lists by NFSACL version 3, which has no public definition, as Linux's client uses it.
 //!
 //! The lists are those of the exported file system, in its extended attributes `system.posix_acl_access` and
-//! `system.posix_acl_default`. The kernel applies them. Where the file system has no lists, GETACL returns the permission bits as a list,
-//! and SETACL fails with NFS3ERR_NOTSUPP.
+//! `system.posix_acl_default`. The kernel applies them. Where the file system has no lists, GETACL returns the
+//! permission bits as a list, and SETACL fails with NFS3ERR_NOTSUPP.
 
 mod list;
 mod service;
@@ -128,8 +128,8 @@ fn check(object: &Object, mask: u32) -> NfsResult<()> {
     if object.stat.file_type() == FileType::Symlink { Err(NfsError(Nfsstat3::Notsupp)) } else { Ok(()) }
 }
 
-/// Returns the path of an object's descriptor. No system call before Linux 6.13 has a descriptor and a name of an attribute instead
-/// for objects that are not open for reading.
+/// Returns the path of an object's descriptor. No system call before Linux 6.13 has a descriptor and a name of an
+/// attribute instead for objects that are not open for reading.
 fn path(object: &Object) -> String {
     use std::os::fd::AsRawFd as _;
     format!("/proc/self/fd/{}", object.fd.as_raw_fd())

@@ -25,8 +25,8 @@ const SEARCH: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Export {
-    /// Returns the file of a handle if `who` may lock it, which takes the permission to read or write it, or to own it. Without `who`,
-    /// everyone who knows the handle may.
+    /// Returns the file of a handle if `who` may lock it, which takes the permission to read or write it, or to own it.
+    /// Without `who`, everyone who knows the handle may.
     fn lockable(&self, who: Option<&Identity>, handle: &NfsFh3) -> NfsResult<FileId> {
         let object = self.find(handle)?.regular()?;
         match who {
@@ -49,8 +49,8 @@ impl LockManager {
 
     /// Returns the file of a handle if the caller may lock it.
     ///
-    /// Linux's client uses AUTH_SYS for NLM whatever the flavor of its NFS calls. If the export does not accept it, it proves nothing,
-    /// and permissions are not checked: a lock gives no access to the file.
+    /// Linux's client uses AUTH_SYS for NLM whatever the flavor of its NFS calls. If the export does not accept it, it
+    /// proves nothing, and permissions are not checked: a lock gives no access to the file.
     pub(super) async fn lockable(&self, cx: &Context, handle: &Netobj) -> Result<FileId, Nlm4Stats> {
         let export = self.export();
         let caller = if export.accepts(cx.credential(), cx.principal()) {

@@ -4,7 +4,8 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::owner::{Host, Owner};
 
-/// The maximum numbers of locks and hosts. Each held or blocked lock is a unit, and those with long owner identifiers are several.
+/// The maximum numbers of locks and hosts. Each held or blocked lock is a unit, and those with long owner identifiers
+/// are several.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct LockLimits {
@@ -12,7 +13,8 @@ pub struct LockLimits {
     pub per_client: usize,
     /// Blocked requests of one client address. Default 256.
     pub waiting_per_client: usize,
-    /// Units of all clients. A client with at most [`SMALL`](Self::SMALL) units is not subject to this limit. Default 131072.
+    /// Units of all clients. A client with at most [`SMALL`](Self::SMALL) units is not subject to this limit. Default
+    /// 131072.
     pub total: usize,
     /// Addresses with locks. Default 1024.
     pub clients: usize,

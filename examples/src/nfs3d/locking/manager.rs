@@ -36,7 +36,8 @@ const WARNING: Duration = Duration::from_secs(10);
 pub struct LockConfig {
     /// Limits of the locks of one client and of all clients.
     pub limits: LockLimits,
-    /// The time after a restart in which clients reclaim their locks. Default 45 s. If no client had locks, there is no grace period.
+    /// The time after a restart in which clients reclaim their locks. Default 45 s. If no client had locks, there is no
+    /// grace period.
     pub grace: Duration,
     /// The times of calls to clients.
     pub timing: CallbackTiming,
@@ -59,7 +60,8 @@ pub struct CallbackTiming {
     pub attempt: Duration,
     /// The pause between attempts. Default 2 s.
     pub pause: Duration,
-    /// The time for which a client is told that it has a lock. Default 30 s, the time after which Linux's client asks again itself.
+    /// The time for which a client is told that it has a lock. Default 30 s, the time after which Linux's client asks
+    /// again itself.
     pub granting: Duration,
     /// The time for which a client is told that the server has restarted. Default 15 min.
     pub notifying: Duration,
@@ -98,8 +100,8 @@ pub(super) struct Inner {
 }
 
 impl LockManager {
-    /// Creates a manager, which keeps the list of hosts with locks in the directory `state`. If a previous manager has left hosts
-    /// there, they are notified, and the grace period begins.
+    /// Creates a manager, which keeps the list of hosts with locks in the directory `state`. If a previous manager has
+    /// left hosts there, they are notified, and the grace period begins.
     ///
     /// # Errors
     /// Fails if the list can be neither read nor written.
@@ -261,8 +263,8 @@ impl LockManager {
         self.table().conflict(request).cloned()
     }
 
-    /// Releases the locks of the host `name` at `addr`, which has restarted, except locks that it has requested in its new state. If no
-    /// host there has the name, and only one has locks, it is this one.
+    /// Releases the locks of the host `name` at `addr`, which has restarted, except locks that it has requested in its
+    /// new state. If no host there has the name, and only one has locks, it is this one.
     pub(super) fn restarted(&self, addr: IpAddr, name: &[u8], state: i32) {
         let key = (addr.to_canonical(), name.to_vec());
         if self.0.notified.lock().unwrap_or_else(PoisonError::into_inner).put(key, state) == Some(state) {

@@ -1,8 +1,8 @@
 //! The list of hosts with locks, which survives a restart of the server, and the server's state number.
 //!
-//! The file has lines of text and ends with their hash. It is replaced as a whole, and is on stable storage before a host gets its
-//! first lock. A file that is damaged all the same does not keep the server from starting: nobody knows then who had locks, so the
-//! server only waits for reclaims.
+//! The file has lines of text and ends with their hash. It is replaced as a whole, and is on stable storage before a
+//! host gets its first lock. A file that is damaged all the same does not keep the server from starting: nobody knows
+//! then who had locks, so the server only waits for reclaims.
 
 use std::{
     collections::BTreeMap,
@@ -100,8 +100,8 @@ impl MonitoredHosts {
         self.state
     }
 
-    /// Adds a host to the list if it is not there, and waits until it is on stable storage. Hosts that have had no locks for an hour
-    /// leave the list, and earlier if the client address has more names than it may.
+    /// Adds a host to the list if it is not there, and waits until it is on stable storage. Hosts that have had no
+    /// locks for an hour leave the list, and earlier if the client address has more names than it may.
     ///
     /// # Errors
     /// Fails if the list cannot be written, or if it has too many hosts.

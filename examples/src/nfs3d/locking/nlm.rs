@@ -27,13 +27,15 @@ impl NlmService {
         Self(manager)
     }
 
-    /// Performs LOCK and NM_LOCK. `local` is the server's address that the client uses, if the client is to be notified of a restart.
+    /// Performs LOCK and NM_LOCK. `local` is the server's address that the client uses, if the client is to be notified
+    /// of a restart.
     async fn lock(&self, cx: &Context, args: &Nlm4Lockargs, local: Option<SocketAddr>) -> Result<Nlm4Stats, Nlm4Stats> {
         if self.0.is_in_grace() != args.reclaim {
             // Between the grace period and a late reclaim, another client may have had the lock.
             return Err(if args.reclaim { Nlm4Stats::Denied } else { Nlm4Stats::DeniedGracePeriod });
         }
-        // A file whose lock is reclaimed may still have to be found after the restart. The permission was checked before it.
+        // A file whose lock is reclaimed may still have to be found after the restart. The permission was checked
+        // before it.
         let file =
             if args.reclaim { self.0.file(&args.alock.fh)? } else { self.0.lockable(cx, &args.alock.fh).await? };
         let request = request(cx, &args.alock, file, args.exclusive, args.state)?;

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-/// A client host, identified by its address and by the name that it gives itself. Clients behind one address, such as containers,
-/// differ by their names. The address keeps a client from acting as a host at another address.
+/// A client host, identified by its address and by the name that it gives itself. Clients behind one address, such as
+/// containers, differ by their names. The address keeps a client from acting as a host at another address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Host {
     pub(super) addr: IpAddr,
@@ -18,8 +18,8 @@ impl Host {
         Self { addr: addr.to_canonical(), name: name.into() }
     }
 
-    /// Returns `true` if `name` is the name of this host, or one of both is the first label of the other. NSM has the canonical name
-    /// of a host, and NLM often its first label.
+    /// Returns `true` if `name` is the name of this host, or one of both is the first label of the other. NSM has the
+    /// canonical name of a host, and NLM often its first label.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         let is_first_label = |long: &[u8], short: &[u8]| {
             long.len() > short.len()

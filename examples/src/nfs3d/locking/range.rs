@@ -10,8 +10,8 @@ pub(super) struct ByteRange {
 }
 
 impl ByteRange {
-    /// Creates a range from an offset and a length, as NLM has them. Length 0 means that the range has no end (RFC 1813 §6.1.4).
-    /// Returns `None` if the range ends after the largest offset.
+    /// Creates a range from an offset and a length, as NLM has them. Length 0 means that the range has no end (RFC 1813
+    /// §6.1.4). Returns `None` if the range ends after the largest offset.
     pub(super) fn new(offset: u64, len: u64) -> Option<Self> {
         let last = match len {
             0 => u64::MAX,

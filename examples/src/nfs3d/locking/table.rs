@@ -1,8 +1,9 @@
 //! The table of locks.
 //!
-//! Locks follow the rules of `fcntl`: an owner's locks never conflict with each other, a new lock replaces what the owner has in its
-//! range, and adjacent locks of one kind become one. Blocked requests wait in order of arrival. A request that becomes possible is
-//! granted at once, and reported by [`LockTable::take_grants`]. Until its owner knows, the grant can be refused.
+//! Locks follow the rules of `fcntl`: an owner's locks never conflict with each other, a new lock replaces what the
+//! owner has in its range, and adjacent locks of one kind become one. Blocked requests wait in order of arrival. A
+//! request that becomes possible is granted at once, and reported by [`LockTable::take_grants`]. Until its owner knows,
+//! the grant can be refused.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -177,7 +178,8 @@ impl LockTable {
         self.files.get(&request.file)?.conflict(&held(request))
     }
 
-    /// Requests a lock. With `wait`, a request that conflicts waits. A request that is repeated while it waits continues to wait.
+    /// Requests a lock. With `wait`, a request that conflicts waits. A request that is repeated while it waits
+    /// continues to wait.
     pub(super) fn lock(&mut self, request: &LockRequest, wait: Option<CallbackData>) -> LockOutcome {
         let lock = held(request);
         let Some(weight) = self.accounts.room(&lock.owner, 2) else { return LockOutcome::LimitReached };
@@ -216,8 +218,8 @@ impl LockTable {
         outcome
     }
 
-    /// Removes the owner's locks in a range, and a blocked request for exactly this range. Returns `false` if a limit is reached,
-    /// because the rest of a lock may be two locks.
+    /// Removes the owner's locks in a range, and a blocked request for exactly this range. Returns `false` if a limit
+    /// is reached, because the rest of a lock may be two locks.
     pub(super) fn unlock(&mut self, file_id: FileId, owner: &Arc<Owner>, range: ByteRange) -> bool {
         let Some(file) = self.files.get_mut(&file_id) else { return true };
         let splits = file
@@ -262,8 +264,8 @@ impl LockTable {
         self.settle(grant, |_, _| {});
     }
 
-    /// Takes a lock back that its owner does not want, or cannot be told about. Does nothing if the owner has learnt about the lock
-    /// otherwise.
+    /// Takes a lock back that its owner does not want, or cannot be told about. Does nothing if the owner has learnt
+    /// about the lock otherwise.
     pub(super) fn refuse(&mut self, grant: &Grant) {
         self.settle(grant, Self::take_back);
     }
@@ -299,8 +301,8 @@ impl LockTable {
         }
     }
 
-    /// Removes all locks and blocked requests of a host, except those that were requested in `state`, if it is given. A client host
-    /// that has restarted has a new state.
+    /// Removes all locks and blocked requests of a host, except those that were requested in `state`, if it is given. A
+    /// client host that has restarted has a new state.
     pub(super) fn release(&mut self, host: &Host, state: Option<i32>) -> usize {
         let is_released = |lock: &HeldLock| *lock.owner.host == *host && state != Some(lock.state);
         let mut released = 0;

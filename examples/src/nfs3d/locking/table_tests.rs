@@ -116,7 +116,8 @@ impl Model {
     fn take_back(&mut self, at: usize) {
         let (_, wanted, before) = self.unconfirmed.swap_remove(at);
         self.clear(&wanted);
-        // A lock that conflicts with what others have since does not come back. Conflicts concern whole locks of the table.
+        // A lock that conflicts with what others have since does not come back. Conflicts concern whole locks of the
+        // table.
         for (is_exclusive, first, last) in runs(&before) {
             let range = ByteRange { first, last };
             let lock = Wanted { owner: wanted.owner, range, is_exclusive };

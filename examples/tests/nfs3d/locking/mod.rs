@@ -1,4 +1,5 @@
-//! Tests of locks, with clients on loopback addresses of their own. Each client has rpcbind, NLM and NSM, as Linux's client has.
+//! Tests of locks, with clients on loopback addresses of their own. Each client has rpcbind, NLM and NSM, as Linux's
+//! client has.
 
 mod callbacks;
 mod command;
