@@ -1,7 +1,7 @@
 # about: Linux's NFS 3 client with the locks and the access control lists of nfs3d, through restarts of both
 # fabric: siw
 # programs: nfs3d
-# timeout: 420
+# timeout: 240
 . /suite/guest/nfs3d.sh
 SERVER=10.9.3.1 CLIENT=10.9.3.2 A=$SCRATCH/a B=$SCRATCH/b EXPORT=$SCRATCH/export
 
@@ -56,6 +56,16 @@ if grep -E "^$SERVER.*(nolock|noacl)" /proc/self/mounts; then fail "the client d
 
 log "two mounts lock a file"
 exec 8>>"$A/file" 9>>"$B/file"
+# At the end, the files must be closed while the server is running.
+ended_with_files() {
+  local code=$?
+  trap - ERR
+  set +e
+  exec 8>&- 9>&-
+  (exit "$code")
+  ended
+}
+trap ended_with_files EXIT
 try 30 flock --exclusive 8
 is_locked 9 || fail "both have an exclusive lock"
 try 30 flock --shared 8
@@ -63,6 +73,32 @@ try 30 flock --shared 9
 is_locked 8 || fail "a lock became exclusive while another was shared"
 flock --unlock 9
 locks 8 || fail "a lock was not released"
+
+log "two mounts use a database, which locks ranges of bytes"
+sqlite3 "$A/db" 'create table t (n)'
+mkfifo "$SCRATCH/sql"
+exec 7<>"$SCRATCH/sql"
+start writer bash -c 'exec sqlite3 "$1" <"$2"' writer "$A/db" "$SCRATCH/sql"
+echo 'begin exclusive; insert into t values (1);' >&7
+is_busy() { ! sqlite3 "$B/db" 'select * from t' 2>/dev/null; }
+eventually 20 is_busy || fail "the first mount does not lock the database: $(last_words writer)"
+refuse 20 'database is locked' sqlite3 "$B/db" 'insert into t values (2)'
+printf '%s\n' 'commit;' .quit >&7
+finish writer 20
+exec 7>&-
+inserts() { # inserts MOUNT: inserts 20 rows, each in a transaction of its own
+  local n
+  for n in {1..20}; do sqlite3 -cmd '.timeout 60000' "$1/db" 'insert into t select max(n) + 1 from t'; done
+}
+start first inserts "$A"
+start second inserts "$B"
+finish first 90
+finish second 90
+for mount in "$A" "$B"; do
+  [ "$(sqlite3 "$mount/db" 'select count(*), max(n) from t; pragma integrity_check')" = $'41|41\nok' ] ||
+    fail "transactions were lost on $mount: $(sqlite3 "$mount/db" 'select count(*), max(n) from t')"
+done
+rm "$A/db"
 
 log "a lock that was waited for is granted by a call"
 start waiter flock --exclusive 9
