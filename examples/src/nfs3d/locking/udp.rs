@@ -1,6 +1,6 @@
 //! NSM over UDP. Linux's `sm-notify` uses no other transport.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use rpcrdma::xdr::{Decoder, XdrDecode as _, XdrEncode, encode_to_bytes};
@@ -18,6 +18,9 @@ use super::nsm::NsmService;
 /// Maximum number of bytes of a call: a header with the largest credential and verifier, and a name.
 const MAX_CALL: usize = 2048;
 
+/// The pause after an error, in case that it persists.
+const PAUSE: Duration = Duration::from_millis(100);
+
 const SM_NULL: u32 = 0;
 const SM_STAT: u32 = 1;
 const SM_NOTIFY: u32 = 6;
@@ -33,9 +36,9 @@ impl NsmService {
         let serve = async move {
             let mut datagram = vec![0; MAX_CALL + 1];
             loop {
-                // An error concerns one datagram, for example a reply that could not be delivered.
+                // An error usually concerns one datagram, for example a reply that could not be delivered.
                 let Ok((len, peer)) = socket.recv_from(&mut datagram).await else {
-                    tokio::task::yield_now().await;
+                    tokio::time::sleep(PAUSE).await;
                     continue;
                 };
                 if len <= MAX_CALL

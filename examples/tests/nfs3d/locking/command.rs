@@ -88,6 +88,10 @@ fn errors_are_explained() {
     fs::create_dir(folder.path().join("root")).unwrap();
     let complaint = |locks: &str| {
         let mut running = start(folder.path(), locks);
+        // A server that starts all the same prints its URLs, and would not exit.
+        let mut line = String::new();
+        running.1.read_line(&mut line).unwrap();
+        assert_eq!(line, "", "{locks}");
         let mut said = String::new();
         running.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert_eq!(running.0.wait().unwrap().code(), Some(1), "{said}");
