@@ -44,8 +44,14 @@ pub mod source {
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.x");
     /// `mount3.x`: MOUNT version 3 (RFC 1813, appendix I).
     pub const MOUNT3: &str = include_str!("../xdr/mount3.x");
+    /// `nlm4.x`: NLM version 4, the lock manager (RFC 1813, appendix II).
+    pub const NLM4: &str = include_str!("../xdr/nlm4.x");
+    /// `nsm1.x`: NSM version 1, the status monitor (XNFS).
+    pub const NSM1: &str = include_str!("../xdr/nsm1.x");
     /// `nfs3.x`: NFS version 3 (RFC 1813).
     pub const NFS3: &str = include_str!("../xdr/nfs3.x");
+    /// `nfsacl3.x`: NFSACL version 3, access control lists beside NFS version 3.
+    pub const NFSACL3: &str = include_str!("../xdr/nfsacl3.x");
     /// `nfs4.x`: NFS version 4, minor versions 0 to 2, and its callbacks (RFC 7863).
     pub const NFS4: &str = include_str!("../xdr/nfs4.x");
 }
@@ -56,8 +62,14 @@ pub mod binding {
     pub const RPCBIND: &str = include_str!("../xdr/rpcbind.ulb");
     /// `mount3.ulb`: the binding of MOUNT version 3 (RFC 8267 §5.1), with maximum sizes of replies.
     pub const MOUNT3: &str = include_str!("../xdr/mount3.ulb");
+    /// `nlm4.ulb`: the binding of NLM version 4 (RFC 8267 §5.1).
+    pub const NLM4: &str = include_str!("../xdr/nlm4.ulb");
+    /// `nsm1.ulb`: the binding of NSM version 1 (RFC 8267 §5.1).
+    pub const NSM1: &str = include_str!("../xdr/nsm1.ulb");
     /// `nfs3.ulb`: the binding of NFS version 3 (RFC 8267 §4).
     pub const NFS3: &str = include_str!("../xdr/nfs3.ulb");
+    /// `nfsacl3.ulb`: the binding of NFSACL version 3 (RFC 8267 §5.2), with maximum sizes of replies.
+    pub const NFSACL3: &str = include_str!("../xdr/nfsacl3.ulb");
     /// `nfs4.ulb`: the binding of NFS version 4 (RFC 8267 §6).
     pub const NFS4: &str = include_str!("../xdr/nfs4.ulb");
 }
@@ -89,9 +101,29 @@ pub mod mount3 {
     specification!("xdr/mount3.x", ulb = "xdr/mount3.ulb");
 }
 
+/// NLM version 4 (RFC 1813, appendix II), generated from [`source::NLM4`] and [`binding::NLM4`].
+pub mod nlm4 {
+    specification!("xdr/nlm4.x", ulb = "xdr/nlm4.ulb");
+}
+
+/// NSM version 1 (XNFS), generated from [`source::NSM1`] and [`binding::NSM1`].
+pub mod nsm1 {
+    specification!("xdr/nsm1.x", ulb = "xdr/nsm1.ulb");
+}
+
 /// NFS version 3 (RFC 1813) with its Upper-Layer Binding (RFC 8267), generated from [`source::NFS3`] and [`binding::NFS3`].
 ///
 /// Each type that contains file handles, names or data also has a borrowed form, whose name ends in `Ref`.
 pub mod nfs3 {
     specification!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
+}
+
+/// NFSACL version 3, generated from [`source::NFSACL3`] and [`binding::NFSACL3`]. Handles and attributes are those of [`nfs3`].
+pub mod nfsacl3 {
+    specification!(
+        "xdr/nfsacl3.x",
+        ulb = "xdr/nfsacl3.ulb",
+        extern nfs_fh3 = crate::nfs3::NfsFh3,
+        extern post_op_attr = crate::nfs3::PostOpAttr
+    );
 }

@@ -117,7 +117,7 @@ fn nfs_binds_the_items_of_rfc_8267_and_no_others() {
     for program in [&nfs3.spec.programs[0], &nfs4.spec.programs[0]] {
         assert_eq!(program.port, Some(20049), "section 9");
     }
-    for name in ["mount3.x", "rpcbind.x"] {
+    for name in ["mount3.x", "rpcbind.x", "nlm4.x", "nsm1.x", "nfsacl3.x"] {
         let none = compile(name);
         assert!(eligible(&none).is_empty() && none.spec.programs.iter().all(|program| program.port.is_none()));
     }
@@ -131,6 +131,9 @@ fn procedures_match_the_specifications() {
     };
     assert_eq!(numbers("nfs3.x", 0, 0), (0..=21).collect::<Vec<_>>());
     assert_eq!(numbers("mount3.x", 0, 0), (0..=5).collect::<Vec<_>>());
+    assert_eq!(numbers("nlm4.x", 0, 0), (0..=15).chain(20..=23).collect::<Vec<_>>());
+    assert_eq!(numbers("nfsacl3.x", 0, 0), [0, 1, 2]);
+    assert_eq!(numbers("nsm1.x", 0, 0), (0..=6).collect::<Vec<_>>());
     assert_eq!(numbers("rpcbind.x", 0, 0), (1..=8).collect::<Vec<_>>());
     assert_eq!(numbers("rpcbind.x", 0, 1), (1..=12).collect::<Vec<_>>());
     assert_eq!(numbers("rpcbind.x", 1, 0), (0..=5).collect::<Vec<_>>());
@@ -172,7 +175,10 @@ fn formatting_and_stripping_change_nothing() {
         ("rpcsec_gss.x", source::RPCSEC_GSS),
         ("rpcbind.x", source::RPCBIND),
         ("mount3.x", source::MOUNT3),
+        ("nlm4.x", source::NLM4),
+        ("nsm1.x", source::NSM1),
         ("nfs3.x", source::NFS3),
+        ("nfsacl3.x", source::NFSACL3),
         ("nfs4.x", source::NFS4),
     ];
     for (name, text) in all {

@@ -82,6 +82,14 @@ fn mount3_is_as_extracted() {
 }
 
 #[test]
+fn nlm4_is_as_extracted() {
+    let Some(document) = spec_text("rfc1813.txt") else { return };
+    let extraction = extract(&document, &amendments("nlm4.amend")).unwrap();
+    assert_eq!(extraction.sections, ["6.1.4"]);
+    compare(&extraction, "nlm4.x");
+}
+
+#[test]
 fn nfs3_is_as_extracted() {
     let Some(document) = spec_text("rfc1813.txt") else { return };
     let extraction = extract(&document, &amendments("nfs3.amend")).unwrap();
@@ -143,8 +151,14 @@ fn every_file_names_its_source() {
     let licensed =
         [("rpc.x", "RFC 5531"), ("rpcrdma1.x", "RFC 8166"), ("rpcrdma2.x", "version-two-01"), ("nfs4.x", "RFC 7863")];
     // These RFCs predate the IETF's terms for code components, which the header has to say.
-    let older =
-        [("rpcsec_gss.x", "RFC 2203"), ("rpcbind.x", "RFC 1833"), ("mount3.x", "RFC 1813"), ("nfs3.x", "RFC 1813")];
+    let older = [
+        ("rpcsec_gss.x", "RFC 2203"),
+        ("rpcbind.x", "RFC 1833"),
+        ("mount3.x", "RFC 1813"),
+        ("nlm4.x", "RFC 1813"),
+        ("nfsacl3.x", "RFC 1813"),
+        ("nfs3.x", "RFC 1813"),
+    ];
     for (name, source) in licensed.into_iter().chain(older) {
         let text = ours(name);
         let header = text.split_once("*/").expect("a comment comes first").0;
@@ -160,7 +174,7 @@ fn every_file_names_its_source() {
 
 #[test]
 fn the_amendments_are_listed_with_their_reasons() {
-    for stem in ["rpcrdma1", "rpcrdma2", "rpcsec_gss", "rpcbind", "mount3", "nfs3", "nfs4"] {
+    for stem in ["rpcrdma1", "rpcrdma2", "rpcsec_gss", "rpcbind", "mount3", "nlm4", "nfs3", "nfs4"] {
         let (name, list) = (format!("{stem}.x"), &format!("{stem}.amend"));
         // The extractor wraps the header.
         let unwrapped = ours(&name).replace("\n * ", " ").split_whitespace().collect::<Vec<_>>().join(" ");
@@ -203,6 +217,7 @@ fn no_amendment_is_superfluous() {
         ("rfc2203.txt", "rpcsec_gss", None),
         ("rfc1833.txt", "rpcbind", Some(binding::RPCBIND)),
         ("rfc1813.txt", "mount3", Some(binding::MOUNT3)),
+        ("rfc1813.txt", "nlm4", Some(binding::NLM4)),
         ("rfc1813.txt", "nfs3", Some(binding::NFS3)),
         ("rfc7863.txt", "nfs4", Some(binding::NFS4)),
     ];
@@ -227,7 +242,18 @@ fn no_amendment_is_superfluous() {
 
 #[test]
 fn files_follow_rfc_4506() {
-    for name in ["rpc.x", "rpcrdma1.x", "rpcrdma2.x", "rpcsec_gss.x", "rpcbind.x", "mount3.x", "nfs3.x"] {
+    for name in [
+        "rpc.x",
+        "rpcrdma1.x",
+        "rpcrdma2.x",
+        "rpcsec_gss.x",
+        "rpcbind.x",
+        "mount3.x",
+        "nlm4.x",
+        "nsm1.x",
+        "nfsacl3.x",
+        "nfs3.x",
+    ] {
         let text = declarations(&ours(name));
         let words: Vec<&str> = text.split_whitespace().collect();
         for three in words.windows(3) {

@@ -38,7 +38,7 @@ impl Export {
         }
     }
 
-    fn granted(&self, who: &Identity, object: &Object, asked: u32) -> u32 {
+    pub(super) fn granted(&self, who: &Identity, object: &Object, asked: u32) -> u32 {
         // An identity that the server cannot assume has no rights.
         let Ok(_acting) = self.identities.assume(who) else { return 0 };
         let rights: &[(u32, Access)] = if object.is_directory() { &OF_DIRECTORY } else { &OF_OTHERS };

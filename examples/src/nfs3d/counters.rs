@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The procedures of NFS version 3 other than NULL, with their numbers as discriminants.
+/// The procedures of NFS version 3 and of NFSACL other than NULL. Those of NFS have their numbers as discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of RFC 1813")]
 pub enum Procedure {
@@ -30,9 +30,12 @@ pub enum Procedure {
     Fsinfo,
     Pathconf,
     Commit,
+    // Procedures of NFSACL.
+    Getacl,
+    Setacl,
 }
 
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 24] = [
     "NULL",
     "GETATTR",
     "SETATTR",
@@ -55,6 +58,8 @@ const NAMES: [&str; 22] = [
     "FSINFO",
     "PATHCONF",
     "COMMIT",
+    "GETACL",
+    "SETACL",
 ];
 
 /// The counters of an NFS service. `Display` shows the bytes of READ and WRITE, and the number of calls of each
@@ -125,5 +130,6 @@ mod tests {
         counters.written(5);
         assert_eq!(counters.to_string(), "0 bytes read, 5 bytes written; GETATTR 1 COMMIT 2");
         assert_eq!(NAMES[Procedure::Readdirplus as usize], "READDIRPLUS");
+        assert_eq!(NAMES[Procedure::Setacl as usize], "SETACL");
     }
 }

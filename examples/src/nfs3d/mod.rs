@@ -12,6 +12,8 @@
 //! | retransmitted calls | [`service::duplicate_requests`] |
 //! | READ, WRITE, COMMIT | `io`, `write_verifier` |
 //! | ACCESS; FSSTAT, FSINFO, PATHCONF | `access`; `file_system` |
+//! | locks of clients, by NLM and NSM | [`locking`] |
+//! | access control lists, by NFSACL | [`acl`] |
 //! | calls that need no blocking thread | `prompt` |
 //! | errors | [`status`] |
 //!
@@ -26,6 +28,7 @@
 //! - Calls of one connection run concurrently, up to its credits.
 
 mod access;
+pub mod acl;
 mod attributes;
 pub mod counters;
 mod create;
@@ -38,6 +41,7 @@ mod io;
 pub mod key;
 mod listing;
 pub use listing::{MAX_ENTRIES, READERS};
+pub mod locking;
 mod locks;
 mod lookup;
 pub mod mount;

@@ -57,7 +57,13 @@ impl NfsService {
 
     /// Performs a call. Uses no blocking thread if `kind` permits it and no step has to wait. If the call panics, or if
     /// the user of the caller cannot be looked up, the reply is SYSTEM_ERR.
-    async fn run<T, F>(&self, cx: &Context, procedure: Procedure, kind: CallWork, work: F) -> Result<T, HandlerError>
+    pub(super) async fn run<T, F>(
+        &self,
+        cx: &Context,
+        procedure: Procedure,
+        kind: CallWork,
+        work: F,
+    ) -> Result<T, HandlerError>
     where
         T: Send + 'static,
         F: Fn(&Export, &Identity) -> T + Send + 'static,

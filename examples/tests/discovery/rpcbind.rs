@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::StreamExt as _;
 use rpcrdma_examples::blobstore::protocol::blobstore_v1;
-use rpcrdma_specs::{mount3::mount_v3, nfs3::nfs_v3};
+use rpcrdma_specs::{mount3::mount_v3, nfs3::nfs_v3, nfsacl3::nfs_acl_v3, nlm4::nlm4_vers, nsm1::sm_vers};
 use rustix::process::Signal;
 
 use super::{Blobstore, PATIENCE, Process, eventually, installed, isolated, run, start_nfs3d};
@@ -122,6 +122,52 @@ async fn nfs_behind_rpcbind() {
     let output = command.args(["--retry", "0", "nfs3+tcp://127.0.0.1/files/file"]).arg(here.path()).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && errors.contains("tcp://127.0.0.1:2049"), "{errors}");
+}
+
+/// `nfs3d` registers its services for locks, unless others answer on this host, and its lists on the connection of NFS.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_behind_rpcbind() {
+    let Some(rpcbind) = RealRpcbind::start("rpcbind::locks_behind_rpcbind") else { return };
+    let arguments = |port: u16| {
+        let listen = ["--listen", "tcp://127.0.0.1:0", "--mount", "tcp://127.0.0.1:0", "--acl", "--rpcbind", "--locks"];
+        let listen = listen.into_iter().map(str::to_owned);
+        listen.chain([format!("tcp://0.0.0.0:{port}")]).collect::<Vec<_>>()
+    };
+    let start = |here: &tempfile::TempDir, port| {
+        let arguments = arguments(port);
+        start_nfs3d(here, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let here = tempfile::tempdir().unwrap();
+    let mut server = start(&here, 20205);
+    let nlm = || rpcbind.listed(nlm4_vers::PROGRAM);
+    let nsm = || rpcbind.listed(sm_vers::PROGRAM).into_iter().collect::<BTreeSet<_>>();
+    let at = |port: &str| BTreeSet::from([format!("1 tcp 0.0.0.0.{port}"), format!("1 udp 0.0.0.0.{port}")]);
+    eventually("registered", || nlm() == ["4 tcp 0.0.0.0.78.237"] && nsm() == at("78.237")).await;
+    eventually("registered", || rpcbind.listed(nfs_acl_v3::PROGRAM).len() == 1).await;
+    // NSM answers at the UDP address.
+    let output = Command::new(&rpcbind.rpcinfo).args(["-u", "127.0.0.1", "100024", "1"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+
+    let there = tempfile::tempdir().unwrap();
+    fs::create_dir(there.path().join("export")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nfs3d"));
+    command.arg("--root").arg(there.path().join("export")).arg("--state").arg(there.path().join("state"));
+    let output = command.args(["--export", "/files"]).args(arguments(20206)).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && errors.contains("port 20205 of this host has another lock manager"),
+        "{errors}"
+    );
+    assert_eq!(output.stdout, b"");
+
+    // A server that has crashed is replaced.
+    server.kill();
+    assert_eq!(nlm().len(), 1);
+    let mut server = start(&here, 20206);
+    eventually("registered", || nlm() == ["4 tcp 0.0.0.0.78.238"] && nsm() == at("78.238")).await;
+    server.signal(Signal::TERM);
+    assert!(server.0.wait().unwrap().success());
+    assert_eq!((nlm().len(), nsm().len(), rpcbind.listed(nfs_acl_v3::PROGRAM).len()), (0, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

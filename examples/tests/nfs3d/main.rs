@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod acl;
 mod attributes;
 mod command;
 mod data;
@@ -11,6 +12,7 @@ mod fuzzed;
 mod hostile;
 mod identity;
 mod listing;
+mod locking;
 mod mount;
 mod names;
 mod raced;

@@ -11,6 +11,7 @@ use rpcrdma::{
 };
 use rpcrdma_examples::nfs3d::{
     Export,
+    acl::AclService,
     identity::{Identities, Squash},
     key::Secret,
     mount::MountService,
@@ -22,6 +23,7 @@ use rpcrdma_specs::{
         mount_v3::{MountV3Client, MountV3Server},
     },
     nfs3::{nfs_v3::*, *},
+    nfsacl3::nfs_acl_v3::NfsAclV3Server,
 };
 use tempfile::TempDir;
 
@@ -34,6 +36,7 @@ pub(crate) struct Served {
     pub(crate) iwarp: String,
     pub(crate) tcp: String,
     pub(crate) service: NfsService,
+    pub(crate) export: Arc<Export>,
     handles: [ServerHandle; 2],
     mount: String,
 }
@@ -101,16 +104,17 @@ impl Served {
         let service = NfsService::new(Arc::clone(&export));
         let nfs = Server::builder()
             .service(NfsV3Server::new(service.clone()))
+            .service(NfsAclV3Server::new(AclService::new(service.clone())))
             .duplicate_requests(PROGRAM, duplicate_requests());
         let nfs = nfs.listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").bind().await.unwrap();
-        let mount = Server::builder().service(MountV3Server::new(MountService::new(export, "/data")));
+        let mount = Server::builder().service(MountV3Server::new(MountService::new(Arc::clone(&export), "/data")));
         let mount = mount.listen("tcp://127.0.0.1:0").bind().await.unwrap();
         let [iwarp, tcp] = nfs.urls().to_vec().try_into().unwrap();
         let mount_url = mount.urls()[0].clone();
         let handles = [nfs.handle(), mount.handle()];
         tokio::spawn(nfs.serve());
         tokio::spawn(mount.serve());
-        Self { folder, root, iwarp, tcp, service, handles, mount: mount_url }
+        Self { folder, root, iwarp, tcp, service, export, handles, mount: mount_url }
     }
 
     /// Stops the server, and returns the directory it served.

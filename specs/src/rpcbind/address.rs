@@ -17,6 +17,10 @@ pub enum Netid {
     Tcp,
     /// `tcp6`: TCP over IPv6.
     Tcp6,
+    /// `udp`: UDP over IPv4.
+    Udp,
+    /// `udp6`: UDP over IPv6.
+    Udp6,
     /// `rdma`: RPC-over-RDMA with IPv4 addresses.
     Rdma,
     /// `rdma6`: RPC-over-RDMA with IPv6 addresses.
@@ -42,6 +46,8 @@ impl Netid {
         match self {
             Self::Tcp => "tcp",
             Self::Tcp6 => "tcp6",
+            Self::Udp => "udp",
+            Self::Udp6 => "udp6",
             Self::Rdma => "rdma",
             Self::Rdma6 => "rdma6",
         }

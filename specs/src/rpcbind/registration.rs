@@ -103,14 +103,28 @@ impl Error for RegisterError {
 
 /// Returns the netids and addresses to register for a listener.
 fn addresses(url: &str) -> Vec<(Netid, SocketAddr)> {
-    let Ok(url) = url.parse::<Url>() else { return Vec::new() };
-    let Ok(ip) = url.host().parse() else { return Vec::new() };
-    let mut addresses = vec![SocketAddr::new(ip, url.port())];
+    let (addr, transport) = match url.strip_prefix("udp://") {
+        Some(addr) => {
+            let Ok(addr) = addr.parse::<SocketAddr>() else { return Vec::new() };
+            (addr, None)
+        }
+        None => {
+            let Ok(url) = url.parse::<Url>() else { return Vec::new() };
+            let Ok(ip) = url.host().parse() else { return Vec::new() };
+            (SocketAddr::new(ip, url.port()), Some(url.scheme().transport()))
+        }
+    };
+    let mut addresses = vec![addr];
     // A listener on the wildcard address of IPv6 accepts IPv4 as well.
-    if ip == std::net::Ipv6Addr::UNSPECIFIED {
-        addresses.push(SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), url.port()));
+    if addr.ip() == std::net::Ipv6Addr::UNSPECIFIED {
+        addresses.push(SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), addr.port()));
     }
-    addresses.into_iter().map(|addr| (Netid::of(url.scheme().transport(), addr.ip()), addr)).collect()
+    let netid = |addr: &SocketAddr| match transport {
+        Some(transport) => Netid::of(transport, addr.ip()),
+        None if addr.is_ipv4() => Netid::Udp,
+        None => Netid::Udp6,
+    };
+    addresses.into_iter().map(|addr| (netid(&addr), addr)).collect()
 }
 
 /// Returns the entries to register for `programs` at `urls`. Only the first URL of each transport is registered.
@@ -158,8 +172,8 @@ impl Registered {
 
 impl Registration {
     /// Registers each of `programs` at `urls` ([`Server::urls`](rpcrdma::server::Server::urls)). Each program is a pair
-    /// of a program number and a version. Only the first URL of each transport is registered. Replaces registrations
-    /// that a predecessor has left.
+    /// of a program number and a version. Only the first URL of each transport is registered. `udp://ADDRESS:PORT`
+    /// registers a service that the program offers over UDP itself. Replaces registrations that a predecessor has left.
     ///
     /// The registration is lost if rpcbind restarts. Use [`keep`](Self::keep) to repeat it then.
     ///
@@ -320,6 +334,8 @@ mod tests {
         let of = |url| addresses(url).iter().map(|(netid, addr)| format!("{netid} {addr}")).collect::<Vec<_>>();
         assert_eq!(of("tcp://192.0.2.1:7"), ["tcp 192.0.2.1:7"]);
         assert_eq!(of("iwarp://[::]:20100?crc=off"), ["rdma6 [::]:20100", "rdma 0.0.0.0:20100"]);
-        assert!(of("tcp://a.name:1").is_empty() && of("no URL").is_empty());
+        assert_eq!(of("udp://192.0.2.1:7"), ["udp 192.0.2.1:7"]);
+        assert_eq!(of("udp://[::]:7"), ["udp6 [::]:7", "udp 0.0.0.0:7"]);
+        assert!(of("tcp://a.name:1").is_empty() && of("udp://a.name:1").is_empty() && of("no URL").is_empty());
     }
 }

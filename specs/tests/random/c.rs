@@ -12,6 +12,7 @@ use rpcrdma_xdrgen::ir::{ItemKind, Spec};
 /// Replaces `<rpc/rpc.h>` in rpcgen's output, because that header declares names that the specifications declare too.
 const HEADERS: &str = "#include <rpc/types.h>\n#include <rpc/xdr.h>\ntypedef struct CLIENT CLIENT;\nstruct svc_req;\n\
     typedef struct SVCXPRT SVCXPRT;\n#define netbuf own_netbuf\n#define xdr_netbuf xdr_own_netbuf\n\
+    #define netobj own_netobj\n#define xdr_netobj xdr_own_netobj\n\
     typedef quad_t longlong_t;\ntypedef u_quad_t u_longlong_t;";
 
 pub(crate) struct Transcoder {

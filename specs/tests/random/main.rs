@@ -14,7 +14,7 @@ use proptest::{
     test_runner::{Config, TestCaseError, TestRunner},
 };
 use rpcrdma::xdr::{Decoder, XdrDecode, XdrEncode, encode_to_bytes};
-use rpcrdma_specs::{mount3, nfs3, nfs4, rpc, rpcbind, rpcrdma1, rpcrdma2};
+use rpcrdma_specs::{mount3, nfs3, nfs4, nfsacl3, nlm4, nsm1, rpc, rpcbind, rpcrdma1, rpcrdma2};
 use rpcrdma_xdrgen::{Compiler, ir::Spec};
 
 use crate::{
@@ -110,6 +110,17 @@ compare! {
 }
 
 compare! { mount3: dirpath Dirpath, mountres3 Mountres3, mountlist Mountlist, exports Exports }
+
+compare! {
+    nlm4:
+    nlm4_testargs Nlm4Testargs, nlm4_testres Nlm4Testres, nlm4_lockargs Nlm4Lockargs, nlm4_cancargs Nlm4Cancargs,
+    nlm4_unlockargs Nlm4Unlockargs, nlm4_res Nlm4Res, nlm4_shareargs Nlm4Shareargs, nlm4_shareres Nlm4Shareres,
+    nlm4_notify Nlm4Notify,
+}
+
+compare! { nfsacl3: GETACL3args Getacl3args, GETACL3res Getacl3res, SETACL3args Setacl3args, SETACL3res Setacl3res }
+
+compare! { nsm1: sm_name SmName, sm_stat_res SmStatRes, mon Mon, mon_id MonId, my_id MyId, sm_stat SmStat, stat_chge StatChge }
 
 compare! {
     nfs3:

@@ -1,10 +1,11 @@
 //! Command-line arguments.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use rpcrdma_examples::command::{
     ConnectionArgs, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RegisterArgs, ServerSec, TlsServerArgs,
+    parse_seconds,
 };
 
 /// Export a directory tree with NFS version 3, over RDMA and TCP
@@ -20,11 +21,20 @@ pub(crate) struct Cli {
     /// URL to serve the MOUNT protocol on: tcp://ADDRESS:PORT
     #[arg(long, value_name = "URL")]
     pub(crate) mount: String,
+    /// URL to serve locks on, by NLM and NSM: tcp://ADDRESS:PORT. NSM is served over UDP as well. Needs --rpcbind for Linux's client
+    #[arg(long, value_name = "URL")]
+    pub(crate) locks: Option<String>,
+    /// Seconds after a restart in which clients reclaim their locks, and no other locks are granted
+    #[arg(long, value_name = "S", default_value = "45", value_parser = clap::builder::ValueParser::new(parse_seconds))]
+    pub(crate) grace: Duration,
+    /// Serve access control lists as well (NFSACL), on the URLs of NFS
+    #[arg(long)]
+    pub(crate) acl: bool,
     /// Path that clients mount. Default: the path of DIR. `/` is always accepted
     #[arg(long, value_name = "PATH", value_parser = absolute)]
     pub(crate) export: Option<String>,
-    /// Directory for the file handle key, which keeps file handles valid across restarts; must be outside DIR. Default:
-    /// $STATE_DIRECTORY, /var/lib/nfs3d (as root), or nfs3d in $XDG_STATE_HOME or ~/.local/state
+    /// Directory for the file handle key, which keeps file handles valid across restarts, and for the list of clients with locks;
+    /// must be outside DIR. Default: $STATE_DIRECTORY, /var/lib/nfs3d (as root), or nfs3d in $XDG_STATE_HOME or ~/.local/state
     #[arg(long, value_name = "STATE_DIR")]
     pub(crate) state: Option<PathBuf>,
     /// Do not map root on clients to the anonymous user
@@ -76,17 +86,25 @@ host gets a share. Besides, 262144 entries of directories are kept in memory, or
 one larger directory, and 4 large directories are read at a time. A READ or WRITE
 transfers at most 4 MiB, or 3/8 of --max-memory if that is less.
 
+Locks: with --locks and --rpcbind, clients can mount without `nolock`. A client
+address may have 8192 locks, 256 of them blocked, and all clients 131072. The
+host of the server must not run another lock manager or status monitor (rpc.statd),
+so do not mount NFS 3 there without `nolock`.
+
 Ctrl-C stops the server once the calls in progress have completed; a second
 Ctrl-C stops it at once.
 
 Examples:
   nfs3d --root /srv/data --listen rdma://0.0.0.0:20049 --mount tcp://0.0.0.0:20048
+  nfs3d --root /srv/data --listen rdma://0.0.0.0:20049 --mount tcp://0.0.0.0:20048 \\
+        --locks tcp://0.0.0.0:20051 --rpcbind
   nfs3d --root /srv/data --listen iwarp://0.0.0.0:20049 --listen tcp://0.0.0.0:2049 \\
         --mount tcp://0.0.0.0:20048
 
 To mount /srv/data of the host `server` on a Linux client:
   mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,mountport=20048,nolock \\
         server:/srv/data /mnt
+Leave out `nolock` if the server has --locks.
 
 iwarp:// is a userspace implementation of iWARP. A Linux client connects to it
 with an iWARP device, such as siw.";
@@ -102,7 +120,7 @@ fn absolute(path: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
-    use rpcrdma_examples::nfs3d::{DATA_MAX, MAX_ENTRIES, READERS};
+    use rpcrdma_examples::nfs3d::{DATA_MAX, MAX_ENTRIES, READERS, locking::LockLimits};
 
     use super::*;
 
@@ -119,6 +137,10 @@ mod tests {
             help.contains(&format!("Besides, {entries} entries of")) && help.contains(&format!("and {readers} large"))
         );
         assert!(help.contains(&format!("WRITE transfers at most {} MiB, or", DATA_MAX >> 20)));
+        let LockLimits { per_client, waiting_per_client, total, .. } = LockLimits::default();
+        let locks =
+            format!("may have {per_client} locks, {waiting_per_client} of them blocked, and all clients {total}.");
+        assert!(help.contains(&locks));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 #[cfg(target_os = "linux")]
 mod cli;
 #[cfg(target_os = "linux")]
+mod locks;
+#[cfg(target_os = "linux")]
 mod serve;
 
 use std::process::ExitCode;

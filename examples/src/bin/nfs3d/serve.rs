@@ -19,6 +19,7 @@ use rpcrdma_examples::{
     command::{self, Health, Stop},
     nfs3d::{
         Export,
+        acl::AclService,
         identity::{Identities, Squash},
         key::Secret,
         mount::MountService,
@@ -32,9 +33,10 @@ use rpcrdma_specs::{
         self,
         nfs_v3::{self, NfsV3Server},
     },
+    nfsacl3::nfs_acl_v3::{self, NfsAclV3Server},
 };
 
-use crate::cli::Cli;
+use crate::{cli::Cli, locks::Locks};
 
 /// Maximum number of connections to the MOUNT service. A client needs one only briefly, when it mounts.
 const MAX_MOUNTING: usize = 64;
@@ -48,7 +50,9 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let service = NfsService::new(Arc::clone(&export));
     let pool = cli.connections.pool();
     let config = ConnectionConfig::new().credits(cli.credits).pool(pool.clone());
-    let nfs = Server::builder()
+    let nfs = Server::builder();
+    let nfs = if cli.acl { nfs.service(NfsAclV3Server::new(AclService::new(service.clone()))) } else { nfs };
+    let nfs = nfs
         .service(NfsV3Server::new(service.clone()))
         .health(&rpcrdma::health::Health::new())
         .duplicate_requests(nfs3::nfs_v3::PROGRAM, duplicate_requests())
@@ -63,20 +67,41 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let mount = Server::builder().service(MountV3Server::new(mount)).max_connections(MAX_MOUNTING);
     let mount = cli.drain.apply(tls.apply(secure(mount)));
     let mount = mount.listen(&cli.mount).bind().await?;
+    let locks = match &cli.locks {
+        Some(url) => {
+            let settings = |server| cli.drain.apply(tls.apply(server));
+            Some(Locks::bind(&export, &state(&cli)?, url, cli.grace, &cli.register, settings).await?)
+        }
+        None => None,
+    };
 
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
-    announce(&export, &name, &nfs, &mount, &health)?;
+    announce(&export, &name, [&nfs, &mount], locks.as_ref(), &health)?;
 
     let (nfs_handle, mount_handle) = (nfs.handle(), mount.handle());
-    let registered = [
-        cli.register.register(&[(nfs_v3::PROGRAM, nfs_v3::VERSION)], nfs.urls(), &nfs_handle).await?,
+    let (lock_handle, lock_manager) = (locks.as_ref().map(Locks::handle), locks.as_ref().map(Locks::manager));
+    let mut registered = match &locks {
+        Some(locks) => Vec::from(locks.register(&cli.register).await?),
+        None => Vec::new(),
+    };
+    let mut programs = vec![(nfs_v3::PROGRAM, nfs_v3::VERSION)];
+    if cli.acl {
+        programs.push((nfs_acl_v3::PROGRAM, nfs_acl_v3::VERSION));
+    }
+    registered.extend([
+        cli.register.register(&programs, nfs.urls(), &nfs_handle).await?,
         cli.register
             .register_with_rpcbind(&[(mount_v3::PROGRAM, mount_v3::VERSION)], mount.urls(), &mount_handle)
             .await?,
-    ];
+    ]);
     let serving = async {
-        tokio::join!(nfs.serve(), mount.serve());
+        let serve_locks = async {
+            if let Some(locks) = locks {
+                locks.serve().await;
+            }
+        };
+        tokio::join!(nfs.serve(), mount.serve(), serve_locks);
     };
     let shut_down = || {
         for connection in nfs_handle.connections() {
@@ -84,6 +109,9 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         }
         nfs_handle.shutdown();
         mount_handle.shutdown();
+        if let Some(handle) = &lock_handle {
+            handle.shutdown();
+        }
     };
     command::serve(serving, stop, &health, shut_down).await;
     for registered in registered {
@@ -94,6 +122,10 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let _ = writeln!(out, "served: {}", service.counters());
     let stats = nfs_handle.stats();
     let _ = writeln!(out, "connections: {stats}");
+    if let Some(manager) = lock_manager {
+        let (files, locks) = manager.totals();
+        let _ = writeln!(out, "locks: {locks} still held on {files} files");
+    }
     let held = pool.stats().outstanding;
     let ConnectionCounters { exposed_regions: exposed, registered_bytes: registered, .. } = stats.counters;
     let _ = writeln!(
@@ -138,7 +170,7 @@ fn open(cli: &Cli) -> anyhow::Result<Export> {
     Ok(export.with_flavors(cli.sec.sec.clone().unwrap_or_default()))
 }
 
-/// Returns the directory of the file handle key.
+/// Returns the directory of the file handle key and of the list of hosts with locks.
 fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
     if let Some(state) = &cli.state {
         return Ok(state.clone());
@@ -155,12 +187,25 @@ fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
     Ok(folder.context("no directory for the file handle key: use --state STATE_DIR")?.join("nfs3d"))
 }
 
-/// Prints the exported path and the URLs of both services.
-fn announce(export: &Export, name: &[u8], nfs: &Server, mount: &Server, health: &Health) -> anyhow::Result<()> {
+/// Prints the exported path and the URLs of the services.
+fn announce(
+    export: &Export,
+    name: &[u8],
+    [nfs, mount]: [&Server; 2],
+    locks: Option<&Locks>,
+    health: &Health,
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "exporting {} as {}", export.path().display(), name.escape_ascii())?;
     for url in nfs.urls() {
         writeln!(out, "NFS on {url}")?;
+    }
+    if let Some(locks) = locks {
+        let (urls, udp) = locks.urls();
+        for url in urls {
+            writeln!(out, "NLM and NSM on {url}")?;
+        }
+        writeln!(out, "NSM on {udp}")?;
     }
     for url in mount.urls() {
         writeln!(out, "MOUNT on {url}")?;

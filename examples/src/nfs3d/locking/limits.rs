@@ -1,0 +1,126 @@
+//! Limits of the locks of one client and of all clients.
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
+
+use super::owner::{Host, Owner};
+
+/// The maximum numbers of locks and hosts. Each held or blocked lock is a unit, and those with long owner identifiers
+/// are several.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct LockLimits {
+    /// Units of one client address. Default 8192.
+    pub per_client: usize,
+    /// Blocked requests of one client address. Default 256.
+    pub waiting_per_client: usize,
+    /// Units of all clients. A client with at most [`SMALL`](Self::SMALL) units is not subject to this limit. Default
+    /// 131072.
+    pub total: usize,
+    /// Addresses with locks. Default 1024.
+    pub clients: usize,
+    /// Names of hosts at one address. Default 64.
+    pub names_per_client: usize,
+}
+
+impl LockLimits {
+    /// The number of units that each client may have whatever the others have.
+    pub const SMALL: usize = 64;
+}
+
+impl Default for LockLimits {
+    fn default() -> Self {
+        Self { per_client: 8192, waiting_per_client: 256, total: 131_072, clients: 1024, names_per_client: 64 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    units: usize,
+    waiting: usize,
+    /// The units by host. A host without units is not here.
+    hosts: HashMap<Arc<Host>, usize>,
+}
+
+/// The units in use, by client address. An address without units has no account.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    limits: LockLimits,
+    clients: HashMap<IpAddr, Account>,
+    total: usize,
+}
+
+impl Accounts {
+    pub(super) fn new(limits: LockLimits) -> Self {
+        Self { limits, clients: HashMap::new(), total: 0 }
+    }
+
+    /// Returns the units of one lock if an owner may have `locks` more.
+    pub(super) fn room(&self, owner: &Owner, locks: usize) -> Option<usize> {
+        let weight = owner.weight();
+        let units = match self.clients.get(&owner.host.account()) {
+            Some(account)
+                if account.hosts.len() >= self.limits.names_per_client && !account.hosts.contains_key(&owner.host) =>
+            {
+                return None;
+            }
+            Some(account) => account.units,
+            None if self.clients.len() >= self.limits.clients => return None,
+            None => 0,
+        };
+        let wanted = units + locks * weight;
+        let fits = wanted <= self.limits.per_client
+            && (wanted <= LockLimits::SMALL || self.total + locks * weight <= self.limits.total);
+        fits.then_some(weight)
+    }
+
+    /// Returns `true` if one more request of the owner's client may wait.
+    pub(super) fn may_wait(&self, owner: &Owner) -> bool {
+        let waiting = self.clients.get(&owner.host.account()).map_or(0, |account| account.waiting);
+        waiting < self.limits.waiting_per_client
+    }
+
+    /// Replaces `before` units of an owner by `after` units.
+    pub(super) fn change(&mut self, owner: &Owner, before: usize, after: usize) {
+        let key = owner.host.account();
+        let account = self.clients.entry(key).or_default();
+        let units = account.hosts.entry(Arc::clone(&owner.host)).or_default();
+        *units = (*units + after).saturating_sub(before);
+        if *units == 0 {
+            account.hosts.remove(&owner.host);
+        }
+        account.units = (account.units + after).saturating_sub(before);
+        self.total = (self.total + after).saturating_sub(before);
+        if account.units == 0 {
+            self.clients.remove(&key);
+        }
+    }
+
+    /// Counts requests of a host that begin to wait.
+    pub(super) fn waits(&mut self, host: &Host, requests: usize) {
+        self.clients.entry(host.account()).or_default().waiting += requests;
+    }
+
+    /// Counts requests of a host that no longer wait. Call this before [`change`](Self::change).
+    pub(super) fn stop_waiting(&mut self, host: &Host, requests: usize) {
+        if let Some(account) = self.clients.get_mut(&host.account()) {
+            account.waiting = account.waiting.saturating_sub(requests);
+        }
+    }
+
+    /// Returns `true` if a host has locks or blocked requests.
+    pub(super) fn is_in_use(&self, host: &Host) -> bool {
+        self.clients.get(&host.account()).is_some_and(|account| account.hosts.contains_key(host))
+    }
+
+    /// Returns the hosts with locks or blocked requests at an address.
+    pub(super) fn hosts_at(&self, addr: IpAddr) -> Vec<Arc<Host>> {
+        let account = self.clients.get(&Host::new(addr, b"").account());
+        let hosts = account.into_iter().flat_map(|account| account.hosts.keys());
+        hosts.filter(|host| host.addr == addr.to_canonical()).cloned().collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn units(&self) -> HashMap<IpAddr, usize> {
+        self.clients.iter().map(|(addr, account)| (*addr, account.units)).collect()
+    }
+}

@@ -1,0 +1,284 @@
+//! The lock manager: the table of locks with the hosts that have them, the grace period, and callbacks.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    num::NonZeroUsize,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use lru::LruCache;
+use rpcrdma_specs::nlm4::Nlm4Stats;
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    callback::CallbackQueues,
+    limits::LockLimits,
+    monitored::MonitoredHosts,
+    notify::Notifier,
+    owner::{Host, Owner},
+    range::ByteRange,
+    table::{CallbackData, HeldLock, LockOutcome, LockRequest, LockTable},
+};
+use crate::nfs3d::{export::Export, handle::FileId};
+
+/// Number of notifications of clients that are remembered, to recognize repetitions.
+const NOTIFICATIONS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
+/// The shortest time between two warnings of a limit.
+const WARNING: Duration = Duration::from_secs(10);
+
+/// Settings of a [`LockManager`].
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct LockConfig {
+    /// Limits of the locks of one client and of all clients.
+    pub limits: LockLimits,
+    /// The time after a restart in which clients reclaim their locks. Default 45 s. If no client had locks, there is no
+    /// grace period.
+    pub grace: Duration,
+    /// The times of calls to clients.
+    pub timing: CallbackTiming,
+    /// The port of rpcbind on clients. Default 111.
+    pub rpcbind_port: u16,
+}
+
+impl Default for LockConfig {
+    fn default() -> Self {
+        let (limits, timing) = (LockLimits::default(), CallbackTiming::default());
+        Self { limits, grace: Duration::from_secs(45), timing, rpcbind_port: 111 }
+    }
+}
+
+/// The times of calls to clients.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct CallbackTiming {
+    /// The timeout of connecting and of each call. Default 5 s.
+    pub attempt: Duration,
+    /// The pause between attempts. Default 2 s.
+    pub pause: Duration,
+    /// The time for which a client is told that it has a lock. Default 30 s, the time after which Linux's client asks
+    /// again itself.
+    pub granting: Duration,
+    /// The time for which a client is told that the server has restarted. Default 15 min.
+    pub notifying: Duration,
+}
+
+impl Default for CallbackTiming {
+    fn default() -> Self {
+        Self {
+            attempt: Duration::from_secs(5),
+            pause: Duration::from_secs(2),
+            granting: Duration::from_secs(30),
+            notifying: Duration::from_secs(900),
+        }
+    }
+}
+
+/// The locks of one [`Export`]. Clones share their state.
+#[derive(Debug, Clone)]
+pub struct LockManager(Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    export: Arc<Export>,
+    pub(super) config: LockConfig,
+    table: Mutex<LockTable>,
+    monitored: MonitoredHosts,
+    notified: Mutex<LruCache<(IpAddr, Vec<u8>), i32>>,
+    grace_end: Option<Instant>,
+    /// The time of the last warning of a limit.
+    limit_warned: Mutex<Option<Instant>>,
+    pub(super) queues: CallbackQueues,
+    /// Becomes `true` when the manager stops.
+    stopped: watch::Sender<bool>,
+    /// The name of this host.
+    pub(super) name: Vec<u8>,
+}
+
+impl LockManager {
+    /// Creates a manager, which keeps the list of hosts with locks in the directory `state`. If a previous manager has
+    /// left hosts there, they are notified, and the grace period begins.
+    ///
+    /// # Errors
+    /// Fails if the list can be neither read nor written.
+    ///
+    /// # Panics
+    /// Panics outside of a tokio runtime.
+    pub fn start(export: Arc<Export>, state: &Path, config: LockConfig) -> io::Result<Self> {
+        let (monitored, before) = MonitoredHosts::open(state, config.limits.names_per_client)?;
+        let needs_grace = before.is_damaged || !before.hosts.is_empty();
+        let name = rustix::system::uname().nodename().to_bytes().to_vec();
+        let manager = Self(Arc::new(Inner {
+            export,
+            config,
+            table: Mutex::new(LockTable::new(config.limits)),
+            monitored,
+            notified: Mutex::new(LruCache::new(NOTIFICATIONS)),
+            grace_end: needs_grace.then(|| Instant::now() + config.grace),
+            limit_warned: Mutex::default(),
+            queues: CallbackQueues::default(),
+            stopped: watch::Sender::new(false),
+            name,
+        }));
+        if needs_grace {
+            let (hosts, seconds) = (before.hosts.len(), config.grace.as_secs());
+            tracing::info!(
+                hosts,
+                seconds,
+                "hosts had locks before the restart: for the grace period, only they are granted"
+            );
+        }
+        if !before.hosts.is_empty() {
+            let notifier = Notifier::new(&manager, before.hosts);
+            manager.spawn(notifier.run());
+        }
+        Ok(manager)
+    }
+
+    /// Ends calls to clients. Clients that have locks are notified by the next manager.
+    pub async fn stop(&self) {
+        self.0.stopped.send_replace(true);
+        let is_in_use = |host: &Host| self.table().is_in_use(host);
+        // During the grace period, hosts may not have reclaimed their locks yet.
+        if !self.is_in_grace()
+            && let Err(error) = self.0.monitored.prune(is_in_use).await
+        {
+            tracing::warn!(%error, "cannot write the list of hosts with locks: the next start has a grace period");
+        }
+    }
+
+    /// Returns the state number of the server (NSM).
+    #[must_use]
+    pub fn state(&self) -> i32 {
+        self.0.monitored.state()
+    }
+
+    /// Returns the number of files with locks, and the number of locks.
+    #[must_use]
+    pub fn totals(&self) -> (usize, usize) {
+        self.table().totals()
+    }
+
+    /// Returns `true` if the owner of a lock that was granted has not said that it knows.
+    #[must_use]
+    pub fn has_unconfirmed(&self) -> bool {
+        self.table().has_unconfirmed()
+    }
+
+    /// Returns `true` during the grace period.
+    #[must_use]
+    pub fn is_in_grace(&self) -> bool {
+        self.0.grace_end.is_some_and(|end| Instant::now() < end)
+    }
+
+    pub(super) fn export(&self) -> &Arc<Export> {
+        &self.0.export
+    }
+
+    pub(super) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    pub(super) fn table(&self) -> MutexGuard<'_, LockTable> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a task until it ends or the manager stops.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut stopped = self.0.stopped.subscribe();
+        tokio::spawn(async move {
+            tokio::select! {
+                // An error means that the manager is gone.
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Changes the table, and tells the owners of requests that are granted now.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut LockTable) -> T) -> T {
+        let (result, grants) = {
+            let mut table = self.table();
+            (change(&mut table), table.take_grants())
+        };
+        self.call_back(grants);
+        result
+    }
+
+    /// Performs LOCK. A host that is not `monitored` will not be notified after a restart.
+    pub(super) async fn lock(
+        &self,
+        request: &LockRequest,
+        wait: Option<CallbackData>,
+        is_monitored: Option<SocketAddr>,
+    ) -> Nlm4Stats {
+        if let Some(local) = is_monitored {
+            // A wildcard address tells nothing.
+            let local = Some(local.ip().to_canonical()).filter(|local| !local.is_unspecified());
+            let is_in_use = |host: &Host| self.table().is_in_use(host);
+            if let Err(error) = self.0.monitored.add(&request.owner.host, local, is_in_use).await {
+                tracing::error!(%error, "cannot add a host to the list of hosts with locks, its lock is denied");
+                return Nlm4Stats::DeniedNolocks;
+            }
+        }
+        let outcome = self.change(|table| table.lock(request, wait));
+        let Host { addr, name } = &*request.owner.host;
+        tracing::debug!(%addr, name = %name.escape_ascii(), ?outcome, file = request.file.ino, range = ?request.range, "LOCK");
+        match outcome {
+            LockOutcome::Granted => Nlm4Stats::Granted,
+            LockOutcome::Denied => Nlm4Stats::Denied,
+            LockOutcome::Blocked => Nlm4Stats::Blocked,
+            LockOutcome::LimitReached => {
+                // A greedy client does not fill the log.
+                let mut warned = self.0.limit_warned.lock().unwrap_or_else(PoisonError::into_inner);
+                if warned.is_none_or(|last| last.elapsed() > WARNING) {
+                    *warned = Some(Instant::now());
+                    tracing::warn!(%addr, name = %name.escape_ascii(), "a limit of locks is reached, locks are denied");
+                }
+                Nlm4Stats::DeniedNolocks
+            }
+        }
+    }
+
+    /// Performs UNLOCK.
+    pub(super) fn unlock(&self, file: FileId, owner: &Arc<Owner>, range: ByteRange) -> Nlm4Stats {
+        if self.change(|table| table.unlock(file, owner, range)) {
+            Nlm4Stats::Granted
+        } else {
+            Nlm4Stats::DeniedNolocks
+        }
+    }
+
+    /// Performs CANCEL.
+    pub(super) fn cancel(&self, request: &LockRequest) -> Nlm4Stats {
+        if self.change(|table| table.cancel(request)) { Nlm4Stats::Granted } else { Nlm4Stats::Denied }
+    }
+
+    /// Performs TEST: returns the lock that is in the way.
+    pub(super) fn conflict(&self, request: &LockRequest) -> Option<HeldLock> {
+        self.table().conflict(request).cloned()
+    }
+
+    /// Releases the locks of the host `name` at `addr`, which has restarted, except locks that it has requested in its
+    /// new state. If no host there has the name, and only one has locks, it is this one.
+    pub(super) fn restarted(&self, addr: IpAddr, name: &[u8], state: i32) {
+        let key = (addr.to_canonical(), name.to_vec());
+        if self.0.notified.lock().unwrap_or_else(PoisonError::into_inner).put(key, state) == Some(state) {
+            return;
+        }
+        let released = self.change(|table| {
+            let mut hosts = table.hosts_at(addr);
+            if hosts.len() > 1 || hosts.iter().any(|host| host.is_named(name)) {
+                hosts.retain(|host| host.is_named(name));
+            }
+            hosts.iter().map(|host| table.release(host, Some(state))).sum::<usize>()
+        });
+        if released > 0 {
+            tracing::info!(%addr, name = %name.escape_ascii(), state, released, "a client has restarted");
+        }
+    }
+}
