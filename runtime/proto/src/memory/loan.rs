@@ -50,7 +50,7 @@ enum LoanState<M> {
     Returned(M),
 }
 
-/// The result of a call in memory that has come back.
+/// The result of a call, in lent memory that the caller has back.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LandedResult<M> {

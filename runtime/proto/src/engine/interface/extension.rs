@@ -69,7 +69,7 @@ pub struct RpcMessage<'a> {
 pub enum ExtensionOutcome {
     /// The message or property does not belong to this extension.
     Unknown,
-    /// The extension handled it. The engine sends these messages.
+    /// The extension handled the message or property. The engine sends these messages in response.
     Done(Vec<ExtensionMessage>),
     /// The message conveys this RPC message (appendix B.2). The engine handles it like an RDMA2_MSG without chunks that has the
     /// same XID and RDMA2_F_RESPONSE flag.

@@ -260,7 +260,7 @@ impl LocalCalls {
         self.xids.get(xid)
     }
 
-    /// Returns the length of the longest reply that the call in flight with this XID has provided for, in bytes.
+    /// Returns the length in bytes of the longest reply that the call in flight with this XID has provided for.
     pub(in crate::engine) fn longest_reply(&self, xid: u32) -> Option<u64> {
         self.by_xid(xid).and_then(|slot| self.get(slot)).map(LocalCall::longest_reply)
     }

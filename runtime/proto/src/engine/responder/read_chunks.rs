@@ -79,8 +79,9 @@ impl ReadChunkFetch {
         Ok(fetches)
     }
 
-    /// Checks that the Read chunks fit in the payload stream: an inline one of `inline` bytes for RDMA_MSG, or a
-    /// Position-Zero Read chunk for RDMA_NOMSG.
+    /// Checks that the Read chunks do not overlap and that their positions lie within the payload stream. `inline` is
+    /// the length of an inline stream in bytes. `None` stands for RDMA_NOMSG, whose stream is in the Position-Zero Read
+    /// chunk.
     pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
         let (stream, chunks) = match (fetches, inline) {
             // RFC 8166 §3.5.3, §4.5.2, RPC-over-RDMA v2 §4.4.3: without an inline payload stream, a Position-Zero Read chunk

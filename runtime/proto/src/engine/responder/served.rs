@@ -373,7 +373,8 @@ impl ServedCalls {
         self.written.push_back(xid);
     }
 
-    /// Returns the XIDs of calls whose replies were being written to memory of the peer, or were the last ones to be written.
+    /// Returns the XIDs of the last calls whose replies were written to memory of the peer, and of calls with chunks
+    /// whose replies are being sent.
     // RFC 8166 §4.5.3: one of them ended the connection, if the peer refused an RDMA Write.
     pub(in crate::engine) fn written(&self) -> impl Iterator<Item = u32> {
         let sending = self.sending.iter().filter_map(|&slot| self.calls.get(slot)).filter(|call| call.chunks.is_some());

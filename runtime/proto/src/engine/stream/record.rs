@@ -116,7 +116,8 @@ impl RecordAssembler {
         kept.map_or(0, |fragment| fragment.len.saturating_sub(self.input.len()))
     }
 
-    /// Returns the number of bytes that have arrived of the record in progress, without markers, or `None` between records.
+    /// Returns the number of bytes of the record in progress that have arrived, without markers, or `None` between
+    /// records.
     #[must_use]
     pub fn in_progress(&self) -> Option<u64> {
         let in_progress = self.fragments > 0 || !self.input.is_empty();

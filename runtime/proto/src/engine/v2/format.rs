@@ -131,7 +131,8 @@ fn has_no_chunks(message: &[u8]) -> bool {
     message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == BARE)
 }
 
-/// Returns the first words of the payload, XID and `msg_type`, of a message without chunks that contains an RPC message.
+/// Returns the first two words of the payload, XID and `msg_type`, of a message that contains an RPC message. Returns
+/// `None` if the message has chunks or no such payload.
 #[inline]
 pub(super) fn peek_bare_payload(message: &[u8]) -> Option<[u32; 2]> {
     let (header, payload) = message.split_at_checked(BARE_LEN)?;

@@ -38,7 +38,7 @@ pub(super) enum ReassemblyStep {
     More,
     /// The message is unusable, or there is no memory for its sequence. The message and its sequence are dropped.
     Broken(MessageFault),
-    /// The message belongs to a broken sequence. The flag is `true` for its last message.
+    /// The message belongs to a broken sequence. The flag is `true` for the last message of that sequence.
     Ignored(bool),
     /// The peer broke too many sequences at a time.
     TooMany,

@@ -370,8 +370,8 @@ fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut Con
     }
 }
 
-/// Handles a call. `payload` contains the complete payload, and `true` if it arrived in several messages. It is `None`
-/// for RDMA2_NOMSG. `lists` are the chunks of the last message.
+/// Handles a call. `payload` contains the complete payload, and `true` if the payload arrived in several messages.
+/// `payload` is `None` for RDMA2_NOMSG. `lists` are the chunks of the last message.
 fn handle_call(
     prefix: &HeaderPrefix,
     lists: ChunkLists,

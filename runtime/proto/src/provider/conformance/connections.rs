@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Creates two connections to the listener. `first` has the server's parameters for the first one.
+/// Creates two connections to the listener. `first` contains the server's parameters for the first connection.
 async fn two<C: Connector, L: Listener>(
     connector: &C,
     listener: &L,

@@ -29,7 +29,8 @@ fn bounds_of_what_is_taken_without_waiting() {
     assert_eq!((charge.bytes(), budget.held()), (0, 0));
 }
 
-/// Small amounts have a part of their own, also for a connection that could wait.
+/// A connection gets a small amount at once from the part for small amounts while another connection waits for the main
+/// part.
 #[test]
 fn small_amounts_do_not_wait() {
     let budget = MemoryBudget::new(LIMIT);
