@@ -13,7 +13,7 @@ fn one(config: PairConfig, script: Script) -> (Pair, MessageFormat) {
     (pair, reply.format)
 }
 
-/// RFC 8166 §3.5.1: one Send in each direction, and no registered memory.
+/// RFC 8166 §3.5.1: a Short call and its reply take one Send in each direction, and no memory is registered.
 #[test]
 fn short_message() {
     let (pair, format) = one(PairConfig::default(), Script { inline: 100, reply_inline: 100, ..Script::default() });
@@ -23,7 +23,7 @@ fn short_message() {
     assert_eq!(counters.bytes_sent, 28 + 112);
 }
 
-/// RFC 8166 §3.5.2: one Read chunk.
+/// RFC 8166 §3.5.2: a call with one Read chunk.
 #[test]
 fn read_chunk() {
     let script = Script { inline: 40, args: vec![10_001], reduce: true, ..Script::default() };

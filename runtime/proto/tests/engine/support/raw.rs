@@ -160,7 +160,7 @@ impl ScriptedPeer {
 /// The three absent chunk lists.
 pub(crate) const NO_CHUNKS: [u32; 3] = [0, 0, 0];
 
-/// Returns a complete RDMA_MSG without chunks.
+/// Returns an RDMA_MSG without chunks whose payload consists of `xid`, `msg_type` and `number`.
 pub(crate) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
     vec![xid, 1, credit, 0, 0, 0, 0, xid, msg_type, number]
 }

@@ -42,7 +42,7 @@ fn arrive(facing: &mut Facing, writes: &[Vec<u32>], reply: Option<&[u32]>) -> In
     take_call(&mut facing.engine).expect("no call")
 }
 
-/// §4.3.4.4: a Write chunk has one result. A second one for the same chunk is an error, and nothing is written.
+/// §4.3.4.4: a Write chunk has one result. A second result for the same chunk is an error, and nothing is written.
 #[test]
 fn one_result_per_write_chunk() {
     let mut facing = server();

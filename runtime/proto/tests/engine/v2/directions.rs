@@ -54,7 +54,7 @@ fn broken_calls_do_not_fail_local_calls() {
     facing.finished().expect("no reply").unwrap();
 }
 
-/// §6.2.2.2: a sequence that an error for another call interrupts is dropped, and the error is handled.
+/// §6.2.2.2: if an error for another call interrupts a sequence, the sequence is dropped, and the error is handled.
 #[test]
 fn errors_interrupt_sequences() {
     let (mut facing, first) = calling(EngineConfig::default());

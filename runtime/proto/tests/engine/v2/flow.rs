@@ -30,7 +30,7 @@ fn properties(credit: u32) -> Vec<u32> {
     words
 }
 
-/// Sends a reply of the engine to its oldest call.
+/// Makes the engine reply to the oldest call that it has received, with the reply of the script.
 fn answer(facing: &mut Facing, script: &Script) {
     let call = take_call(&mut facing.engine).expect("no call");
     facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::support::{Pair, Script, take_call, word};
 
-/// §5.2, table 1: each property without its default value is announced in the first message.
+/// §5.2, table 1: each property whose value is not the default is announced in the first message.
 #[test]
 fn each_property_is_announced() {
     let mut config = EngineConfig::default();
@@ -44,7 +44,7 @@ fn each_property_is_accepted() {
     assert_eq!(facing.engine.conn.peer_limits().properties, default);
 }
 
-/// §5.1: a value of another length than its property's type gets RDMA2_ERR_BAD_PROPVAL.
+/// §5.1: a value whose length does not match the type of its property gets RDMA2_ERR_BAD_PROPVAL.
 #[test]
 fn values_of_the_wrong_length() {
     for which in 1..=5 {
@@ -140,7 +140,8 @@ fn default_properties() {
     assert_eq!(peer.reverse, ReverseDirection::None);
 }
 
-/// §6.2.2.3, §6.3.4: no call is sent before both peers announced their last property. RDMA2_F_TPMORE says that more follow.
+/// §6.2.2.3, §6.3.4: no call is sent before both peers have announced their last property. RDMA2_F_TPMORE announces
+/// that more properties follow.
 #[test]
 fn calls_wait_for_the_last_property() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -382,8 +383,8 @@ fn a_server_begins_with_its_properties() {
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100]);
 }
 
-/// §6.2.2.2, §6.3.4: material that fits in one message is sent in one, at the beginning and in response to material of
-/// the peer.
+/// §6.2.2.2, §6.3.4: authentication material that fits in one message is not split, at the beginning or in response to
+/// material of the peer.
 #[test]
 fn material_in_one_message() {
     for (words, messages) in [(500, 1), (1015, 1), (1016, 2)] {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::support::{Script, join, take_call, word};
 
-/// The maximum number of credits, 32, in the high half of the field.
+/// A credit field without new credits: the maximum number of credits, 32, is in the high half.
 const MAX_LEN: u32 = 32 << 16;
 
 fn client() -> Facing {
@@ -158,7 +158,7 @@ fn rdma2_msg_continued() {
     assert_eq!(payload, (0..message.len() / 4).map(|n| word(&message, n)).collect::<Vec<_>>());
 }
 
-/// §6.3.1: the last message of a sequence has payload, even if its chunk lists leave room for nothing else in a shorter sequence.
+/// §6.3.1: the last message of a sequence has payload, even if the earlier messages have room for the whole payload.
 #[test]
 fn rdma2_msg_continued_with_payload_to_the_end() {
     for inline in [4048, 4044, 4052] {
