@@ -323,7 +323,7 @@ fn a_warm_pool_allocates_nothing() {
     assert_eq!(taken.count_total, 0);
 }
 
-/// A buffer replaces another one of its pool for lengths of the same size class only.
+/// A buffer is reset only for lengths of its own size class, and only if it belongs to the pool.
 #[test]
 fn buffers_are_reused_within_their_pool_and_size() {
     let (pool, other) = (BufferPool::default(), BufferPool::default());

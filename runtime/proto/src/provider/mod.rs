@@ -311,8 +311,8 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// After [`Completion::Disconnected`], only requests posted later complete.
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()>;
 
-    /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do: the last one has registered
-    /// the waker, and no request was posted since.
+    /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do, because the last
+    /// `poll` registered the waker and no request was posted since.
     ///
     /// Callers may then wait without another poll. Providers that cannot tell return `true`.
     fn needs_poll(&self) -> bool {
@@ -531,8 +531,8 @@ pub trait Incoming: Send + 'static {
     /// Returns the peer's address.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Moves the connection to the current tokio runtime, which sets it up and drives it. Called before
-    /// [`request`](Self::request) if another runtime accepted the connection.
+    /// Moves the connection to the current tokio runtime, which sets it up and drives it. A server calls this method
+    /// before [`request`](Self::request) if another runtime accepted the connection.
     ///
     /// The default returns the connection unchanged. That suffices if `accept` registered nothing with the I/O driver of its
     /// runtime. A socket of tokio is registered, and needs `into_std` and `from_std`.

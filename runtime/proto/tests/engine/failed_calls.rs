@@ -98,7 +98,7 @@ fn write_chunk_ends_one_connection() {
     assert!(take_call(&mut second.engine).is_none() && !second.raw.disconnected());
 }
 
-/// If a connection ends for another reason, its calls are not refused on the next one.
+/// If a connection ends for another reason, its calls are not refused on the next connection.
 #[test]
 fn other_ends_are_forgotten() {
     let failed = Arc::default();

@@ -94,7 +94,8 @@ fn header_len(reads: &[usize], writes: &[usize], reply: Option<usize>) -> usize 
 }
 
 /// RFC 8166 §3.5.3, §4.2.4, §4.3.1, §4.3.2: a call is inline if it fits with its header, and a Long call otherwise. It has a
-/// Read chunk for each eligible argument and a Write chunk for each eligible result, without padding, and no others.
+/// Read chunk for each eligible argument and a Write chunk for each eligible result, without padding, and no other
+/// chunks.
 #[test]
 fn calls_fit_the_threshold() {
     let cases: [(&[usize], &[usize]); 5] =

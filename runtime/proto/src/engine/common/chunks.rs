@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(cut(region, 1 << 33, u32::MAX).map(|s| u64::from(s.length)).sum::<u64>(), 1 << 33);
     }
 
-    /// The walk skips empty segments, divides long ones, and may use the last one in part.
+    /// The walk skips empty segments, divides long segments, and may use only a part of the last segment.
     #[test]
     fn walk_skips_empty_segments() {
         let segments = [segment(1, 0, 5), segment(2, 5, 100), segment(3, 0, 9), segment(4, 10, 200)];

@@ -124,7 +124,7 @@ mod tests {
     }
 
     /// An expired timeout is not reported if a completion or a credit arrived before the check, or if no reply waits
-    /// any more. Otherwise progress requires the given number of bytes, and at least one.
+    /// any more. Otherwise, only the given number of bytes, and at least one byte, counts as progress.
     #[test]
     fn what_ends_a_timeout() {
         let start = Instant::now();

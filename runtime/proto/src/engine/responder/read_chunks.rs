@@ -1,4 +1,4 @@
-//! The Read chunks of a call of the peer (RFC 8166 §3.4.5, RPC-over-RDMA v2 §4.3.5.1, §7.2.1). Used by both versions.
+//! The Read chunks of a call of the peer, in both versions (RFC 8166 §3.4.5, RPC-over-RDMA v2 §4.3.5.1, §7.2.1).
 
 use std::collections::VecDeque;
 

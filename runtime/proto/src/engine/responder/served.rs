@@ -73,7 +73,7 @@ pub(super) enum OutgoingMessage {
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ServedCalls {
     calls: GenerationalSlab<ServedCall>,
-    /// Chunks of finished calls. Kept to reuse their memory.
+    /// Chunks of finished calls, kept to reuse their memory.
     #[allow(clippy::vec_box, reason = "the boxes move between this list and the calls")]
     spare: Vec<Box<ServedChunks>>,
     /// Memory for the chunks of calls that are passed to the upper layer.

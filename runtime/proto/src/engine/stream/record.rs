@@ -16,7 +16,8 @@ pub(super) const MAX_FRAGMENT: u32 = LAST - 1;
 pub(super) const SMALL: usize = 4096;
 /// Number of bytes to read at a time when the length of the next fragment is unknown.
 pub(super) const READ: usize = 16 << 10;
-/// Maximum number of bytes of a fragment to read at a time, unless as many have already arrived.
+/// Maximum number of bytes of a fragment to read at a time. If more bytes have already arrived, a read may be as long
+/// as these bytes.
 const READ_LARGE: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -141,7 +142,7 @@ impl RecordAssembler {
     }
 
     /// Returns the first eight bytes of the record in progress, if they have arrived: XID and message type (RFC 5531
-    /// §9). The record must have at least that length. Valid after [`expected`](Self::expected), which leaves only the
+    /// §9). The record must have at least that length. Call [`expected`](Self::expected) before: it leaves only the
     /// marker of a record that is too long in `input`.
     pub(super) fn head(&self) -> Option<[u8; 8]> {
         let marker = if self.fragment.is_some() { 0 } else { 4 };

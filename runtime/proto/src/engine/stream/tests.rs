@@ -382,7 +382,7 @@ fn announced_records_cost_nothing() {
     assert_eq!(budget.held(), 100_000, "the most that it may become");
 }
 
-/// Calls in both directions at once, with the same XIDs. Each side has its own limits.
+/// Both sides make calls at once, with the same XIDs. Each side has its own limits.
 #[test]
 fn both_directions() {
     let now = Instant::now();

@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(credits.due(), 1, "no more than the maximum");
     }
 
-    /// A message that only grants credits is sent when the peer has used a credit of the previous one.
+    /// A message that only grants credits is sent when the peer has used a credit of the previous such message.
     #[test]
     fn one_refresh_at_a_time() {
         let mut credits = ReceiveCredits::new(8, 8, 8);

@@ -145,7 +145,7 @@ impl Reassembly {
         ReassemblyStep::Ignored(!prefix.has_more())
     }
 
-    /// Handles a message that breaks its sequence: discards the rest of it, which follows with the same XID.
+    /// Handles a message that breaks its sequence: discards the rest of the sequence, which follows with the same XID.
     pub(super) fn break_sequence(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {

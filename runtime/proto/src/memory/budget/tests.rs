@@ -168,7 +168,8 @@ fn hosts_and_connections_take_turns() {
     assert_clear(&budget);
 }
 
-/// Arguments leave half to results, which take it although arguments wait longer. Arguments that could not wait do not change that.
+/// Arguments leave half of the main part to results. Results take that half even if arguments have waited longer, and
+/// even if arguments that could not wait exceed their own half.
 #[test]
 fn results_do_not_wait_for_arguments() {
     let budget = MemoryBudget::new(LIMIT);

@@ -119,7 +119,7 @@ fn payload_streams_in_the_reply_chunk() {
 }
 
 /// §4.3.5: a Read chunk consists of the segments with its position. Their data is concatenated in the order of the
-/// list, also if their lengths are not multiples of four and segments of other chunks come between.
+/// list, even if their lengths are not multiples of four and segments of other chunks come between them.
 #[test]
 fn segments_of_a_read_chunk() {
     let mut facing = server();

@@ -33,7 +33,7 @@ fn bad_reply(facing: &mut Facing) -> Option<MessageFault> {
     })
 }
 
-/// §6.2.2.1: a call of the peer that is broken off, or malformed, does not fail the local call with the same XID.
+/// §6.2.2.1: an interrupted or malformed call of the peer does not fail the local call with the same XID.
 #[test]
 fn broken_calls_do_not_fail_local_calls() {
     let (mut facing, xid) = calling(EngineConfig::default());

@@ -322,7 +322,7 @@ impl Extension for Shrink {
     }
 }
 
-/// Appendix B.2: only a reply that fits in one Send is conveyed, whatever an extension makes of a longer one.
+/// Appendix B.2: only a reply that fits in one Send is conveyed, even if an extension would shorten a longer reply.
 #[test]
 fn long_replies_are_not_conveyed() {
     for (reply_inline, htype) in [(4000, WRAPPED_MSG), (5000, 0)] {

@@ -125,8 +125,8 @@ fn newly_granted_credits_add_up() {
     assert_eq!(facing.raw.received.len(), 5);
 }
 
-/// §4.2.1.1: each message uses a credit: a short reply, the parts of a long one, an error. §4.2.1.2: a separate grant uses none,
-/// and is sent without credits.
+/// §4.2.1.1: a short reply, each part of a long reply, and an error use a credit each. §4.2.1.2: a separate grant uses
+/// no credit, and is sent even without credits.
 #[test]
 fn each_message_uses_a_credit() {
     let mut facing = Facing::silent(Role::Server, credits(4, 0));
@@ -169,8 +169,8 @@ fn receives_come_before_grants() {
     assert!(receives > 10, "{receives} Receives for 10 credits");
 }
 
-/// §4.2.1.2: a peer gets no second separate grant until it has used some of the first one, because it has only one
-/// Receive for separate grants.
+/// §4.2.1.2: a peer gets no second separate grant until it has used a credit of the first grant, because it has only
+/// one Receive for separate grants.
 #[test]
 fn one_separate_grant_at_a_time() {
     let mut facing = Facing::silent(Role::Server, credits(8, 0));
@@ -230,8 +230,8 @@ fn grants_within_a_sequence() {
     assert_eq!(take_call(&mut facing.engine).unwrap().payload.as_slice().len(), 21 * 8);
 }
 
-/// §6.2.2.2: a sender without credits waits within a sequence, and goes on with as many messages as it is granted. The length of
-/// a sequence is not limited by the credits. All its messages have the same XID and header type.
+/// §6.2.2.2: a sender without credits waits within a sequence, and then sends as many messages as it is granted. The
+/// length of a sequence is not limited by the credits. All its messages have the same XID and header type.
 #[test]
 fn sequence_waits_for_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());

@@ -247,7 +247,8 @@ fn failed_invalidation_closes_the_connection() {
     duo.assert_nothing_exposed();
 }
 
-/// §6.2.4: the last Send of a reply invalidates the handle that the call names. The requester invalidates all others.
+/// §6.2.4: the last Send of a reply invalidates the handle that the call names. The requester invalidates all other
+/// handles of the call.
 #[test]
 fn remote_invalidation() {
     let script = |number| Script {

@@ -222,8 +222,8 @@ fn silent_server() {
     assert!(matches!(failure, CallFailure::Closed { reason: CloseReason::NegotiationFailed { .. }, sent: false }));
 }
 
-/// §4.2.3.3: the client's first message decides the version. §7.1.1: for unknown versions, the server reports the supported
-/// ones.
+/// §4.2.3.3: the client's first message decides the version. §7.1.1: if that version is unknown, the server reports the
+/// versions that it supports.
 #[test]
 fn server_goes_by_the_first_message() {
     let mut facing = raw(Role::Server);

@@ -114,7 +114,7 @@ fn default_thresholds() {
     }
 }
 
-/// §5.2.2, §5.2.5: the properties apply to calls that arrive together with the last of them.
+/// §5.2.2, §5.2.5: the properties apply to calls that arrive together with the last property.
 #[test]
 fn properties_apply_at_once() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());

@@ -372,7 +372,7 @@ fn sent_again_with_fewer_segments() {
     assert_eq!(reply.call.format, MessageFormat::Short);
 }
 
-/// A call that is sent again keeps its deadline, also while its memory is not yet invalidated.
+/// A call that is sent again keeps its deadline, even while its memory is not yet invalidated.
 #[test]
 fn deadline_of_a_call_that_is_sent_again() {
     let deadline = Some(Duration::from_secs(3));

@@ -13,7 +13,7 @@ use crate::support::{Peer, Raw, Script, end_config, take_finished, with_versions
 
 /// The engine's first XID.
 pub(crate) const XID: u32 = 0x1000;
-/// A credit field: at most 16 credits, 16 new ones.
+/// A credit field: at most 16 credits outstanding, and 16 new credits.
 pub(crate) const CREDIT: u32 = 16 << 16 | 16;
 /// A credit field without new credits.
 pub(crate) const NO_NEW: u32 = 16 << 16;

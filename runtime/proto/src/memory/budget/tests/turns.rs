@@ -45,7 +45,7 @@ fn small_amounts_do_not_wait() {
 }
 
 /// A connection gets all amounts that it waits for, one after the other. An amount that it gives up does not affect the
-/// others.
+/// other amounts.
 #[test]
 fn several_amounts_of_a_connection() {
     let budget = MemoryBudget::new(LIMIT);
