@@ -23,7 +23,7 @@ pub(in crate::engine) const VERSION: u32 = 2;
 pub(in crate::engine) const PREFIX_LEN: usize = 20;
 /// Number of bytes in front of the chunk lists: the prefix and `rdma_inv_handle` (RPC-over-RDMA v2 §6.2.3).
 pub(super) const LISTS_OFFSET: usize = 24;
-/// Length of a header without chunks in bytes. All messages of a sequence except the last have one.
+/// Length of a header without chunks in bytes. All messages of a sequence except the last have such a header.
 pub(super) const BARE_LEN: usize = 36;
 /// The header of a message without chunks after its prefix: no handle to invalidate, three absent lists.
 pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];

@@ -270,7 +270,7 @@ impl BudgetState {
         }
     }
 
-    /// Changes the state of a host, and counts it if it becomes active.
+    /// Changes the state of a host, and updates the number of active hosts. Returns `None` for an unknown host.
     fn update<R>(&mut self, host: u128, change: impl FnOnce(&mut HostUse) -> R) -> Option<R> {
         let of_host = self.hosts.get_mut(&host)?;
         let was_active = of_host.is_active();
@@ -300,7 +300,8 @@ impl BudgetState {
         left.min(main_part(self.limit).saturating_sub(others))
     }
 
-    /// Returns `true` if a connection that takes `bytes` of the main part leaves enough to others.
+    /// Returns `true` if a connection that takes `bytes` of the main part leaves enough memory to other hosts, and to
+    /// other connections of its host.
     fn is_moderate(&self, of_host: &HostUse, connection: &ConnectionUse, bytes: u64, usage: MemoryUse) -> bool {
         let host_room = room(of_host.held.of(usage), self.free(usage), MAIN_RATIO);
         bytes <= room(connection.held.of(usage), host_room, MAIN_RATIO)

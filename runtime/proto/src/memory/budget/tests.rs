@@ -83,7 +83,8 @@ fn charged_memory_is_returned() {
     assert_clear(&budget);
 }
 
-/// A host and a connection leave a part to others, however much they ask for, and others take it without waiting.
+/// However much a host or a connection takes without waiting, it leaves memory that other hosts and connections take
+/// without waiting.
 #[test]
 fn greedy_hosts_and_connections_leave_memory() {
     for bytes in [1, 10, 50] {

@@ -388,7 +388,8 @@ fn messages_that_agree_on_version_2() {
     assert_eq!(facing.engine.conn.version(), Some(2), "a prefix alone");
 }
 
-/// RFC 8166 §4.5, RPC-over-RDMA v2 §7: the shortest messages that a connection may begin with.
+/// RFC 8166 §4.5, RPC-over-RDMA v2 §7: a first message with the shortest header of its version decides the version. A
+/// shorter message does not.
 #[test]
 fn shortest_first_messages() {
     for (words, version) in [

@@ -62,7 +62,7 @@ fn values_of_the_wrong_length() {
     }
 }
 
-/// §5.2.5: the code of each level of reverse-direction support. The lowest level is the default, so a client that
+/// §5.2.5: each level of reverse-direction support has its code. The lowest level is the default, so a client that
 /// accepts no calls announces nothing.
 #[test]
 fn levels_of_reverse_direction() {
@@ -131,7 +131,7 @@ fn properties_apply_at_once() {
     assert_eq!((4 * reply.len(), reply[4]), (2048, RESPONSE | MORE));
 }
 
-/// §5.2: the defaults are 4096 bytes, segments of 1 MiB, 16 segments, and no reverse direction.
+/// §5.2: the defaults are messages of 4096 bytes, segments of 1 MiB, 16 segments, and no reverse direction.
 #[test]
 fn default_properties() {
     let facing = Facing::new(Role::Server, EngineConfig::default());

@@ -21,7 +21,8 @@ fn client() -> Facing {
     Facing::new(Role::Client, config)
 }
 
-/// §6.3.4: prefix, count, and code and opaque value of each property.
+/// §6.3.4: RDMA2_CONNPROP consists of the prefix, the number of properties, and the code and opaque value of each
+/// property.
 #[test]
 fn rdma2_connprop() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -125,7 +126,7 @@ fn rdma2_nomsg_that_grants_credits() {
     assert_eq!(facing.raw.next().unwrap(), [0, 2, 4 << 16 | 2, NOMSG, 0, 0, 0, 0, 0]);
 }
 
-/// §6.3.3: errors with their data.
+/// §6.3.3: RDMA2_ERROR consists of the prefix, the code of the error, and the data of the code, if any.
 #[test]
 fn rdma2_error() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
