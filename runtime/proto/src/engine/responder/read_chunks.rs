@@ -149,7 +149,7 @@ pub(super) enum FetchState {
 #[derive(Debug, Default)]
 pub(super) struct ReadChunkFetches {
     pub(super) chunks: SmallVec<[ReadChunkFetch; 1]>,
-    /// Total length in bytes.
+    /// Total length of the chunks in bytes.
     len: u64,
     /// Number of sinks still registered.
     pub(super) pending: u32,

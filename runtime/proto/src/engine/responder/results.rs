@@ -45,7 +45,7 @@ fn post_writes(segments: &[RdmaSegment], data: Bytes, slot: u32, qp: &mut dyn Qu
     }
 }
 
-/// Marks a chunk as unused.
+/// Marks a chunk as unused: sets the lengths of its segments to 0.
 // RFC 8166 §4.3.3: the Reply chunk is returned even when unused.
 pub(super) fn leave_unused(chunk: &mut SinkChunk) {
     chunk.iter_mut().for_each(|segment| segment.length = 0);

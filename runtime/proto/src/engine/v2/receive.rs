@@ -346,7 +346,7 @@ impl WireV2 {
     }
 }
 
-/// Sends RDMA2_ERROR in response to a message.
+/// Queues RDMA2_ERROR in response to a message. `why` is the reason for the log.
 fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: impl fmt::Display, core: &mut ConnectionCore) {
     core.served.refuse((prefix.xid, prefix.vers), refusal, why, &mut core.shared);
 }

@@ -19,7 +19,8 @@ use rpcrdma_proto::{
 
 use super::{Peer, Script, end_config, script::word};
 
-/// The bytes of sinks that the peer has not written. Padding that a responder must not write is zero.
+/// The value of bytes in a sink that the engine has not written. Padding would be zeros instead, but a responder must
+/// not write it.
 pub(crate) const UNWRITTEN: u8 = 0xee;
 
 /// A peer without an engine, whose messages the test writes.
@@ -27,7 +28,7 @@ pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
     /// Received messages with the handle that each invalidated.
     pub(crate) received: VecDeque<(Vec<u8>, Option<MemoryHandle>)>,
-    /// All other completions.
+    /// All completions other than received messages, in order.
     pub(crate) completed: Vec<Completion>,
 }
 

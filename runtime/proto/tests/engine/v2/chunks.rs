@@ -87,8 +87,8 @@ fn results_are_written_without_padding() {
     }
 }
 
-/// §4.4.3: a payload stream that exceeds the threshold goes into the Reply chunk, if that has room for it. A shorter one is
-/// sent inline, and its reply returns the chunk unused.
+/// §4.4.3: a payload stream that exceeds the threshold goes into the Reply chunk, if that has room for it. A shorter
+/// payload stream is sent inline, and the reply returns the chunk unused.
 #[test]
 fn payload_streams_in_the_reply_chunk() {
     // The header of a reply with a Reply chunk of one segment has 56 bytes.

@@ -316,7 +316,7 @@ fn client_keeps_its_version() {
     }
 }
 
-/// §7: a message that is too short or an error does not decide the version, and gets no response.
+/// §7: a message that is too short, and an error message, do not decide the version and get no response.
 #[test]
 fn server_waits_for_a_first_message() {
     let mut facing = raw(Role::Server);

@@ -329,8 +329,8 @@ fn data_of_a_call_is_bounded() {
     assert!(accepts(Some(1000), 4000, 5000, 0) && !accepts(Some(1000), 4001, 5000, 0));
 }
 
-/// RDMA Reads are no longer than the provider allows. A longer RDMA Read than 8 MiB is split, so that each completion
-/// shows progress.
+/// RDMA Reads are no longer than the provider allows. A Read chunk of more than 8 MiB takes several RDMA Reads, so that
+/// each completion shows progress.
 #[test]
 fn rdma_reads_are_split() {
     for (max_transfer, len, reads) in [(1000, 2500, 3), (1000, 1000, 1), (u32::MAX, (8 << 20) + 1, 2)] {

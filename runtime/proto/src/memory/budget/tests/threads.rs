@@ -131,7 +131,7 @@ fn the_connections_of_a_host_take_turns() {
     });
 }
 
-/// A call that begins to wait while memory is returned gets it.
+/// A call that begins to wait while memory is returned gets that memory.
 #[test]
 fn returned_memory_reaches_a_new_waiter() {
     check(|| {
