@@ -82,7 +82,7 @@ pub enum CallFailure {
     ReverseDisabled,
 }
 
-/// Returns the part of an error message that tells the user if a retry is safe.
+/// Returns the part of an error message that tells the user whether a retry is safe.
 fn outcome(sent: bool) -> &'static str {
     if sent {
         "the call was sent and may have been executed, retry only an idempotent procedure"

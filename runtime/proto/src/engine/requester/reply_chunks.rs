@@ -54,7 +54,7 @@ impl ReplyChunks {
         reply_chunks
     }
 
-    /// Returns `true` if the reply gets any chunk.
+    /// Returns `true` if there is a Write chunk or a Reply chunk.
     pub(in crate::engine) fn has_chunks(self) -> bool {
         self.provided > 0 || self.reply_chunk.is_some()
     }

@@ -276,7 +276,8 @@ mod tests {
         Some(bytes)
     }
 
-    /// Read lists of up to three segments are compared with an insertion of their bytes.
+    /// Read lists of up to three segments are accepted if their positions are multiples of four and [`insert_all`] can
+    /// insert their bytes. All other Read lists are refused.
     #[test]
     fn all_short_read_lists_are_placed() {
         let items: Vec<_> = [4, 6, 8, 12, 16, 20].iter().flat_map(|at| [0, 1, 4, 5].map(|len| (*at, len))).collect();

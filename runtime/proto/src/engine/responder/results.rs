@@ -60,7 +60,8 @@ pub(super) struct ResultMismatch {
     pub(super) len: u64,
 }
 
-/// Takes the reduced results out of a reply and assigns them to the Write chunks.
+/// Takes the reduced results out of a reply and assigns them to the Write chunks. Returns the result for each Write
+/// chunk, or the first result that does not fit.
 pub(super) fn place(
     writes: &[SinkChunk],
     reply: &mut OutgoingReply,

@@ -147,7 +147,7 @@ impl ServedCalls {
     }
 
     /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer. Returns `false` and drops
-    /// the call if another one with its XID is unanswered.
+    /// the call if another call with its XID is unanswered.
     #[inline(always)]
     pub(super) fn take_plain(
         &mut self,

@@ -275,7 +275,7 @@ fn server_stops_reading_at_its_credits() {
     assert_eq!(server.close_reason(), None, "the record was complete in time");
 }
 
-/// A server at its limit of calls delivers one more if it is a NULL call, by which a client probes the server.
+/// A server at its limit of calls delivers one more call if that is a NULL call, by which a client probes the server.
 #[test]
 fn probes_do_not_wait_for_calls() {
     let record = |xid: u8, procedure: u8| {

@@ -116,7 +116,7 @@ impl<Q: QueuePair> TestEnd<Q> {
         WrId(self.next_id)
     }
 
-    /// Registers memory.
+    /// Registers memory, and makes the provider perform the registration.
     fn register(&mut self, memory: RegisterableMemory, access: Access) -> Region {
         let region = self.qp().register(memory, access).expect("registration failed");
         self.flush_registration();

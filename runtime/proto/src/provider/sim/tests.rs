@@ -118,7 +118,7 @@ fn registration_is_checked() {
     assert!(a.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_ok());
 }
 
-/// A Send without a Receive, or with one that is too small, ends the connection.
+/// A Send ends the connection if the peer has posted no Receive, or if the Receive is too small.
 #[test]
 fn receives_are_counted() {
     for (receives, size) in [(2, 3), (3, 2)] {

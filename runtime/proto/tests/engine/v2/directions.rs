@@ -222,7 +222,7 @@ fn errors_that_do_not_end_the_connection() {
     assert!(matches!(facing.engine.conn.close_reason(), Some(CloseReason::NegotiationFailed { .. })));
 }
 
-/// §6.4: an error does not bring a cancelled call back.
+/// §6.4: a call that was cancelled is not sent again after an error.
 #[test]
 fn cancelled_calls_are_not_sent_again() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());

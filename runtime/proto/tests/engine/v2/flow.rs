@@ -37,8 +37,8 @@ fn answer(facing: &mut Facing, script: &Script) {
     facing.run();
 }
 
-/// §4.2.1.1: the maximum number of credits is in the high half of the field, the new ones in the low half. §4.2.1.2: there is
-/// at least one Receive more than granted.
+/// §4.2.1.1: the maximum number of credits is in the high half of the field, and the number of new credits in the low
+/// half. §4.2.1.2: there is at least one Receive more than granted credits.
 #[test]
 fn maximum_and_new_credits() {
     let mut facing = Facing::silent(Role::Server, credits(10, 0));
@@ -57,7 +57,7 @@ fn maximum_and_new_credits() {
     assert_eq!(facing.next().unwrap()[2], 10 << 16 | 1);
 }
 
-/// §4.2.3: a client sends one message until the server grants credits, then as many as the grants add up to.
+/// §4.2.3: a client sends one message until the server grants credits, then as many messages as the grants add up to.
 #[test]
 fn client_waits_for_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -206,7 +206,8 @@ fn messages_are_not_interleaved() {
     assert_eq!(sent, [&[part; 3][..], &others].concat());
 }
 
-/// §6.2.2.2: credits that run out within a sequence are granted by RDMA2_NOMSG without chunks and with XID zero.
+/// §6.2.2.2: if the sender's credits run out within a sequence, the receiver grants new credits by RDMA2_NOMSG without
+/// chunks and with XID zero.
 #[test]
 fn grants_within_a_sequence() {
     let mut facing = Facing::silent(Role::Server, credits(4, 0));

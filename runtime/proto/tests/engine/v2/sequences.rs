@@ -218,8 +218,8 @@ fn incomplete_message_times_out() {
     assert!(facing.raw.disconnected());
 }
 
-/// RFC 8166 §4.4.1: a call that was abandoned after a part was sent does not name its memory any more when its grace period
-/// ends.
+/// RFC 8166 §4.4.1: if a call is abandoned after a part of it was sent, no later part offers its memory to the server
+/// once the grace period has ended.
 #[test]
 fn call_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();

@@ -112,7 +112,7 @@ fn rdma2_nomsg() {
     assert_eq!(facing.raw.take_back(handle)[..12], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9]);
 }
 
-/// §6.3.2: a grant of credits.
+/// §6.3.2: a message that only grants credits is RDMA2_NOMSG with XID zero and without chunks.
 #[test]
 fn rdma2_nomsg_that_grants_credits() {
     let mut config = EngineConfig::default();

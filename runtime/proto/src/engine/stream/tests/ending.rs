@@ -6,7 +6,7 @@ use crate::{
     memory::BudgetCharge,
 };
 
-/// Returns a call in a record of one fragment.
+/// Returns a record of one fragment with `len` bytes, which contains a call other than a NULL call.
 fn record(xid: u32, len: usize) -> Vec<u8> {
     let mut bytes = (0x8000_0000 | len as u32).to_be_bytes().to_vec();
     bytes.extend(xid.to_be_bytes());

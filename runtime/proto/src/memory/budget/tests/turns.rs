@@ -84,7 +84,7 @@ fn a_neighbour_that_leaves_keeps_the_turns_of_others() {
     assert!(one.is_called() && !two.waits() && budget.waiting() == 0);
 }
 
-/// The next connection of a host is one that holds nothing, however many amounts another one waits for.
+/// The next connection of a host is one that holds nothing, however many amounts another connection waits for.
 #[test]
 fn quiet_connections_are_next() {
     let budget = MemoryBudget::new(LIMIT);
@@ -103,8 +103,8 @@ fn quiet_connections_are_next() {
     assert!(is_granted(&mut turns[0]));
 }
 
-/// A host that has less than its share gets memory before one that has more. The share depends on the number of hosts that hold memory
-/// or wait for it.
+/// A host that has less than its share gets memory before a host that has more. The share depends on the number of
+/// hosts that hold memory or wait for it.
 #[test]
 fn hosts_below_their_share_are_served() {
     // With two hosts, the share is a third of 525.
