@@ -33,7 +33,7 @@ fn read_chunk() {
     assert_eq!(pair.server.conn.counters().rdma_read_bytes, 10_001);
 }
 
-/// RFC 8166 §3.5.2: several Read chunks of several segments, and several Write chunks, in one call.
+/// RFC 8166 §3.5.2: a call with several Read chunks of several segments, and several Write chunks.
 #[test]
 fn many_chunks_both_ways() {
     let mut config = PairConfig::default();
@@ -61,7 +61,8 @@ fn long_call_and_reply() {
     assert_eq!(pair.server.conn.counters().rdma_read_bytes, 9012);
 }
 
-/// RFC 8166 §3.5.3: a Position-Zero Read chunk together with other Read chunks, and a Reply chunk together with a Write list.
+/// RFC 8166 §3.5.3: a call with a Position-Zero Read chunk and other Read chunks, and a reply with a Reply chunk and a
+/// Write list.
 #[test]
 fn long_messages_with_chunks() {
     let script = Script {

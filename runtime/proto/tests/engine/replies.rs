@@ -196,7 +196,7 @@ fn long_reply_without_a_reply_chunk() {
 }
 
 /// RFC 8797 §4.1: Send with Invalidate is used only if both peers set R, and only for a handle of that call. If a call has
-/// several handles, none is invalidated: Linux clients offer one whose memory stays registered.
+/// several handles, none is invalidated, because Linux clients also offer a handle whose memory stays registered.
 #[test]
 fn remote_invalidation() {
     for (local, peer) in [(true, true), (true, false), (false, true)] {

@@ -11,7 +11,7 @@ pub(in crate::engine) struct RdmaSegment {
     pub(in crate::engine) offset: u64,
 }
 
-/// Returns the number of segments into which [`cut`] divides `len` bytes.
+/// Returns the number of segments of at most `max` bytes into which [`cut`] divides `len` bytes.
 pub(in crate::engine) fn segment_count(len: u64, max: u32) -> u64 {
     len.div_ceil(u64::from(max.max(1)))
 }

@@ -83,7 +83,7 @@ mod tests {
         stall.is_over(|| bytes, 10)
     }
 
-    /// Bytes sent and completions restart the timeout. Posting more does not.
+    /// Bytes sent and completions restart the timeout. Posting more work requests does not.
     #[test]
     fn only_progress_restarts_the_timeout() {
         let start = Instant::now();

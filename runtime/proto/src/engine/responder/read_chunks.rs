@@ -318,8 +318,8 @@ mod tests {
         chunks.iter().map(|(position, len)| fetch(*position, *len)).collect()
     }
 
-    /// Positions and lengths near the maximum of their types: a position is at most at the end of the stream with all
-    /// earlier chunks in place.
+    /// A position is at most at the end of the stream with all earlier chunks in place, even if positions and lengths
+    /// are near the maximum of their types.
     #[test]
     fn long_read_lists_are_placed() {
         const LAST: u32 = u32::MAX - 3;

@@ -160,7 +160,7 @@ impl RecordAssembler {
         self.dropped = Some(std::mem::take(&mut self.record).len() as u64);
     }
 
-    /// Drops the bytes that have arrived of a skipped record. Returns `true` if more of it is to come.
+    /// Drops the bytes of a skipped record that have arrived. Returns `true` if more bytes of the record are to come.
     fn drop_arrived(&mut self) -> Result<bool, StreamError> {
         while let Some(dropped) = self.dropped {
             if self.fragment.is_none() {

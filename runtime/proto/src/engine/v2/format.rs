@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// RPC-over-RDMA v2 §6.2.4: a handle of zero means that there is none.
+    /// RPC-over-RDMA v2 §6.2.4: zero in the field means that there is no handle to invalidate.
     #[test]
     fn handles_to_invalidate() {
         let lists = ChunkLists { reply: Some(SinkChunk::new()), ..ChunkLists::default() };

@@ -89,7 +89,7 @@ pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: 
     }
 }
 
-/// An unsignaled Send is delivered like any other, and its success is not reported.
+/// An unsignaled Send is delivered like any other Send, and its success is not reported.
 pub async fn unsignaled_sends<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for round in 0..3 {

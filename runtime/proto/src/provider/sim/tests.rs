@@ -272,7 +272,7 @@ fn steps_are_announced() {
     assert!(!network.is_in_use());
 }
 
-/// The next registration or invalidation fails, and later ones succeed.
+/// The next registration or invalidation fails on request, and later registrations and invalidations succeed.
 #[test]
 fn refusals_on_request() {
     let (mut a, _b, network) = pair(SimConfig::default());

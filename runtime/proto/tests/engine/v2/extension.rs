@@ -281,7 +281,7 @@ fn header_types_convey_rpc_messages() {
     duo.assert_nothing_exposed();
 }
 
-/// Appendix B.2: a reply without chunks is conveyed, and one with a Write chunk is not.
+/// Appendix B.2: a reply without chunks is conveyed, and a reply with a Write chunk is not.
 #[test]
 fn replies_are_conveyed_without_chunks() {
     for (lists, htype) in [(&[0, 0, 0][..], WRAPPED_MSG), (&[0, 1, 1, 9, 4096, 0, 0, 0, 0], 0)] {

@@ -500,8 +500,8 @@ fn invalid_replies() {
     }
 }
 
-/// §6.2.4: an invalidation of a handle that the call did not offer, in a message other than the last one of its reply,
-/// or without a reply, closes the connection.
+/// §6.2.4: only the last message of a reply may invalidate a handle, and only the handle that its call offered. Any
+/// other invalidation closes the connection.
 #[test]
 fn invalidation_of_a_wrong_handle() {
     let reply = |xid: u32, flags: u32| [&[xid, 2, CREDIT, MSG, flags, 0, 0, 0, 0], &[xid, 1, 4][..]].concat();
