@@ -44,8 +44,8 @@ fn numbers(text: &str) -> Vec<(usize, u64)> {
     found
 }
 
-/// Code that reads or writes headers names every number. Offsets, lengths and codes of a header are defined in the
-/// `format.rs` of its version or of `common`.
+/// Code that reads or writes headers contains no unnamed numbers. Offsets, lengths and codes of a header are defined in
+/// the `format.rs` of its version or of `common`.
 #[test]
 fn layout_numbers_stand_in_format() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engine");

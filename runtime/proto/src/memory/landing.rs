@@ -11,9 +11,10 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 /// never reuses a buffer before that. Once the pool has as many buffers as concurrent calls need, a call allocates no memory for
 /// its result.
 ///
-/// The pool allocates a buffer if all others are in use, and keeps them until its last clone is dropped. Its memory is therefore
-/// bounded by the number of results that the caller keeps at a time. Some providers, such as the one for RDMA devices, register
-/// the buffers of a [`BufferPool`] once. They also keep the registrations of these buffers between calls.
+/// The pool allocates a buffer if all of its buffers are in use. It keeps all buffers until its last clone is dropped.
+/// Its memory is therefore bounded by the number of results that the caller keeps at a time. Some providers, such as
+/// the one for RDMA devices, register the buffers of a [`BufferPool`] once. They also keep the registrations of these
+/// buffers between calls.
 ///
 /// ```
 /// use rpcrdma_proto::memory::{BufferPool, LandingPool};
@@ -125,7 +126,8 @@ mod tests {
         assert_eq!((counted.count_total, landing.allocated()), (0, 1));
     }
 
-    /// Registrations are looked up by address. No address of memory that may have been freed remains.
+    /// When a pool is dropped, providers no longer find its buffers by their addresses, because the memory may be
+    /// freed. Results keep their contents.
     #[test]
     fn results_outlive_the_pool() {
         let pool = BufferPool::default();

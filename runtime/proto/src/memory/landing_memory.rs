@@ -8,7 +8,7 @@ pub trait LandingMemory: Send + Sync + 'static {
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
 
-/// The elements of the vector. Its spare capacity is not used.
+/// The memory consists of the elements of the vector, without its spare capacity.
 impl LandingMemory for Vec<u8> {
     fn as_slice(&self) -> &[u8] {
         self

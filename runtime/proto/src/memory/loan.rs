@@ -50,7 +50,7 @@ enum LoanState<M> {
     Returned(M),
 }
 
-/// The result of a call in memory that has come back.
+/// The result of a call, in lent memory that the caller has back.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LandedResult<M> {
@@ -93,8 +93,8 @@ impl<M: LandingMemory> LandingLoan<M> {
         .await
     }
 
-    /// Waits until the memory is no longer in use, and returns it with the result of the call in it. `result` must be the only view of
-    /// the result, because any other one keeps the memory in use.
+    /// Waits until the memory is no longer in use, and returns it with the result of the call in it. `result` must be
+    /// the only view of the result, because any other view keeps the memory in use.
     ///
     /// A result that was not placed in the memory is copied into it. The transports for RDMA place every result that is eligible. Over
     /// TCP, nothing is placed.

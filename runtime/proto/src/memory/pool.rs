@@ -392,7 +392,8 @@ impl BufferPool {
         &self.0.shared.buffers.pool_buffers
     }
 
-    /// Returns the buffer of this pool that contains `len` bytes at `address`.
+    /// Returns the buffer of this pool that contains the `len` bytes at `address`, or `None` if no buffer contains them
+    /// all.
     #[doc(hidden)]
     pub fn find_buffer(&self, address: *const u8, len: usize) -> Option<super::PoolBuffer> {
         self.pool_buffers().find(address as usize, len)

@@ -8,7 +8,8 @@ use std::{
     },
 };
 
-/// The address range of a pool's buffer. Its unique number distinguishes it from later buffers at the same address.
+/// The address range of a pool's buffer, and a unique number that distinguishes the buffer from later ones at the same
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct PoolBuffer {
@@ -47,7 +48,7 @@ impl PoolBuffers {
         self.freed.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the buffer that contains `len` bytes at `address`.
+    /// Returns the buffer that contains the `len` bytes at `address`, or `None` if no buffer contains them all.
     pub(super) fn find(&self, address: usize, len: usize) -> Option<PoolBuffer> {
         let pool_buffers = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
         let (_, found) = pool_buffers.range(..=address).next_back()?;

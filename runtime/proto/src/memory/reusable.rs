@@ -26,7 +26,7 @@ pub(super) struct ReusableBuffers {
 struct Buffers {
     #[allow(clippy::vec_box, reason = "the box is part of a buffer, and reused with it")]
     free: Vec<Box<BytesMut>>,
-    /// The empty boxes of the buffers in `results`.
+    /// Empty boxes, one for each buffer in `results`.
     #[allow(clippy::vec_box, reason = "as for `free`")]
     boxes: Vec<Box<BytesMut>>,
     /// A view of each buffer that holds a result. A buffer is free when this is its only view.
@@ -83,7 +83,8 @@ impl ReusableBuffers {
     }
 }
 
-/// Providers must forget a registration before its memory is freed, and views of the memory may outlive the pool.
+/// Removes the addresses of all buffers, so that providers forget their registrations before the memory is freed.
+/// Views of the memory may outlive the pool.
 impl Drop for ReusableBuffers {
     fn drop(&mut self) {
         let Buffers { free, results, boxes: _ } = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);

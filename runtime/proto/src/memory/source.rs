@@ -33,7 +33,8 @@ impl SourcedBuffers {
         Some(free.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns a buffer of `class` bytes, a power of two: a free one, or a new one unless the source has none.
+    /// Returns a free or a new buffer of `class` bytes, a power of two. Returns `None` if no buffer is free and the
+    /// source has no memory.
     pub(super) fn take(&self, class: usize, shared: &SharedBuffers) -> Option<Box<dyn LandingMemory>> {
         if let Some(memory) = self.free(class)?.pop() {
             shared.end_keep(class);

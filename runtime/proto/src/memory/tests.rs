@@ -1,4 +1,4 @@
-//! Buffers keep their contents and return to their pool, on every path.
+//! Tests that buffers keep their contents and return to their pool, on every path.
 
 use std::{
     sync::{
@@ -161,7 +161,7 @@ fn growing_beyond_user_memory_moves_to_other_memory() {
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
-/// User-provided memory that breaks the contract of its trait.
+/// User-provided memory that breaks the contract of [`LandingMemory`]: it becomes shorter when it is borrowed mutably.
 struct Shrinking(Vec<u8>);
 
 impl LandingMemory for Shrinking {
@@ -323,7 +323,7 @@ fn a_warm_pool_allocates_nothing() {
     assert_eq!(taken.count_total, 0);
 }
 
-/// A buffer replaces another one of its pool for lengths of the same size class only.
+/// A buffer is reset only for lengths of its own size class, and only if it belongs to the pool.
 #[test]
 fn buffers_are_reused_within_their_pool_and_size() {
     let (pool, other) = (BufferPool::default(), BufferPool::default());
@@ -361,7 +361,7 @@ proptest! {
     }
 }
 
-/// Memory of an earlier use is not part of a message whose zeros are appended.
+/// Zeros that are appended to a message are zeros, even if its memory contained other data before.
 #[test]
 fn appended_zeros_are_zeros() {
     let pool = BufferPool::default();
@@ -373,7 +373,8 @@ fn appended_zeros_are_zeros() {
     assert_eq!((&message[..], message.tailroom()), (&[7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], 988));
 }
 
-/// A buffer is used for other contents only if it is one of the pool, and long enough.
+/// A buffer is reset for other contents only if it belongs to the pool, is long enough, and has the requested size
+/// class.
 #[test]
 fn buffers_are_reset_within_their_class() {
     let (pool, other) = (BufferPool::default(), BufferPool::default());

@@ -166,7 +166,8 @@ impl WorkRequest {
         }
     }
 
-    /// Returns the completion of the request. An Invalidate that succeeds has its own completion, which returns memory.
+    /// Returns the completion of the request with this result. For an Invalidate, `Ok` returns [`Completion::Failed`]:
+    /// the provider reports its success as [`Completion::Invalidated`], with the memory.
     #[doc(hidden)]
     pub fn completion(&self, result: Result<(), WorkError>) -> Completion {
         let id = self.id();
@@ -310,22 +311,22 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// After [`Completion::Disconnected`], only requests posted later complete.
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()>;
 
-    /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do: the last one has registered
-    /// the waker, and no request was posted since.
+    /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do, because the last
+    /// `poll` registered the waker and no request was posted since.
     ///
     /// Callers may then wait without another poll. Providers that cannot tell return `true`.
     fn needs_poll(&self) -> bool {
         true
     }
 
-    /// Performs the I/O of requests that were posted since the last [`poll`](Self::poll), as `poll` does. Called within
-    /// the same poll of the same task. If that `poll` found no more input, it registered its waker for input. This call
-    /// then need not look for input again.
+    /// Performs the I/O of requests that were posted since the last [`poll`](Self::poll), and appends the completions
+    /// as `poll` does. The caller calls both methods within the same poll of the same task. If `poll` found no more
+    /// input, it registered the waker for input, and this method need not look for input again.
     fn poll_requests(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()> {
         self.poll(cx, completions)
     }
 
-    /// Permits or forbids busy polling in the following polls.
+    /// Permits busy polling in later polls if the argument is `true`, and forbids it otherwise.
     ///
     /// Callers forbid it while other tasks of the same thread may have work to do. Providers that do not busy-poll ignore
     /// this call.
@@ -344,7 +345,7 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// [`Completion::Disconnected`], are still reported by [`poll`](Self::poll).
     fn disconnect(&mut self);
 
-    /// Returns the maximum number of local RDMA Reads in flight. The provider queues any that exceed it.
+    /// Returns the maximum number of local RDMA Reads in flight. The provider queues further RDMA Reads.
     fn max_reads(&self) -> u32;
 
     /// Returns the maximum length of an RDMA Read or RDMA Write, in bytes.
@@ -530,8 +531,8 @@ pub trait Incoming: Send + 'static {
     /// Returns the peer's address.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Moves the connection to the current tokio runtime, which sets it up and drives it. Called before
-    /// [`request`](Self::request) if another runtime accepted the connection.
+    /// Moves the connection to the current tokio runtime, which sets it up and drives it. A server calls this method
+    /// before [`request`](Self::request) if another runtime accepted the connection.
     ///
     /// The default returns the connection unchanged. That suffices if `accept` registered nothing with the I/O driver of its
     /// runtime. A socket of tokio is registered, and needs `into_std` and `from_std`.

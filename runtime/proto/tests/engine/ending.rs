@@ -13,8 +13,8 @@ fn client() -> ScriptedPeer {
     ScriptedPeer::new(Role::Client, EngineConfig::default(), true)
 }
 
-/// When a connection closes, calls that were not sent fail at once. The others fail when the connection has ended. The
-/// first reason is reported for all of them.
+/// When a connection closes, calls that were not sent fail at once. Calls in flight fail when the connection has ended.
+/// All of them report the first reason for the close.
 #[test]
 fn closing_fails_queued_calls() {
     let mut facing = client();

@@ -98,7 +98,7 @@ fn write_chunk_ends_one_connection() {
     assert!(take_call(&mut second.engine).is_none() && !second.raw.disconnected());
 }
 
-/// If a connection ends for another reason, its calls are not refused on the next one.
+/// If a connection ends for another reason, its calls are not refused on the next connection.
 #[test]
 fn other_ends_are_forgotten() {
     let failed = Arc::default();
@@ -130,8 +130,8 @@ fn version_2() {
     assert!(take_call(&mut second.engine).is_none() && !second.raw.disconnected());
 }
 
-/// Only the call that is known to have ended the connection is refused on the next one, although other replies were
-/// written. It is refused even if it has no chunks there.
+/// Only the call that is known to have ended the connection is refused on the next connection, although replies to
+/// other calls were written. The call is refused even if it has no chunks when it is sent again.
 #[test]
 fn only_the_call_at_fault_is_remembered() {
     let failed = Arc::default();
@@ -155,8 +155,8 @@ fn only_the_call_at_fault_is_remembered() {
     assert_eq!(take_call(&mut second.engine).unwrap().xid, XID + 1);
 }
 
-/// iWARP reports a refused RDMA Write only with the end of the connection. The last replies that were written are then to blame, unless
-/// the connection ends for another reason.
+/// iWARP reports a refused RDMA Write only with the end of the connection. The calls whose replies were written last
+/// are then refused on the next connection, unless the connection ended for another reason.
 #[test]
 fn written_replies_are_to_blame_if_no_call_is() {
     for (reason, is_blamed) in [

@@ -38,7 +38,7 @@ fn server_discards_faulty_replies() {
     assert_eq!((finished, result.is_ok()), (id, true));
 }
 
-/// RFC 8166 §4.5.1, §4.5.2: a client that accepts reverse-direction calls responds to faulty ones with an error.
+/// RFC 8166 §4.5.1, §4.5.2: a client that accepts reverse-direction calls responds to faulty calls with an error.
 #[test]
 fn client_responds_to_faulty_calls() {
     let grant = EngineConfig::default().reverse_credits;

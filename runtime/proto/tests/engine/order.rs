@@ -167,7 +167,7 @@ fn reply(len: usize) -> OutgoingReply {
     OutgoingReply { message, reduced: Default::default() }
 }
 
-/// Returns calls with no chunk, with a Write chunk, and with a Reply chunk.
+/// Returns three calls: one without chunks, one with a Write chunk, and one with a Reply chunk.
 fn calls() -> [Vec<u32>; 3] {
     let write = [XID, 1, 8, 0, 0, 1, 1, 7, 100, 0, 0, 0, 0, XID, 0, 2];
     let reply = [XID, 1, 8, 0, 0, 0, 1, 1, 7, 9000, 0, 0, XID, 0, 3];
@@ -212,8 +212,8 @@ fn receives_are_posted_before_replies() {
     before_sends(&server.work(), 3);
 }
 
-/// RFC 8166 §3.3.1: the Receive that a reply has consumed is posted again before the next call is sent. A message that is
-/// discarded consumes one as well.
+/// RFC 8166 §3.3.1: the Receive that a reply has consumed is posted again before the next call is sent. A discarded
+/// message consumes a Receive as well.
 #[test]
 fn receives_are_posted_before_calls() {
     let mut client = RecordedEngine::new(Role::Client);
@@ -441,7 +441,7 @@ fn other_failures_are_left_to_the_provider() {
 }
 
 /// RFC 8166 §3.3.1: the number of responses in flight is bounded by the credits. The completion of other work does not
-/// count. The last response in flight reports its completion, so that others can follow.
+/// count. The last response in flight reports its completion, so that more responses can follow.
 #[test]
 fn responses_in_flight_are_bounded() {
     let mut config = EngineConfig::default();

@@ -13,7 +13,7 @@ fn one(config: PairConfig, script: Script) -> (Pair, MessageFormat) {
     (pair, reply.format)
 }
 
-/// RFC 8166 §3.5.1: one Send in each direction, and no registered memory.
+/// RFC 8166 §3.5.1: a Short call and its reply take one Send in each direction, and no memory is registered.
 #[test]
 fn short_message() {
     let (pair, format) = one(PairConfig::default(), Script { inline: 100, reply_inline: 100, ..Script::default() });
@@ -23,7 +23,7 @@ fn short_message() {
     assert_eq!(counters.bytes_sent, 28 + 112);
 }
 
-/// RFC 8166 §3.5.2: one Read chunk.
+/// RFC 8166 §3.5.2: a call with one Read chunk.
 #[test]
 fn read_chunk() {
     let script = Script { inline: 40, args: vec![10_001], reduce: true, ..Script::default() };
@@ -33,7 +33,7 @@ fn read_chunk() {
     assert_eq!(pair.server.conn.counters().rdma_read_bytes, 10_001);
 }
 
-/// RFC 8166 §3.5.2: several Read chunks of several segments, and several Write chunks, in one call.
+/// RFC 8166 §3.5.2: a call with several Read chunks of several segments, and several Write chunks.
 #[test]
 fn many_chunks_both_ways() {
     let mut config = PairConfig::default();
@@ -61,7 +61,8 @@ fn long_call_and_reply() {
     assert_eq!(pair.server.conn.counters().rdma_read_bytes, 9012);
 }
 
-/// RFC 8166 §3.5.3: a Position-Zero Read chunk together with other Read chunks, and a Reply chunk together with a Write list.
+/// RFC 8166 §3.5.3: a call with a Position-Zero Read chunk and other Read chunks, and a reply with a Reply chunk and a
+/// Write list.
 #[test]
 fn long_messages_with_chunks() {
     let script = Script {

@@ -18,7 +18,7 @@ fn server() -> ScriptedPeer {
     ScriptedPeer::new(Role::Server, EngineConfig::default(), true)
 }
 
-/// Sends a call and returns it as the engine announces it.
+/// Sends a call and returns it as the engine announces it, or `None` if the engine refuses it.
 fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
@@ -196,7 +196,7 @@ fn long_reply_without_a_reply_chunk() {
 }
 
 /// RFC 8797 §4.1: Send with Invalidate is used only if both peers set R, and only for a handle of that call. If a call has
-/// several handles, none is invalidated: Linux clients offer one whose memory stays registered.
+/// several handles, none is invalidated, because Linux clients also offer a handle whose memory stays registered.
 #[test]
 fn remote_invalidation() {
     for (local, peer) in [(true, true), (true, false), (false, true)] {
@@ -288,7 +288,8 @@ fn results_are_split_into_transfers() {
     assert_eq!(&facing.raw.take_back(handle)[..4001], &data[..]);
 }
 
-/// When the connection ends, the engine reports the announced calls. Later replies to them are dropped.
+/// When the connection ends, the engine reports that the replies to announced calls are not delivered. Later replies
+/// are dropped.
 #[test]
 fn lost_connection() {
     let mut facing = server();

@@ -77,7 +77,7 @@ fn later_replies_do_not_extend_the_timeout() {
     assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReplyStalled(limit)));
 }
 
-/// Each completed RDMA Write or Send restarts the timeout. There is none while nothing is in flight.
+/// Each completed RDMA Write or Send restarts the timeout. No timeout runs while no reply is in flight.
 #[test]
 fn slow_peers_stay_connected() {
     let (mut facing, limit) = stuck();

@@ -36,7 +36,8 @@ fn exposed(facing: &ScriptedPeer) -> usize {
     facing.network.registered(SimEnd::A)
 }
 
-/// Starts a call with a Write chunk of 5000 bytes (words 6..11 of its header) and a Reply chunk (words 13..17).
+/// Starts a call with a Write chunk of 5000 bytes (words 6..11 of its header) and a Reply chunk (words 13..17). Returns
+/// the client, and the words of the call.
 fn with_sinks() -> (ScriptedPeer, Vec<u32>) {
     let mut facing = client();
     facing.call(&Script { reply_inline: 5000, results: vec![(0, 5000)], ..Script::default() });
@@ -184,7 +185,8 @@ fn replies_in_any_order() {
     assert_eq!(facing.engine.conn.counters().messages_discarded, 1);
 }
 
-/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.3: all forms of returned chunks, valid and invalid.
+/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.3: a reply with valid returned chunks completes its call. A reply with invalid
+/// returned chunks fails the call.
 #[test]
 fn returned_chunks() {
     type Edit = fn(&[u32]) -> Vec<u32>;
@@ -251,7 +253,8 @@ fn returned_chunks() {
     }
 }
 
-/// RFC 8166 §3.4.6: responders fill segments in order.
+/// RFC 8166 §3.4.6: responders fill segments in order. A reply that leaves room in a segment but uses a later one fails
+/// its call.
 #[test]
 fn segments_in_order() {
     for (lengths, ok) in [([1000, 1000, 500], true), ([1000, 7, 0], true), ([7, 1, 0], false), ([0, 1000, 0], false)] {
@@ -386,8 +389,8 @@ fn unresponsive_peer_closes_the_connection() {
     assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Unresponsive(_))]));
 }
 
-/// A lost connection fails every call. The failure tells sent calls from others. The results come after the memory is
-/// invalidated.
+/// A lost connection fails every call, and the failure tells whether the call was sent. The caller gets the failure
+/// only after the memory of the call is invalidated.
 #[test]
 fn lost_connection() {
     let (mut facing, _) = with_sinks();

@@ -22,7 +22,7 @@ fn server() -> ScriptedPeer {
     ScriptedPeer::new(Role::Server, EngineConfig::default(), true)
 }
 
-/// Sends a call and returns it as the engine announces it.
+/// Sends a call and returns it as the engine announces it, or `None` if the engine refuses it.
 fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
@@ -42,7 +42,7 @@ fn answer(facing: &mut ScriptedPeer) -> Option<Vec<u32>> {
     facing.raw.next()
 }
 
-/// The engine accepts as many Write chunks as configured, plus a Reply chunk (RFC 8166 §4.3.3), and no more.
+/// The engine accepts at most the configured number of Write chunks, and a Reply chunk in addition (RFC 8166 §4.3.3).
 #[test]
 fn number_of_write_chunks_is_limited() {
     let call = |writes: u32| {
@@ -449,7 +449,7 @@ fn slow_rdma_reads_close_the_connection() {
     assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
-/// The fetch timeout ends with the last RDMA Read, even if the provider allows no further one.
+/// The fetch timeout ends with the last RDMA Read, even if the provider allows only one in flight.
 #[test]
 fn fetch_timeout_ends_with_the_rdma_read() {
     for max_reads in 1..3 {

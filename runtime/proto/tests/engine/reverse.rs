@@ -40,7 +40,7 @@ fn reply(words: &[u32]) -> OutgoingReply {
     OutgoingReply { message, reduced: Default::default() }
 }
 
-/// Sends a message, and returns the call that the engine announces for it.
+/// Sends a message, and returns the call that the engine announces for it, or `None` if there is none.
 fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
@@ -65,7 +65,8 @@ fn answer_callbacks(client: &mut Peer, scripts: &HashMap<u32, Script>) -> usize 
     answered
 }
 
-/// RFC 8167 §5.1, §5.2: the fields of a call and of its reply. RFC 8167 §4.1: credits count in the direction of the call.
+/// RFC 8167 §5.1, §5.2: the headers of a call and of its reply have the required fields. RFC 8167 §4.1: credits count
+/// in the direction of the call.
 #[test]
 fn a_call_and_its_reply() {
     let mut server = facing(Role::Server, config(32, 5));

@@ -14,9 +14,9 @@ use rpcrdma_proto::{
 use crate::support::{Script, ScriptedPeer, plain, split, take_call, take_finished};
 use rpcrdma::xdr::{Decoder, ReducedItem, XdrDecode, padded_len};
 
-/// The inline thresholds of these tests.
+/// The inline threshold of both directions in these tests, in bytes.
 const THRESHOLD: usize = 1024;
-/// The longest segment of the engine.
+/// Maximum length of the engine's segments, in bytes.
 const MAX_SEGMENT: usize = 1000;
 const XID: u32 = 0x1000;
 
@@ -84,7 +84,7 @@ fn chunk_len(chunk: &XdrWriteChunk) -> usize {
     chunk.target.iter().map(|segment| segment.length as usize).sum()
 }
 
-/// Returns the length of a header whose chunks have these lengths.
+/// Returns the length in bytes of a header whose chunks have these lengths. Each chunk has as few segments as possible.
 fn header_len(reads: &[usize], writes: &[usize], reply: Option<usize>) -> usize {
     let segments = |len: &usize| len.div_ceil(MAX_SEGMENT);
     let array = |len| 4 + 16 * segments(len);
@@ -94,7 +94,8 @@ fn header_len(reads: &[usize], writes: &[usize], reply: Option<usize>) -> usize 
 }
 
 /// RFC 8166 §3.5.3, §4.2.4, §4.3.1, §4.3.2: a call is inline if it fits with its header, and a Long call otherwise. It has a
-/// Read chunk for each eligible argument and a Write chunk for each eligible result, without padding, and no others.
+/// Read chunk for each eligible argument and a Write chunk for each eligible result, without padding, and no other
+/// chunks.
 #[test]
 fn calls_fit_the_threshold() {
     let cases: [(&[usize], &[usize]); 5] =
@@ -254,7 +255,8 @@ fn replies_fit_the_threshold() {
     }
 }
 
-/// RFC 8166 §4.2.3: calls request credits, and replies and errors grant them, whatever the peer says.
+/// RFC 8166 §4.2.3: calls request the configured credits, and replies and errors grant them, whatever the credit values
+/// of the peer are.
 #[test]
 fn credits_are_requested_and_granted() {
     let mut config = EngineConfig::default();

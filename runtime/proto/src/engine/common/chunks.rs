@@ -11,7 +11,7 @@ pub(in crate::engine) struct RdmaSegment {
     pub(in crate::engine) offset: u64,
 }
 
-/// Returns the number of segments into which [`cut`] divides `len` bytes.
+/// Returns the number of segments of at most `max` bytes into which [`cut`] divides `len` bytes.
 pub(in crate::engine) fn segment_count(len: u64, max: u32) -> u64 {
     len.div_ceil(u64::from(max.max(1)))
 }
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(cut(region, 1 << 33, u32::MAX).map(|s| u64::from(s.length)).sum::<u64>(), 1 << 33);
     }
 
-    /// The walk skips empty segments, divides long ones, and may use the last one in part.
+    /// The walk skips empty segments, divides long segments, and may use only a part of the last segment.
     #[test]
     fn walk_skips_empty_segments() {
         let segments = [segment(1, 0, 5), segment(2, 5, 100), segment(3, 0, 9), segment(4, 10, 200)];

@@ -66,8 +66,8 @@ fn time_at_rate(bytes: u64, rate: u64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Deadlines of calls by key, earliest first. The entry of a finished call remains until its deadline, or until such entries
-/// outnumber the others.
+/// Deadlines of calls by key, earliest first. The entry of a finished call remains until its deadline, or until the
+/// entries of finished calls outnumber those of known calls.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Deadlines {
     heap: BinaryHeap<Reverse<(Instant, u64)>>,
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(deadlines.pop_due(start + Duration::from_secs(1)), Some(999));
     }
 
-    /// The heap is searched for entries of finished calls only if these may outnumber the others.
+    /// The heap is searched for entries of finished calls only if they may outnumber the entries of known calls.
     #[test]
     fn few_entries_are_not_searched() {
         let at = |seconds| Instant::now() + Duration::from_secs(seconds);

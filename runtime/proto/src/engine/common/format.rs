@@ -105,7 +105,7 @@ pub(in crate::engine) fn header_len(
         .saturating_add(reply.map_or(0, array))
 }
 
-/// Returns a number of segments that fit in a header of `threshold` bytes, whichever chunks they belong to.
+/// Returns a number of segments that certainly fit in a header of `threshold` bytes, whichever chunks they belong to.
 pub(in crate::engine) fn max_segments(threshold: u64) -> u32 {
     let max = threshold.saturating_sub(MAX_LEN_WITHOUT_SEGMENTS) / READ_ENTRY_LEN;
     u32::try_from(max).unwrap_or(u32::MAX)

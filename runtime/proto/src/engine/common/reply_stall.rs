@@ -83,7 +83,7 @@ mod tests {
         stall.is_over(|| bytes, 10)
     }
 
-    /// Bytes sent and completions restart the timeout. Posting more does not.
+    /// Bytes sent and completions restart the timeout. Posting more work requests does not.
     #[test]
     fn only_progress_restarts_the_timeout() {
         let start = Instant::now();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     /// An expired timeout is not reported if a completion or a credit arrived before the check, or if no reply waits
-    /// any more. Otherwise progress requires the given number of bytes, and at least one.
+    /// any more. Otherwise, only the given number of bytes, and at least one byte, counts as progress.
     #[test]
     fn what_ends_a_timeout() {
         let start = Instant::now();

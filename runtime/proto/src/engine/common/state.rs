@@ -7,7 +7,7 @@ pub(in crate::engine) enum ConnectionState {
     Open,
     /// The local peer closes the connection after queued output has been sent.
     Closing(CloseReason),
-    /// Closed locally: the queue pair has been disconnected, or the write side of the byte stream is closed.
+    /// The local peer has disconnected the queue pair, or has closed the write side of the byte stream.
     Disconnecting(CloseReason),
     /// The connection is lost, and memory is being deregistered.
     Gone(CloseReason),

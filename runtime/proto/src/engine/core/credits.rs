@@ -126,8 +126,8 @@ mod tests {
         );
     }
 
-    /// All short sequences of calls and replies, compared with the rule: the lower of requested and granted credits, minus the calls in
-    /// flight (RFC 8166 §3.3.1).
+    /// In all short sequences of calls and replies, the available credits are the lower of requested and granted
+    /// credits, minus the calls in flight (RFC 8166 §3.3.1).
     #[test]
     fn all_short_sequences_keep_to_the_grants() {
         const GRANTS: [u32; 5] = [0, 1, 2, 3, u32::MAX];

@@ -56,7 +56,8 @@ impl PeerLimits {
 /// 3. Call [`poll_event`](Self::poll_event) until it returns `None`.
 /// 4. Wait for network input, for a user request, or until [`poll_timeout`](Self::poll_timeout).
 pub trait Engine {
-    /// Port to which the engine posts work requests: a queue pair. The driver of a byte stream fetches the output instead.
+    /// Port to which the engine posts work requests: a queue pair, or `()` for a byte stream, whose driver fetches the
+    /// output from the engine.
     type Port: ?Sized;
 
     /// Starts a call, and returns its identifier.

@@ -69,14 +69,14 @@ pub struct RpcMessage<'a> {
 pub enum ExtensionOutcome {
     /// The message or property does not belong to this extension.
     Unknown,
-    /// The extension handled it. The engine sends these messages.
+    /// The extension handled the message or property. The engine sends these messages in response.
     Done(Vec<ExtensionMessage>),
     /// The message conveys this RPC message (appendix B.2). The engine handles it like an RDMA2_MSG without chunks that has the
     /// same XID and RDMA2_F_RESPONSE flag.
     Conveys(Bytes),
     /// The message belongs to this extension but is invalid, and the engine reports this error. A property always gets
-    /// RDMA2_ERR_BAD_PROPVAL. Reject a property that cannot be parsed in [`Extension::check_property`], before others are
-    /// applied.
+    /// RDMA2_ERR_BAD_PROPVAL. Reject a property that cannot be parsed in [`Extension::check_property`], before other
+    /// properties are applied.
     Refused(TransportError),
 }
 
@@ -133,7 +133,7 @@ pub trait Extension: fmt::Debug + Send {
     }
 }
 
-/// Creates an extension for each connection. Registered in
+/// A factory of extensions, one for each connection. Add it to
 /// [`EngineConfig::extensions`](crate::engine::EngineConfig::extensions).
 pub trait ExtensionFactory: fmt::Debug + Send + Sync {
     /// Creates the extension of a new connection.

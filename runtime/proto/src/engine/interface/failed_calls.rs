@@ -154,7 +154,8 @@ mod tests {
         assert_eq!((of(44), of(299)), (vec![5], vec![5]));
     }
 
-    /// A later call may have the same XID by chance.
+    /// A new connection refuses a remembered XID only among its first 1024 calls. A later call may have the same XID by
+    /// chance.
     #[test]
     fn calls_are_forgotten_after_a_while() {
         let peer = Arc::<FailedCalls>::default().of_peer(1);

@@ -82,7 +82,7 @@ pub enum CallFailure {
     ReverseDisabled,
 }
 
-/// Returns the part of an error message that tells the user if a retry is safe.
+/// Returns the part of an error message that tells the user whether a retry is safe.
 fn outcome(sent: bool) -> &'static str {
     if sent {
         "the call was sent and may have been executed, retry only an idempotent procedure"
@@ -138,26 +138,27 @@ pub enum CloseReason {
     /// Abandoned calls hold every credit, and the peer sent no reply for this time after they were abandoned.
     #[error("the peer did not reply within {0:?} after the calls were abandoned")]
     Unresponsive(Duration),
-    /// RDMA Reads from the peer, or the remaining parts of its message, made no progress, or were slower than
-    /// [`EngineConfig::min_rate`](crate::engine::EngineConfig::min_rate)
-    /// ([`EngineConfig::fetch_timeout`](crate::engine::EngineConfig::fetch_timeout)).
+    /// RDMA Reads from the peer, or the remaining parts of its message, made no progress for this time
+    /// ([`EngineConfig::fetch_timeout`](crate::engine::EngineConfig::fetch_timeout)), or were slower than
+    /// [`EngineConfig::min_rate`](crate::engine::EngineConfig::min_rate).
     #[error("RDMA Reads from the peer, or the rest of its message, made no progress for {0:?} or were too slow")]
     ReadStalled(Duration),
-    /// The peer accepted no part of the pending replies, or accepted them too slowly, or granted no credit for them
-    /// ([`EngineConfig::reply_timeout`](crate::engine::EngineConfig::reply_timeout)).
+    /// The peer accepted no part of the pending replies for this time
+    /// ([`EngineConfig::reply_timeout`](crate::engine::EngineConfig::reply_timeout)), accepted them too slowly, or
+    /// granted no credit for them.
     #[error("the peer accepted no replies for {0:?}, or accepted them too slowly")]
     ReplyStalled(Duration),
     /// The peer violated record marking.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// No call was in flight for the idle timeout.
+    /// No call was in flight for this time, the idle timeout.
     #[error("idle for {0:?}")]
     Idle(Duration),
     /// Nothing arrived from the peer for this time after a keep-alive probe, although the local peer was ready to
     /// receive.
     #[error("the peer is silent: nothing arrived for {0:?} after a probe")]
     Silent(Duration),
-    /// The peer's first call did not arrive in time.
+    /// The peer's first call did not arrive within this time.
     #[error("no call arrived within {0:?} of connecting")]
     NoCall(Duration),
 }
@@ -377,13 +378,14 @@ pub enum NegotiationFailure {
     /// The peers have no version in common (RPC-over-RDMA v2 §7.1.1).
     #[error("the peer supports none of the versions enabled locally")]
     NoCommonVersion,
-    /// The peer rejected the version after it had used it (RPC-over-RDMA v2 §4.2.3.3, §7.1.1).
+    /// The peer rejected a version that it had used before (RPC-over-RDMA v2 §4.2.3.3, §7.1.1).
     #[error("the peer no longer supports this version")]
     VersionWithdrawn,
     /// The peer rejected the properties (RPC-over-RDMA v2 §6.2.2.3, §7.2.2).
     #[error("the peer refused the exchange of properties: {0}")]
     PropertiesRefused(TransportError),
-    /// The peer sent no reply in time ([`EngineConfig::negotiation_timeout`](crate::engine::EngineConfig::negotiation_timeout)).
+    /// The peer sent no reply within this time
+    /// ([`EngineConfig::negotiation_timeout`](crate::engine::EngineConfig::negotiation_timeout)).
     #[error("no reply for {0:?}")]
     TimedOut(Duration),
     /// The connection was lost (RPC-over-RDMA v2 §4.2.3.2).

@@ -46,7 +46,7 @@ pub struct HostAuthStep {
 #[error("host authentication failed: {0}")]
 pub struct HostAuthError(pub String);
 
-/// Creates an authenticator for each connection. Registered in
+/// A factory of authenticators, one for each connection. Set it as
 /// [`EngineConfig::host_auth`](crate::engine::EngineConfig::host_auth).
 pub trait HostAuth: fmt::Debug + Send + Sync {
     /// Creates the authenticator of a new connection.

@@ -119,7 +119,7 @@ fn decode_size(encoded: u8) -> u32 {
 mod tests {
     use super::*;
 
-    /// RFC 8797 §4, figure 1, field by field.
+    /// The encoding matches RFC 8797 §4, figure 1, field by field.
     #[test]
     fn encodes_figure_1() {
         let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 262_144 };

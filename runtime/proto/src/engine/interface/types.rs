@@ -13,9 +13,9 @@ use crate::{
 /// Role of the local peer. The client connects, and is the requester of the forward direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Initiated the connection.
+    /// The local peer initiated the connection.
     Client,
-    /// Accepted the connection.
+    /// The local peer accepted the connection.
     Server,
 }
 

@@ -106,7 +106,7 @@ impl LocalCall {
         self.policy = policy;
     }
 
-    /// Returns the length of the longest reply that the call has provided for, if all of it arrives inline, in bytes.
+    /// Returns the length in bytes of the longest reply that the call has provided for, if all of it arrives inline.
     pub(super) fn longest_reply(&self) -> u64 {
         let results = self.chunks.iter().map(|chunk| chunk.max_len.next_multiple_of(4));
         results.fold(self.max_inline, u64::saturating_add)

@@ -31,7 +31,7 @@ pub(in crate::engine) struct LocalCalls {
     /// `true` if the calls go in the reverse direction.
     reverse: bool,
     slots: CallSlab,
-    /// State of finished calls. Kept to reuse its memory.
+    /// State of finished calls, kept to reuse its memory.
     #[allow(clippy::vec_box, reason = "the boxes move between this list and the slab")]
     spare: Vec<Box<LocalCall>>,
     /// Keys of calls that wait to be sent. The key of a call that has finished meanwhile matches no slot.
@@ -260,7 +260,7 @@ impl LocalCalls {
         self.xids.get(xid)
     }
 
-    /// Returns the length of the longest reply that the call in flight with this XID has provided for, in bytes.
+    /// Returns the length in bytes of the longest reply that the call in flight with this XID has provided for.
     pub(in crate::engine) fn longest_reply(&self, xid: u32) -> Option<u64> {
         self.by_xid(xid).and_then(|slot| self.get(slot)).map(LocalCall::longest_reply)
     }
@@ -368,7 +368,7 @@ impl LocalCalls {
         self.complete_if_safe(slot, shared);
     }
 
-    /// Queues a call again, ahead of the others.
+    /// Queues a call again, ahead of the other queued calls.
     fn requeue(&mut self, slot: u32, shared: &mut EngineShared) {
         let key = self.slots.key(slot);
         let Some(call) = self.slots.get_mut(slot) else { return };

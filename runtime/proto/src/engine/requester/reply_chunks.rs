@@ -11,7 +11,7 @@ use crate::{
 /// The Write list and Reply chunk of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct ReplyChunks {
-    /// Number of results, from the first, that get a Write chunk. The others arrive inline.
+    /// Number of results, from the first, that get a Write chunk. The other results arrive inline.
     pub(in crate::engine) provided: usize,
     /// Length of the Reply chunk in bytes, or `None` without one.
     pub(in crate::engine) reply_chunk: Option<u64>,
@@ -54,7 +54,7 @@ impl ReplyChunks {
         reply_chunks
     }
 
-    /// Returns `true` if the reply gets any chunk.
+    /// Returns `true` if there is a Write chunk or a Reply chunk.
     pub(in crate::engine) fn has_chunks(self) -> bool {
         self.provided > 0 || self.reply_chunk.is_some()
     }

@@ -173,7 +173,8 @@ fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRej
     Ok(())
 }
 
-/// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream.
+/// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream in
+/// bytes, or `None` without one.
 // RFC 8166 §4.5.2, RPC-over-RDMA v2 §7.2.1.
 fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<ReadChunkFetches, CallRejection> {
     let bad = |why| (TransportError::BadXdr, why);

@@ -1,5 +1,5 @@
 //! The peer's Read chunks, fetched by RDMA Read before their call is delivered (RFC 8166 §3.4.5.1, RPC-over-RDMA v2
-//! §4.3.5.1). Used by both versions.
+//! §4.3.5.1). Both versions use this module.
 
 use std::{collections::VecDeque, time::Instant};
 

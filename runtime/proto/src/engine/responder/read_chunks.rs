@@ -1,4 +1,4 @@
-//! The Read chunks of a call of the peer (RFC 8166 §3.4.5, RPC-over-RDMA v2 §4.3.5.1, §7.2.1). Used by both versions.
+//! The Read chunks of a call of the peer, in both versions (RFC 8166 §3.4.5, RPC-over-RDMA v2 §4.3.5.1, §7.2.1).
 
 use std::collections::VecDeque;
 
@@ -79,8 +79,9 @@ impl ReadChunkFetch {
         Ok(fetches)
     }
 
-    /// Checks that the Read chunks fit in the payload stream: an inline one of `inline` bytes for RDMA_MSG, or a
-    /// Position-Zero Read chunk for RDMA_NOMSG.
+    /// Checks that the Read chunks do not overlap and that their positions lie within the payload stream. `inline` is
+    /// the length of an inline stream in bytes. `None` stands for RDMA_NOMSG, whose stream is in the Position-Zero Read
+    /// chunk.
     pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
         let (stream, chunks) = match (fetches, inline) {
             // RFC 8166 §3.5.3, §4.5.2, RPC-over-RDMA v2 §4.4.3: without an inline payload stream, a Position-Zero Read chunk
@@ -148,7 +149,7 @@ pub(super) enum FetchState {
 #[derive(Debug, Default)]
 pub(super) struct ReadChunkFetches {
     pub(super) chunks: SmallVec<[ReadChunkFetch; 1]>,
-    /// Total length in bytes.
+    /// Total length of the chunks in bytes.
     len: u64,
     /// Number of sinks still registered.
     pub(super) pending: u32,
@@ -275,7 +276,8 @@ mod tests {
         Some(bytes)
     }
 
-    /// Read lists of up to three segments are compared with an insertion of their bytes.
+    /// Read lists of up to three segments are accepted if their positions are multiples of four and [`insert_all`] can
+    /// insert their bytes. All other Read lists are refused.
     #[test]
     fn all_short_read_lists_are_placed() {
         let items: Vec<_> = [4, 6, 8, 12, 16, 20].iter().flat_map(|at| [0, 1, 4, 5].map(|len| (*at, len))).collect();
@@ -316,8 +318,8 @@ mod tests {
         chunks.iter().map(|(position, len)| fetch(*position, *len)).collect()
     }
 
-    /// Positions and lengths near the maximum of their types: a position is at most at the end of the stream with all
-    /// earlier chunks in place.
+    /// A position is at most at the end of the stream with all earlier chunks in place, even if positions and lengths
+    /// are near the maximum of their types.
     #[test]
     fn long_read_lists_are_placed() {
         const LAST: u32 = u32::MAX - 3;

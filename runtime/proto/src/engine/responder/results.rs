@@ -45,7 +45,7 @@ fn post_writes(segments: &[RdmaSegment], data: Bytes, slot: u32, qp: &mut dyn Qu
     }
 }
 
-/// Marks a chunk as unused.
+/// Marks a chunk as unused: sets the lengths of its segments to 0.
 // RFC 8166 §4.3.3: the Reply chunk is returned even when unused.
 pub(super) fn leave_unused(chunk: &mut SinkChunk) {
     chunk.iter_mut().for_each(|segment| segment.length = 0);
@@ -60,7 +60,8 @@ pub(super) struct ResultMismatch {
     pub(super) len: u64,
 }
 
-/// Takes the reduced results out of a reply and assigns them to the Write chunks.
+/// Takes the reduced results out of a reply and assigns them to the Write chunks. Returns the result for each Write
+/// chunk, or the first result that does not fit.
 pub(super) fn place(
     writes: &[SinkChunk],
     reply: &mut OutgoingReply,

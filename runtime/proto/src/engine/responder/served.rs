@@ -73,7 +73,7 @@ pub(super) enum OutgoingMessage {
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ServedCalls {
     calls: GenerationalSlab<ServedCall>,
-    /// Chunks of finished calls. Kept to reuse their memory.
+    /// Chunks of finished calls, kept to reuse their memory.
     #[allow(clippy::vec_box, reason = "the boxes move between this list and the calls")]
     spare: Vec<Box<ServedChunks>>,
     /// Memory for the chunks of calls that are passed to the upper layer.
@@ -147,7 +147,7 @@ impl ServedCalls {
     }
 
     /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer. Returns `false` and drops
-    /// the call if another one with its XID is unanswered.
+    /// the call if another call with its XID is unanswered.
     #[inline(always)]
     pub(super) fn take_plain(
         &mut self,
@@ -373,7 +373,8 @@ impl ServedCalls {
         self.written.push_back(xid);
     }
 
-    /// Returns the XIDs of calls whose replies were being written to memory of the peer, or were the last ones to be written.
+    /// Returns the XIDs of the last calls whose replies were written to memory of the peer, and of calls with chunks
+    /// whose replies are being sent.
     // RFC 8166 §4.5.3: one of them ended the connection, if the peer refused an RDMA Write.
     pub(in crate::engine) fn written(&self) -> impl Iterator<Item = u32> {
         let sending = self.sending.iter().filter_map(|&slot| self.calls.get(slot)).filter(|call| call.chunks.is_some());

@@ -1,6 +1,6 @@
 //! ONC RPC over a byte stream, without I/O: record marking (RFC 5531 §11), and calls and replies in records.
 //!
-//! Used for MOUNT and rpcbind, which run over TCP, and available to any generated service. No item is reduced: eligible
+//! The engine carries MOUNT and rpcbind, which run over TCP, and any generated service. No item is reduced: eligible
 //! items stay in their places in the encoding. They are still sent without a copy, as pieces of the record, and
 //! received data is a view of the record.
 //!
@@ -12,10 +12,10 @@
 //! | `connection/receive` | incoming records: flow control, memory, dispatch |
 //!
 //! A byte stream has no credits, so the engine limits itself in place of RFC 8166 §3.3. A client has no more calls in flight
-//! than it would request credits for, and one more if that is urgent. A server with as many unanswered calls as it would grant
-//! credits reads one call more, which it delivers if it is a NULL call, and then stops reading, so that TCP holds its client back.
-//! While the server waits for a reply to a call of its own, it keeps reading and parks the calls that arrive before that reply,
-//! because its handlers may be waiting for the reply.
+//! than it would request credits for, except for one more urgent call. A server with as many unanswered calls as it
+//! would grant credits reads one more call, and then stops reading, so that TCP holds its client back. It delivers that
+//! call at once only if it is a NULL call. While the server waits for a reply to a call of its own, it keeps reading
+//! and parks the calls that arrive before that reply, because its handlers may be waiting for the reply.
 
 mod connection;
 mod output;

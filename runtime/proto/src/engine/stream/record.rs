@@ -16,7 +16,8 @@ pub(super) const MAX_FRAGMENT: u32 = LAST - 1;
 pub(super) const SMALL: usize = 4096;
 /// Number of bytes to read at a time when the length of the next fragment is unknown.
 pub(super) const READ: usize = 16 << 10;
-/// Maximum number of bytes of a fragment to read at a time, unless as many have already arrived.
+/// Maximum number of bytes of a fragment to read at a time. If more bytes have already arrived, a read may be as long
+/// as these bytes.
 const READ_LARGE: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +117,8 @@ impl RecordAssembler {
         kept.map_or(0, |fragment| fragment.len.saturating_sub(self.input.len()))
     }
 
-    /// Returns the number of bytes that have arrived of the record in progress, without markers, or `None` between records.
+    /// Returns the number of bytes of the record in progress that have arrived, without markers, or `None` between
+    /// records.
     #[must_use]
     pub fn in_progress(&self) -> Option<u64> {
         let in_progress = self.fragments > 0 || !self.input.is_empty();
@@ -140,7 +142,7 @@ impl RecordAssembler {
     }
 
     /// Returns the first eight bytes of the record in progress, if they have arrived: XID and message type (RFC 5531
-    /// §9). The record must have at least that length. Valid after [`expected`](Self::expected), which leaves only the
+    /// §9). The record must have at least that length. Call [`expected`](Self::expected) before: it leaves only the
     /// marker of a record that is too long in `input`.
     pub(super) fn head(&self) -> Option<[u8; 8]> {
         let marker = if self.fragment.is_some() { 0 } else { 4 };
@@ -158,7 +160,7 @@ impl RecordAssembler {
         self.dropped = Some(std::mem::take(&mut self.record).len() as u64);
     }
 
-    /// Drops the bytes that have arrived of a skipped record. Returns `true` if more of it is to come.
+    /// Drops the bytes of a skipped record that have arrived. Returns `true` if more bytes of the record are to come.
     fn drop_arrived(&mut self) -> Result<bool, StreamError> {
         while let Some(dropped) = self.dropped {
             if self.fragment.is_none() {

@@ -275,7 +275,7 @@ fn server_stops_reading_at_its_credits() {
     assert_eq!(server.close_reason(), None, "the record was complete in time");
 }
 
-/// A server at its limit of calls delivers one more if it is a NULL call, by which a client probes the server.
+/// A server at its limit of calls delivers one more call if that is a NULL call, by which a client probes the server.
 #[test]
 fn probes_do_not_wait_for_calls() {
     let record = |xid: u8, procedure: u8| {
@@ -328,8 +328,8 @@ fn slow_records_time_out() {
     assert_eq!(client.poll_timeout(), None);
 }
 
-/// A small record does not count against the memory shared by connections, however many fragments it has. Before it
-/// reads more of a longer record, the connection waits for the maximum amount of memory that the record may need.
+/// A small record does not count against the memory shared by connections, however many fragments it has. Before a
+/// connection reads more of a longer record, it waits for the maximum amount of memory that the record may need.
 #[test]
 fn fragments_of_small_records_need_no_shared_memory() {
     let budget = MemoryBudget::new(100_000);
@@ -352,8 +352,8 @@ fn fragments_of_small_records_need_no_shared_memory() {
     assert_eq!((budget.held(), budget.waiting(), arrived(&mut server).1), (5008, 0, 2));
 }
 
-/// An announced length takes no memory of the server. Reads are short until a part of the record has arrived. All of
-/// the record is charged then.
+/// An announced length takes no memory of the server. Reads are short until a part of the record has arrived. Then the
+/// whole record is charged.
 #[test]
 fn announced_records_cost_nothing() {
     let budget = MemoryBudget::new(1 << 20);
@@ -382,7 +382,7 @@ fn announced_records_cost_nothing() {
     assert_eq!(budget.held(), 100_000, "the most that it may become");
 }
 
-/// Calls in both directions at once, with the same XIDs. Each side has its own limits.
+/// Both sides make calls at once, with the same XIDs. Each side has its own limits.
 #[test]
 fn both_directions() {
     let now = Instant::now();
@@ -636,7 +636,7 @@ proptest! {
         prop_assert_eq!(records(&mut std::iter::once(&bytes[..])), records(&mut bytes.chunks(piece)));
     }
 
-    /// Any input leaves the engine in a state that closes cleanly.
+    /// After any input, the engine can still close the connection cleanly.
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), server in any::<bool>()) {
         let mut engine = engine(if server { Role::Server } else { Role::Client }, |_, _| {});

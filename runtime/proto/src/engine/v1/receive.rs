@@ -157,8 +157,8 @@ impl WireV1 {
         (arrived, header.rdma_credit)
     }
 
-    /// Classifies a message that may be a call or a reply. At a client it counts as a reply if a call with its XID is
-    /// in flight, or if the reverse direction is disabled.
+    /// Classifies a malformed message that may be a call or a reply. At a client, the message counts as a reply if a
+    /// call with its XID is in flight, or if the reverse direction is disabled.
     fn undecodable(
         &self,
         fixed: FixedWords,

@@ -38,7 +38,7 @@ pub(in crate::engine) struct WireV1 {
     responses_in_flight: usize,
     /// `true` if replies may invalidate handles of the peer by Send with Invalidate (RFC 8797 §4.1).
     invalidate: bool,
-    /// Chunk lists of the call being sent, and the header being encoded. Kept to reuse their memory.
+    /// Chunk lists of the call being sent, and the header being encoded. The fields are kept to reuse their memory.
     lists: ChunkLists,
     header: Vec<u8>,
 }

@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(credits.due(), 1, "no more than the maximum");
     }
 
-    /// A message that only grants credits is sent when the peer has used a credit of the previous one.
+    /// A message that only grants credits is sent when the peer has used a credit of the previous such message.
     #[test]
     fn one_refresh_at_a_time() {
         let mut credits = ReceiveCredits::new(8, 8, 8);
@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(network.receives(SimEnd::A) - before, 3);
     }
 
-    /// All short sequences of grants and messages. A peer that respects its credits always finds a Receive, and never
-    /// has more credits than the maximum (RPC-over-RDMA v2 §4.2.1).
+    /// In all short sequences of grants and messages, a peer that respects its credits always finds a Receive, and
+    /// never has more credits than the maximum (RPC-over-RDMA v2 §4.2.1).
     #[test]
     fn all_short_sequences_have_receives_for_credits() {
         const STEPS: u32 = 6;
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// All short sequences of credit fields: the credits from the peer add up, and each message uses one.
+    /// In all short sequences of credit fields, the credits from the peer add up, and each message uses one credit.
     #[test]
     fn all_short_sequences_of_fields_add_up() {
         const FIELDS: [u32; 5] = [0, 1, 2 << 16 | 2, MAX_CREDITS, u32::MAX];

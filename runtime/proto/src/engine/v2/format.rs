@@ -23,7 +23,7 @@ pub(in crate::engine) const VERSION: u32 = 2;
 pub(in crate::engine) const PREFIX_LEN: usize = 20;
 /// Number of bytes in front of the chunk lists: the prefix and `rdma_inv_handle` (RPC-over-RDMA v2 §6.2.3).
 pub(super) const LISTS_OFFSET: usize = 24;
-/// Length of a header without chunks in bytes. All messages of a sequence except the last have one.
+/// Length of a header without chunks in bytes. All messages of a sequence except the last have such a header.
 pub(super) const BARE_LEN: usize = 36;
 /// The header of a message without chunks after its prefix: no handle to invalidate, three absent lists.
 pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
@@ -131,7 +131,8 @@ fn has_no_chunks(message: &[u8]) -> bool {
     message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == BARE)
 }
 
-/// Returns the first words of the payload, XID and `msg_type`, of a message without chunks that contains an RPC message.
+/// Returns the first two words of the payload, XID and `msg_type`, of a message that contains an RPC message. Returns
+/// `None` if the message has chunks or no such payload.
 #[inline]
 pub(super) fn peek_bare_payload(message: &[u8]) -> Option<[u32; 2]> {
     let (header, payload) = message.split_at_checked(BARE_LEN)?;
@@ -213,7 +214,7 @@ mod tests {
         }
     }
 
-    /// RPC-over-RDMA v2 §6.2.4: a handle of zero means that there is none.
+    /// RPC-over-RDMA v2 §6.2.4: zero in the field means that there is no handle to invalidate.
     #[test]
     fn handles_to_invalidate() {
         let lists = ChunkLists { reply: Some(SinkChunk::new()), ..ChunkLists::default() };

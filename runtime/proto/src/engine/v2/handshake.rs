@@ -38,7 +38,7 @@ pub(super) enum HandshakeStep {
 enum ExchangeProgress {
     /// No message was packed or received.
     NotStarted,
-    /// The first message was packed or received, and others follow.
+    /// The first message was packed or received, and more messages follow.
     Started,
     /// The last message was packed or received.
     Finished,
@@ -216,7 +216,7 @@ impl Handshake {
         bytes.into()
     }
 
-    /// Handles a message of the peer's exchange. `more` is `true` if others follow.
+    /// Handles a message of the peer's exchange. `more` is `true` if more messages follow.
     pub(super) fn receive(&mut self, body: &[u8], more: bool, extensions: &mut [Box<dyn Extension>]) -> HandshakeStep {
         let Ok(received) = self.peer.read(body) else { return HandshakeStep::Bad };
         // RPC-over-RDMA v2 §7.2.2: if one property is malformed, none is applied.

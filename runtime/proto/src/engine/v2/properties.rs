@@ -89,7 +89,7 @@ impl Properties {
         differ.map(|(which, value, _)| propval(which, &value)).collect()
     }
 
-    /// Decodes a propset on top of the properties known so far.
+    /// Decodes a propset. A property that the propset does not contain keeps the value known so far.
     ///
     /// # Errors
     /// Fails if any property is malformed. In this case, none is applied.

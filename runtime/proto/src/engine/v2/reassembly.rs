@@ -38,7 +38,7 @@ pub(super) enum ReassemblyStep {
     More,
     /// The message is unusable, or there is no memory for its sequence. The message and its sequence are dropped.
     Broken(MessageFault),
-    /// The message belongs to a broken sequence. The flag is `true` for its last message.
+    /// The message belongs to a broken sequence. The flag is `true` for the last message of that sequence.
     Ignored(bool),
     /// The peer broke too many sequences at a time.
     TooMany,
@@ -145,7 +145,7 @@ impl Reassembly {
         ReassemblyStep::Ignored(!prefix.has_more())
     }
 
-    /// Handles a message that breaks its sequence: discards the rest of it, which follows with the same XID.
+    /// Handles a message that breaks its sequence: discards the rest of the sequence, which follows with the same XID.
     pub(super) fn break_sequence(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {

@@ -346,7 +346,7 @@ impl WireV2 {
     }
 }
 
-/// Sends RDMA2_ERROR in response to a message.
+/// Queues RDMA2_ERROR in response to a message. `why` is the reason for the log.
 fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: impl fmt::Display, core: &mut ConnectionCore) {
     core.served.refuse((prefix.xid, prefix.vers), refusal, why, &mut core.shared);
 }
@@ -370,8 +370,8 @@ fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut Con
     }
 }
 
-/// Handles a call. `payload` contains the complete payload, and `true` if it arrived in several messages. It is `None`
-/// for RDMA2_NOMSG. `lists` are the chunks of the last message.
+/// Handles a call. `payload` contains the complete payload, and `true` if the payload arrived in several messages.
+/// `payload` is `None` for RDMA2_NOMSG. `lists` are the chunks of the last message.
 fn handle_call(
     prefix: &HeaderPrefix,
     lists: ChunkLists,

@@ -47,8 +47,8 @@ pub(super) fn fail_reply(xid: u32, fault: MessageFault, core: &mut ConnectionCor
 }
 
 impl WireV2 {
-    /// Handles a reply. `payload` contains the complete payload, and `true` if it arrived in several messages. It is
-    /// `None` for RDMA2_NOMSG. `lists` are the chunks of the last message.
+    /// Handles a reply. `payload` contains the complete payload, and `true` if the payload arrived in several messages.
+    /// `payload` is `None` for RDMA2_NOMSG. `lists` are the chunks of the last message.
     pub(super) fn handle_reply(
         &mut self,
         xid: u32,
@@ -93,7 +93,7 @@ impl WireV2 {
         }
     }
 
-    /// Handles RDMA2_ERROR. Returns `true` if a call in flight has its XID.
+    /// Handles RDMA2_ERROR. Returns `true` if a call in flight has this XID.
     pub(super) fn handle_refusal(&mut self, xid: u32, refusal: TransportError, core: &mut ConnectionCore) -> bool {
         let ConnectionCore { calls, shared, .. } = core;
         let Some(slot) = calls.by_xid(xid) else { return false };
@@ -164,7 +164,8 @@ fn recover(call: &mut LocalCall, refusal: TransportError, shared: &mut EngineSha
     if again && allowed { RefusalRecovery::Again { executed } } else { RefusalRecovery::Over }
 }
 
-/// Lowers `limit` to `max` for later calls. Returns `true` if the call exceeded `max`.
+/// Lowers `limit` to `max` for later calls, unless it is lower already. Returns `true` if the value `had` of the
+/// refused call exceeds `max`.
 fn exceeds<T: Ord + Copy>(had: T, max: T, limit: &mut T) -> bool {
     *limit = max.min(*limit);
     had > max

@@ -49,8 +49,8 @@ impl WireV2 {
         !self.outbox.budget.has_more_than_one() || !core.served.is_next_answered()
     }
 
-    /// Sends a reply. `is_last` is `false` if another response is posted immediately after it. It is ignored for a
-    /// continued reply.
+    /// Sends a reply. `is_last` is `false` if another response is posted immediately after it. A continued reply
+    /// ignores `is_last`.
     fn post_reply(&mut self, reply: ReadyReply, is_last: bool, qp: &mut dyn QueuePair, core: &mut ConnectionCore) {
         let ConnectionCore { served, shared, .. } = core;
         // RPC-over-RDMA v2 §6.2.4: the reply invalidates the handle that the call offered, or none.

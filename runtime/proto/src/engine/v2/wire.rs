@@ -50,7 +50,7 @@ pub(in crate::engine) struct WireV2 {
     max_calls: usize,
     /// `true` if calls request Send with Invalidate.
     pub(super) invalidate: bool,
-    /// Chunk lists of the call being sent, and the header being encoded. Kept to reuse their memory.
+    /// Chunk lists of the call being sent, and the header being encoded. The fields are kept to reuse their memory.
     pub(super) lists: ChunkLists,
     pub(super) header: Vec<u8>,
 }

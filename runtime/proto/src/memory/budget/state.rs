@@ -12,7 +12,8 @@ use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst, PoisonError};
 
 /// Maximum ratio of the memory of the main part that a holder takes without waiting to the memory that it leaves free.
 const MAIN_RATIO: u64 = 3;
-/// Maximum ratio as [`MAIN_RATIO`], for the part for small amounts.
+/// Maximum ratio of the memory of the part for small amounts that a holder takes without waiting to the memory that it
+/// leaves free.
 const SMALL_RATIO: u64 = 1;
 /// Maximum number of hosts, or of connections of one host, that are examined to find the next turn.
 const MAX_LOOKS: usize = 64;
@@ -72,7 +73,7 @@ pub(super) struct BudgetParts {
 }
 
 impl BudgetParts {
-    /// Creates parts that consist of `bytes` of the main part.
+    /// Creates parts that consist of `bytes` of the main part, for this use.
     pub(super) fn main(bytes: u64, usage: MemoryUse) -> Self {
         match usage {
             MemoryUse::Arguments => Self { arguments: bytes, ..Self::default() },
@@ -107,7 +108,7 @@ impl BudgetParts {
         self.small = self.small.saturating_sub(other.small);
     }
 
-    /// Removes up to `bytes`, and returns them.
+    /// Removes up to `bytes`, from the main part first, and returns the removed parts.
     pub(super) fn split(&mut self, bytes: u64) -> Self {
         let arguments = self.arguments.min(bytes);
         let results = self.results.min(bytes - arguments);
@@ -118,7 +119,7 @@ impl BudgetParts {
     }
 }
 
-/// An amount that waits for its turn.
+/// An amount of memory that a connection or a call waits for.
 #[derive(Debug)]
 pub(super) struct BudgetWaiter {
     pub(super) bytes: u64,
@@ -269,7 +270,7 @@ impl BudgetState {
         }
     }
 
-    /// Changes the state of a host, and counts it if it becomes active.
+    /// Changes the state of a host, and updates the number of active hosts. Returns `None` for an unknown host.
     fn update<R>(&mut self, host: u128, change: impl FnOnce(&mut HostUse) -> R) -> Option<R> {
         let of_host = self.hosts.get_mut(&host)?;
         let was_active = of_host.is_active();
@@ -299,7 +300,8 @@ impl BudgetState {
         left.min(main_part(self.limit).saturating_sub(others))
     }
 
-    /// Returns `true` if a connection that takes `bytes` of the main part leaves enough to others.
+    /// Returns `true` if a connection that takes `bytes` of the main part leaves enough memory to other hosts, and to
+    /// other connections of its host.
     fn is_moderate(&self, of_host: &HostUse, connection: &ConnectionUse, bytes: u64, usage: MemoryUse) -> bool {
         let host_room = room(of_host.held.of(usage), self.free(usage), MAIN_RATIO);
         bytes <= room(connection.held.of(usage), host_room, MAIN_RATIO)
@@ -441,7 +443,7 @@ impl BudgetState {
 mod tests {
     use super::*;
 
-    /// Memory is returned to the main part first, and never more than there is.
+    /// The main part is split off first. No more memory is split off than the parts contain.
     #[test]
     fn parts_are_split() {
         let all = BudgetParts { arguments: 10, results: 20, small: 30 };

@@ -83,7 +83,8 @@ fn charged_memory_is_returned() {
     assert_clear(&budget);
 }
 
-/// A host and a connection leave a part to others, however much they ask for, and others take it without waiting.
+/// However much a host or a connection takes without waiting, it leaves memory that other hosts and connections take
+/// without waiting.
 #[test]
 fn greedy_hosts_and_connections_leave_memory() {
     for bytes in [1, 10, 50] {
@@ -168,7 +169,8 @@ fn hosts_and_connections_take_turns() {
     assert_clear(&budget);
 }
 
-/// Arguments leave half to results, which take it although arguments wait longer. Arguments that could not wait do not change that.
+/// Arguments leave half of the main part to results. Results take that half even if arguments have waited longer, and
+/// even if arguments that could not wait exceed their own half.
 #[test]
 fn results_do_not_wait_for_arguments() {
     let budget = MemoryBudget::new(LIMIT);

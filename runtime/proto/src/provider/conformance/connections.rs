@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Creates two connections to the listener. `first` has the server's parameters for the first one.
+/// Creates two connections to the listener. `first` contains the server's parameters for the first connection.
 async fn two<C: Connector, L: Listener>(
     connector: &C,
     listener: &L,
@@ -56,7 +56,7 @@ pub async fn invalidate_of_another_connection<C: Connector, L: Listener>(connect
     assert_eq!(sink_of(honest.server().await, id), vec![9; 32]);
 }
 
-/// A connection whose messages are not processed does not delay another one, and keeps its messages.
+/// A connection whose messages are not processed does not delay another connection, and keeps its messages.
 pub async fn unprocessed_messages<C: Connector, L: Listener>(connector: C, listener: L) {
     const MESSAGES: usize = 200;
     let [mut slow, mut other] = two(&connector, &listener, SetupParams { receive_count: MESSAGES, ..params() }).await;

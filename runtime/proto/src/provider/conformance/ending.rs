@@ -62,7 +62,7 @@ pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) 
     assert!(refused || matches!(reason, DisconnectReason::Remote | DisconnectReason::Transport(_)), "{reason:?}");
 }
 
-/// Handles are not predictable from earlier ones, and are not reused soon.
+/// Handles are not predictable from earlier handles, and are not reused soon.
 pub async fn handles_are_unpredictable<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let mut handles: Vec<u32> = (0..200)

@@ -89,7 +89,7 @@ pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: 
     }
 }
 
-/// An unsignaled Send is delivered like any other, and its success is not reported.
+/// An unsignaled Send is delivered like any other Send, and its success is not reported.
 pub async fn unsignaled_sends<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for round in 0..3 {
@@ -109,7 +109,7 @@ pub async fn unsignaled_sends<C: Connector, L: Listener>(connector: C, listener:
 }
 
 /// A queue pair that needs no further poll wakes its caller for the next message. It needs a poll again after a post.
-/// Both also hold if the last poll was `poll_requests`.
+/// The same rules apply after `poll_requests`.
 pub async fn settled_queue_pairs_are_woken<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for round in 0..20u8 {
@@ -138,7 +138,8 @@ pub async fn settled_queue_pairs_are_woken<C: Connector, L: Listener>(connector:
     }
 }
 
-/// Send with Invalidate takes effect before it is delivered, and only once.
+/// Send with Invalidate invalidates the memory before the message is delivered. A second one with the same handle is
+/// refused.
 pub async fn send_with_invalidate<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     if !pair.client.qp().remote_invalidation() {

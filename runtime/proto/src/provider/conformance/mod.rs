@@ -116,7 +116,7 @@ impl<Q: QueuePair> TestEnd<Q> {
         WrId(self.next_id)
     }
 
-    /// Registers memory.
+    /// Registers memory, and makes the provider perform the registration.
     fn register(&mut self, memory: RegisterableMemory, access: Access) -> Region {
         let region = self.qp().register(memory, access).expect("registration failed");
         self.flush_registration();
@@ -146,14 +146,15 @@ impl<Q: QueuePair> TestEnd<Q> {
         id
     }
 
-    /// Posts an RDMA Write to a region, at an offset from its start in bytes.
+    /// Posts an RDMA Write to a region, `at` bytes from its start.
     fn write(&mut self, bytes: impl Into<Bytes>, region: Region, at: u64) -> WrId {
         let (id, source) = (self.id(), bytes.into());
         self.qp().post(WorkRequest::Write { id, source, remote: remote(region, at) });
         id
     }
 
-    /// Posts an RDMA Read from a region, at an offset from its start in bytes.
+    /// Posts an RDMA Read of `len` bytes from the region `from`, `at` bytes from its start. The data is placed
+    /// `sink_offset` bytes from the start of `sink`.
     fn read(&mut self, sink: Region, sink_offset: u64, from: Region, at: u64, len: u32) -> WrId {
         let id = self.id();
         self.qp().post(WorkRequest::Read { id, sink: sink.handle, sink_offset, remote: remote(from, at), len });
@@ -178,7 +179,7 @@ impl<Q: QueuePair> TestEnd<Q> {
     }
 }
 
-/// Returns the peer's memory at an offset from a region's start, in bytes.
+/// Returns the address of the byte of the peer's memory that is `at` bytes from the start of a region.
 #[must_use]
 fn remote(region: Region, at: u64) -> RemoteMemory {
     RemoteMemory { handle: region.handle, offset: region.base.wrapping_add(at) }

@@ -116,7 +116,7 @@ pub async fn read_large<C: Connector, L: Listener>(connector: C, listener: L) {
     assert_eq!(pair.client.qp().copied_payload_bytes() + pair.server.qp().copied_payload_bytes(), 0, "payload copied");
 }
 
-/// RDMA Reads beyond the negotiated depth wait.
+/// RDMA Reads beyond the negotiated depth wait, and all of them complete in order.
 pub async fn more_reads_than_depth<C: Connector, L: Listener>(connector: C, listener: L) {
     let client = SetupParams { initiator_depth: 3, ..params() };
     let server = SetupParams { responder_resources: 2, ..params() };

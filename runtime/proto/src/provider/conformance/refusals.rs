@@ -17,14 +17,14 @@ async fn bad_write<A: QueuePair, B: QueuePair>(
     }
 }
 
-/// An RDMA Write beyond its memory is refused.
+/// An RDMA Write beyond the end of registered memory is refused.
 pub async fn write_out_of_bounds<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(32, Access::RemoteWrite);
     bad_write(pair, region, 13, Some(region)).await;
 }
 
-/// An RDMA Write beyond its memory is refused, even if the memory is part of a larger pool buffer.
+/// An RDMA Write beyond the end of registered memory is refused, even if the memory is part of a larger pool buffer.
 pub async fn write_beyond_pooled<C: Connector, L: Listener>(connector: C, listener: L) {
     let server = params();
     let mut sink = server.pool.alloc(2000);
@@ -37,7 +37,7 @@ pub async fn write_beyond_pooled<C: Connector, L: Listener>(connector: C, listen
     assert_eq!(sink_of(pair.server().await, id), vec![0xee; 2000], "memory was changed");
 }
 
-/// An RDMA Write whose range wraps is refused.
+/// An RDMA Write is refused if its offset plus its length exceeds 64 bits.
 pub async fn write_that_wraps<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(32, Access::RemoteWrite);
@@ -88,7 +88,7 @@ async fn bad_read<A: QueuePair, B: QueuePair>(mut pair: ConnectedPair<A, B>, fro
     assert_eq!(sink_of(pair.client().await, id), vec![0xee; 32]);
 }
 
-/// An RDMA Read beyond its memory is refused.
+/// An RDMA Read beyond the end of registered memory is refused.
 pub async fn read_out_of_bounds<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.source(vec![1; 32]);

@@ -3,8 +3,8 @@
 //! [`pair`] creates two connected queue pairs. They implement registration, access rights and bounds, the order of work
 //! requests, Receives, delayed RDMA Read responses and Send with Invalidate, but no wire protocol. By default, each poll
 //! performs all pending work. In stepped mode, [`SimNetwork::step`] performs one event at a time, chosen by a seed, so a
-//! test can explore the possible orders of events and reproduce each. `SimFabric` of the crate `rpcrdma` connects by port number, for code that
-//! needs a connector and a listener.
+//! test can explore the possible orders of events and reproduce each. `SimFabric` of the crate `rpcrdma` connects by
+//! port number, for code that needs a connector and a listener.
 
 mod network;
 mod queue_pair;
@@ -44,7 +44,7 @@ impl SimEnd {
     }
 }
 
-/// A simulated fault. Steps, Sends, registrations and invalidations are counted from 0.
+/// A simulated fault. Steps are counted from 0, and so are the Sends, registrations and invalidations of each side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SimFault {

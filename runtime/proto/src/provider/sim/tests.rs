@@ -118,7 +118,7 @@ fn registration_is_checked() {
     assert!(a.register(RegisterableMemory::Source(Bytes::from_static(b"x")), Access::RemoteRead).is_ok());
 }
 
-/// A Send without a Receive, or with one that is too small, ends the connection.
+/// A Send ends the connection if the peer has posted no Receive, or if the Receive is too small.
 #[test]
 fn receives_are_counted() {
     for (receives, size) in [(2, 3), (3, 2)] {
@@ -272,7 +272,7 @@ fn steps_are_announced() {
     assert!(!network.is_in_use());
 }
 
-/// The next registration or invalidation fails, and later ones succeed.
+/// The next registration or invalidation fails on request, and later registrations and invalidations succeed.
 #[test]
 fn refusals_on_request() {
     let (mut a, _b, network) = pair(SimConfig::default());

@@ -75,7 +75,7 @@ pub(crate) struct PairConfig {
     pub(crate) client: EngineConfig,
     pub(crate) server: EngineConfig,
     pub(crate) sim: SimConfig,
-    /// `true` if the client sends private data, then `true` if the server does.
+    /// `true` for each peer that sends private data: first the client, then the server.
     pub(crate) private_data: [bool; 2],
 }
 

@@ -19,7 +19,8 @@ use rpcrdma_proto::{
 
 use super::{Peer, Script, end_config, script::word};
 
-/// The bytes of sinks that the peer has not written. Padding that a responder must not write is zero.
+/// The value of bytes in a sink that the engine has not written. Padding would be zeros instead, but a responder must
+/// not write it.
 pub(crate) const UNWRITTEN: u8 = 0xee;
 
 /// A peer without an engine, whose messages the test writes.
@@ -27,7 +28,7 @@ pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
     /// Received messages with the handle that each invalidated.
     pub(crate) received: VecDeque<(Vec<u8>, Option<MemoryHandle>)>,
-    /// All other completions.
+    /// All completions other than received messages, in order.
     pub(crate) completed: Vec<Completion>,
 }
 
@@ -160,7 +161,7 @@ impl ScriptedPeer {
 /// The three absent chunk lists.
 pub(crate) const NO_CHUNKS: [u32; 3] = [0, 0, 0];
 
-/// Returns a complete RDMA_MSG without chunks.
+/// Returns an RDMA_MSG without chunks whose payload consists of `xid`, `msg_type` and `number`.
 pub(crate) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
     vec![xid, 1, credit, 0, 0, 0, 0, xid, msg_type, number]
 }

@@ -16,7 +16,8 @@ use rpcrdma_proto::{
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
     pub(crate) number: u32,
-    /// Length of the call without eligible items and without the 12 bytes of its header. Rounded up to a multiple of four.
+    /// Length of the call in bytes, without eligible items and without the 12 bytes of its header. [`Script::outgoing`]
+    /// rounds it up to a multiple of four.
     pub(crate) inline: usize,
     /// Lengths of the eligible arguments, which follow the inline part.
     pub(crate) args: Vec<usize>,

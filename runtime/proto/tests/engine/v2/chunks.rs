@@ -42,7 +42,7 @@ fn arrive(facing: &mut Facing, writes: &[Vec<u32>], reply: Option<&[u32]>) -> In
     take_call(&mut facing.engine).expect("no call")
 }
 
-/// §4.3.4.4: a Write chunk has one result. A second one for the same chunk is an error, and nothing is written.
+/// §4.3.4.4: a Write chunk has one result. A second result for the same chunk is an error, and nothing is written.
 #[test]
 fn one_result_per_write_chunk() {
     let mut facing = server();
@@ -87,8 +87,8 @@ fn results_are_written_without_padding() {
     }
 }
 
-/// §4.4.3: a payload stream that exceeds the threshold goes into the Reply chunk, if that has room for it. A shorter one is
-/// sent inline, and its reply returns the chunk unused.
+/// §4.4.3: a payload stream that exceeds the threshold goes into the Reply chunk, if that has room for it. A shorter
+/// payload stream is sent inline, and the reply returns the chunk unused.
 #[test]
 fn payload_streams_in_the_reply_chunk() {
     // The header of a reply with a Reply chunk of one segment has 56 bytes.
@@ -119,7 +119,7 @@ fn payload_streams_in_the_reply_chunk() {
 }
 
 /// §4.3.5: a Read chunk consists of the segments with its position. Their data is concatenated in the order of the
-/// list, also if their lengths are not multiples of four and segments of other chunks come between.
+/// list, even if their lengths are not multiples of four and segments of other chunks come between them.
 #[test]
 fn segments_of_a_read_chunk() {
     let mut facing = server();

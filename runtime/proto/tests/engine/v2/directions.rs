@@ -33,7 +33,7 @@ fn bad_reply(facing: &mut Facing) -> Option<MessageFault> {
     })
 }
 
-/// §6.2.2.1: a call of the peer that is broken off, or malformed, does not fail the local call with the same XID.
+/// §6.2.2.1: an interrupted or malformed call of the peer does not fail the local call with the same XID.
 #[test]
 fn broken_calls_do_not_fail_local_calls() {
     let (mut facing, xid) = calling(EngineConfig::default());
@@ -54,7 +54,7 @@ fn broken_calls_do_not_fail_local_calls() {
     facing.finished().expect("no reply").unwrap();
 }
 
-/// §6.2.2.2: a sequence that an error for another call interrupts is dropped, and the error is handled.
+/// §6.2.2.2: if an error for another call interrupts a sequence, the sequence is dropped, and the error is handled.
 #[test]
 fn errors_interrupt_sequences() {
     let (mut facing, first) = calling(EngineConfig::default());
@@ -222,7 +222,7 @@ fn errors_that_do_not_end_the_connection() {
     assert!(matches!(facing.engine.conn.close_reason(), Some(CloseReason::NegotiationFailed { .. })));
 }
 
-/// §6.4: an error does not bring a cancelled call back.
+/// §6.4: a call that was cancelled is not sent again after an error.
 #[test]
 fn cancelled_calls_are_not_sent_again() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());

@@ -100,7 +100,8 @@ fn authentication_data_at_start_and_in_response() {
     outcome.unwrap();
 }
 
-/// §7.3.2: RDMA2_ERR_REPLY_RESOURCE where neither Write chunks nor continuation are supported.
+/// §7.3.2: a client that supports neither chunks nor continuation in the reverse direction refuses a call with a Write
+/// chunk by RDMA2_ERR_REPLY_RESOURCE.
 #[test]
 fn neither_write_chunks_nor_continuation() {
     let mut config = EngineConfig::default();
@@ -133,7 +134,8 @@ fn error_with_more_flag_is_discarded() {
     assert!(facing.finished().is_none(), "the error was processed");
 }
 
-/// §7.1.2: if one of two header types with the same XID is refused, the requester cannot tell which one.
+/// §7.1.2: if the peer refuses one of two messages with the same XID and different header types, the sender cannot tell
+/// which header type it was. It goes on sending the supported type.
 #[test]
 fn one_of_two_header_types_is_refused() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());

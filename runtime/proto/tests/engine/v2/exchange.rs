@@ -86,7 +86,8 @@ fn many_properties() {
     }
 }
 
-/// §6.2.2.3: RDMA2_F_TPMORE in any other header type gets RDMA2_ERR_INVAL_HTYPE, during the exchange and after it.
+/// §6.2.2.3: RDMA2_F_TPMORE in a header type other than RDMA2_CONNPROP gets RDMA2_ERR_INVAL_HTYPE, during the exchange
+/// and after it.
 #[test]
 fn more_properties_flag_in_other_header_types() {
     for is_done in [false, true] {
@@ -107,8 +108,8 @@ fn more_properties_flag_in_other_header_types() {
     }
 }
 
-/// §6.2.2.3: RDMA2_CONNPROP after the last one gets RDMA2_ERR_INVAL_HTYPE, whatever its flags and content. Its properties are not
-/// applied.
+/// §6.2.2.3: an RDMA2_CONNPROP after the peer's last RDMA2_CONNPROP gets RDMA2_ERR_INVAL_HTYPE, whatever its flags and
+/// content. Its properties are not applied.
 #[test]
 fn properties_after_the_last_one() {
     for role in [Role::Client, Role::Server] {
@@ -127,8 +128,8 @@ fn properties_after_the_last_one() {
     }
 }
 
-/// §6.2.2.3: while a server waits for credits to send its own properties, it refuses calls, and any RDMA2_CONNPROP
-/// after the client's last one.
+/// §6.2.2.3: while a server waits for credits to send its own properties, it refuses calls. It also refuses any
+/// RDMA2_CONNPROP after the client's last RDMA2_CONNPROP.
 #[test]
 fn properties_after_the_last_one_before_the_end_of_the_exchange() {
     let mut facing = Facing::silent(Role::Server, announces(1, 900));
@@ -153,7 +154,8 @@ fn properties_after_the_last_one_before_the_end_of_the_exchange() {
     assert!(take_call(&mut facing.engine).is_some());
 }
 
-/// §6.2.2.3: a call behind the client's last property is refused if the server has not sent its own.
+/// §6.2.2.3: a call that arrives right after the client's last property is refused if the server has not sent its own
+/// properties.
 #[test]
 fn call_right_behind_the_last_property() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());

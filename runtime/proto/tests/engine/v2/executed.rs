@@ -44,7 +44,8 @@ fn executed_once() -> (Facing, u32) {
     (facing, words[0])
 }
 
-/// WRITE_RESOURCE means that the call was executed. It asks for more than the requester may provide, so the call fails.
+/// RDMA2_ERR_WRITE_RESOURCE means that the call was executed. If the error asks for more memory than the requester may
+/// provide, the call fails as executed.
 #[test]
 fn executed_call_whose_result_is_too_large() {
     let (mut facing, xid) = executed_once();
@@ -53,8 +54,8 @@ fn executed_call_whose_result_is_too_large() {
     assert!(!safe(failure.clone()), "{failure:?}: not retry-safe, the server executed the call");
 }
 
-/// WRITE_RESOURCE means that the call was executed. The repeated call is refused with SEGMENTS, and the failure still says that
-/// it was executed.
+/// RDMA2_ERR_WRITE_RESOURCE means that the call was executed. If the repeated call is refused with RDMA2_ERR_SEGMENTS,
+/// it still fails as executed.
 #[test]
 fn executed_call_refused_on_repetition() {
     let (mut facing, xid) = executed_once();
@@ -64,7 +65,7 @@ fn executed_call_refused_on_repetition() {
     assert!(!safe(failure.clone()), "{failure:?}: not retry-safe, the server executed the call");
 }
 
-/// The call is cancelled while it waits for a credit for a third attempt.
+/// If a call that was executed is cancelled while it waits for a credit for its third attempt, it fails as executed.
 #[test]
 fn executed_call_cancelled_before_its_third_attempt() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());

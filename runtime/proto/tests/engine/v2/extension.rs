@@ -115,8 +115,8 @@ fn with_load() -> (EngineConfig, Arc<Mutex<Seen>>) {
     (config, seen)
 }
 
-/// Appendix B.2, B.4: both peers have the extension. Its property is exchanged with the others, and its messages are exchanged
-/// between calls.
+/// Appendix B.2, B.4: if both peers have the extension, its property is exchanged with the other properties. Its
+/// messages are exchanged between calls.
 #[test]
 fn both_peers_have_the_extension() {
     let ((client, client_seen), (server, server_seen)) = (with_load(), with_load());
@@ -139,7 +139,7 @@ fn both_peers_have_the_extension() {
     assert_eq!(client_seen.lock().unwrap().errors, [(10, LOAD_ERR_TOO_MUCH)]);
 }
 
-/// §5.1, §6.1: only one peer has the extension. The other ignores its property and refuses its messages; calls still work.
+/// §5.1, §6.1: a peer without the extension ignores its property and refuses its messages. Calls still work.
 #[test]
 fn one_peer_has_the_extension() {
     let (client, _) = with_load();
@@ -191,7 +191,8 @@ fn base_header_types_cannot_be_sent() {
 }
 
 mod wrapped {
-    //! RPC messages with a checksum: a header type for them, and a property that says that a peer can read it.
+    //! RPC messages with a checksum: a header type for them, and a property by which a peer announces that it supports
+    //! the header type.
     rpcrdma::xdr! {
         const WRAPPED_MSG = 1001;
         const WRAPPED_PROPID = 2001;
@@ -280,7 +281,7 @@ fn header_types_convey_rpc_messages() {
     duo.assert_nothing_exposed();
 }
 
-/// Appendix B.2: a reply without chunks is conveyed, and one with a Write chunk is not.
+/// Appendix B.2: a reply without chunks is conveyed, and a reply with a Write chunk is not.
 #[test]
 fn replies_are_conveyed_without_chunks() {
     for (lists, htype) in [(&[0, 0, 0][..], WRAPPED_MSG), (&[0, 1, 1, 9, 4096, 0, 0, 0, 0], 0)] {
@@ -297,7 +298,7 @@ fn replies_are_conveyed_without_chunks() {
     }
 }
 
-/// An extension that needs no bytes for any message.
+/// An extension that replaces every RPC message by a message with an empty body.
 #[derive(Debug, Clone, Copy)]
 struct Shrink;
 
@@ -321,7 +322,7 @@ impl Extension for Shrink {
     }
 }
 
-/// Appendix B.2: only a reply that fits in one Send is conveyed, whatever an extension makes of a longer one.
+/// Appendix B.2: only a reply that fits in one Send is conveyed, even if an extension would shorten a longer reply.
 #[test]
 fn long_replies_are_not_conveyed() {
     for (reply_inline, htype) in [(4000, WRAPPED_MSG), (5000, 0)] {
@@ -337,8 +338,8 @@ fn long_replies_are_not_conveyed() {
     }
 }
 
-/// §7.1.2, appendix B.2: a peer that does not know the header type has not processed the call. The call is sent again in a base
-/// format, and later calls use one at once.
+/// §7.1.2, appendix B.2: a peer that does not know the header type has not processed the call. The call is sent again
+/// in a base format, and later calls use a base format from the start.
 #[test]
 fn conveyed_to_a_peer_without_the_extension() {
     let mut duo = PeerPair::new(with_wrap(true), EngineConfig::default(), stepped());
@@ -352,7 +353,7 @@ fn conveyed_to_a_peer_without_the_extension() {
     assert_eq!(duo.one(SERVER, Script::default()).unwrap().call.format, MessageFormat::Short);
 }
 
-/// §7.2.1, §6.2.2.3: a conveyed message is checked like any other.
+/// §7.2.1, §6.2.2.3: an RPC message that an extension conveys is checked like any other RPC message.
 #[test]
 fn malformed_conveyed_messages() {
     let mut facing = Facing::silent(Role::Server, with_wrap(false));

@@ -25,7 +25,7 @@ fn reduced(number: u32) -> Script {
     Script { number, args: vec![5000], reduce: true, results: vec![(5000, 5000)], ..Script::default() }
 }
 
-/// §7.4: the connection is closed before a call finishes whose memory cannot be invalidated.
+/// §7.4: if the memory of a call cannot be invalidated, the connection is closed before the call finishes.
 #[test]
 fn connection_closes_before_the_call_finishes() {
     let mut duo = with_fault(SimFault::RefuseInvalidation { end: SimEnd::A, nth: 1 });

@@ -30,15 +30,15 @@ fn properties(credit: u32) -> Vec<u32> {
     words
 }
 
-/// Sends a reply of the engine to its oldest call.
+/// Makes the engine reply to the oldest call that it has received, with the reply of the script.
 fn answer(facing: &mut Facing, script: &Script) {
     let call = take_call(&mut facing.engine).expect("no call");
     facing.engine.conn.reply(call.token, script.reply(std::iter::empty()));
     facing.run();
 }
 
-/// §4.2.1.1: the maximum number of credits is in the high half of the field, the new ones in the low half. §4.2.1.2: there is
-/// at least one Receive more than granted.
+/// §4.2.1.1: the maximum number of credits is in the high half of the field, and the number of new credits in the low
+/// half. §4.2.1.2: there is at least one Receive more than granted credits.
 #[test]
 fn maximum_and_new_credits() {
     let mut facing = Facing::silent(Role::Server, credits(10, 0));
@@ -57,7 +57,7 @@ fn maximum_and_new_credits() {
     assert_eq!(facing.next().unwrap()[2], 10 << 16 | 1);
 }
 
-/// §4.2.3: a client sends one message until the server grants credits, then as many as the grants add up to.
+/// §4.2.3: a client sends one message until the server grants credits, then as many messages as the grants add up to.
 #[test]
 fn client_waits_for_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -125,8 +125,8 @@ fn newly_granted_credits_add_up() {
     assert_eq!(facing.raw.received.len(), 5);
 }
 
-/// §4.2.1.1: each message uses a credit: a short reply, the parts of a long one, an error. §4.2.1.2: a separate grant uses none,
-/// and is sent without credits.
+/// §4.2.1.1: a short reply, each part of a long reply, and an error use a credit each. §4.2.1.2: a separate grant uses
+/// no credit, and is sent even without credits.
 #[test]
 fn each_message_uses_a_credit() {
     let mut facing = Facing::silent(Role::Server, credits(4, 0));
@@ -169,8 +169,8 @@ fn receives_come_before_grants() {
     assert!(receives > 10, "{receives} Receives for 10 credits");
 }
 
-/// §4.2.1.2: a peer gets no second separate grant until it has used some of the first one, because it has only one
-/// Receive for separate grants.
+/// §4.2.1.2: a peer gets no second separate grant until it has used a credit of the first grant, because it has only
+/// one Receive for separate grants.
 #[test]
 fn one_separate_grant_at_a_time() {
     let mut facing = Facing::silent(Role::Server, credits(8, 0));
@@ -206,7 +206,8 @@ fn messages_are_not_interleaved() {
     assert_eq!(sent, [&[part; 3][..], &others].concat());
 }
 
-/// §6.2.2.2: credits that run out within a sequence are granted by RDMA2_NOMSG without chunks and with XID zero.
+/// §6.2.2.2: if the sender's credits run out within a sequence, the receiver grants new credits by RDMA2_NOMSG without
+/// chunks and with XID zero.
 #[test]
 fn grants_within_a_sequence() {
     let mut facing = Facing::silent(Role::Server, credits(4, 0));
@@ -230,8 +231,8 @@ fn grants_within_a_sequence() {
     assert_eq!(take_call(&mut facing.engine).unwrap().payload.as_slice().len(), 21 * 8);
 }
 
-/// §6.2.2.2: a sender without credits waits within a sequence, and goes on with as many messages as it is granted. The length of
-/// a sequence is not limited by the credits. All its messages have the same XID and header type.
+/// §6.2.2.2: a sender without credits waits within a sequence, and then sends as many messages as it is granted. The
+/// length of a sequence is not limited by the credits. All its messages have the same XID and header type.
 #[test]
 fn sequence_waits_for_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());

@@ -27,7 +27,8 @@ fn choice(format: MessageFormat, reason: FormatReason) -> FormatChoice {
 
 const SIMPLE: FormatChoice = FormatChoice { format: MessageFormat::Short, reason: FormatReason::Fits };
 
-/// §4.4.1: one Send in each direction, and no registered memory. A header without chunks has 36 bytes.
+/// §4.4.1: a simple call and its reply take one Send in each direction, and no memory is registered. A header without
+/// chunks has 36 bytes.
 #[test]
 fn simple_format() {
     let mut duo = PeerPair::plain();
@@ -37,7 +38,7 @@ fn simple_format() {
     assert_eq!((counters.registrations, counters.calls_sent, counters.replies_received), (0, 1, 1));
 }
 
-/// §4.4.1.1: Read chunks and Write chunks of several segments.
+/// §4.4.1.1: a call with Read chunks and Write chunks of several segments.
 #[test]
 fn simple_with_chunks() {
     let mut config = EngineConfig::default();
@@ -133,8 +134,8 @@ fn thresholds_by_direction() {
     assert_eq!(both(&mut duo, 2, 2048 - 44, 3072 - 44), (MessageFormat::Continued, MessageFormat::Continued));
 }
 
-/// §5.2.3, §5.2.4: segments respect the length and number that the peer announced. A call that needs more of them has no
-/// chunks.
+/// §5.2.3, §5.2.4: segments respect the maximum length and number that the peer announced. A call that needs more
+/// segments has no chunks.
 #[test]
 fn segment_limits_of_the_peer() {
     let mut server = EngineConfig::default();
@@ -246,7 +247,8 @@ fn failed_invalidation_closes_the_connection() {
     duo.assert_nothing_exposed();
 }
 
-/// §6.2.4: the last Send of a reply invalidates the handle that the call names. The requester invalidates all others.
+/// §6.2.4: the last Send of a reply invalidates the handle that the call names. The requester invalidates all other
+/// handles of the call.
 #[test]
 fn remote_invalidation() {
     let script = |number| Script {

@@ -116,8 +116,8 @@ fn rpc_message_that_contradicts_its_header() {
     }
 }
 
-/// §6.2.4: the reply invalidates the handle that the call names in `rdma_inv_handle`, whichever of its handles that is. It
-/// invalidates none for zero, and for a handle that is not in the header.
+/// §6.2.4: the reply invalidates the handle that the call names in `rdma_inv_handle`, whichever of its handles that is.
+/// It invalidates no handle if the field is zero or names a handle that is not in the header.
 #[test]
 fn handle_to_invalidate() {
     for named in [Some(0), Some(1), None] {
@@ -155,7 +155,7 @@ fn no_handle_to_invalidate() {
     }
 }
 
-/// §6.3.2: only RDMA2_NOMSG with XID zero and without chunks grants credits. It needs no credit itself.
+/// §6.3.2: only RDMA2_NOMSG with XID zero and without chunks grants credits. Such a message needs no credit.
 #[test]
 fn credit_grants() {
     let mut facing = server();

@@ -80,7 +80,8 @@ fn credits_are_renewed() {
     assert!(!facing.raw.disconnected());
 }
 
-/// §4.2.1: a call in progress keeps its credit, also from the parts of a message that is being sent.
+/// §4.2.1: a call in progress keeps its credit. The parts of a message that is being sent do not grant the credit
+/// again.
 #[test]
 fn calls_in_progress_keep_their_credits() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -110,7 +111,7 @@ fn calls_in_progress_are_bounded() {
     }
 }
 
-/// A reply that uses the last credit is reported as sent, although another one waits.
+/// A reply that uses the last credit is reported as sent, although another reply waits.
 #[test]
 fn replies_with_the_last_credit_are_reported() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
@@ -218,7 +219,7 @@ fn calls_time_out_before_the_negotiation_does() {
     assert_eq!(facing.engine.conn.close_reason(), Some(&reason));
 }
 
-/// Rejects every peer before it has sent anything.
+/// An authenticator that fails at its start, before anything is sent.
 #[derive(Debug, Clone, Copy)]
 struct Rejects;
 
@@ -357,7 +358,7 @@ fn nothing_is_served_behind_a_violation() {
     assert!(take_call(&mut facing.engine).is_none());
 }
 
-/// §7.1.3: as many sequences may be broken at a time as are remembered. A sequence that is broken again counts once.
+/// §7.1.3: at most eight sequences may be broken at a time. A sequence that is broken again counts once.
 #[test]
 fn broken_sequences_are_bounded() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());

@@ -109,7 +109,8 @@ fn linux_server() {
     assert_eq!(facing.engine.conn.version(), Some(1));
 }
 
-/// §4.2.3.2: a server with other versions, version 1 among them, responds with a version 2 header.
+/// §4.2.3.2: a client falls back to version 1 if the server reports it as supported in an error with a version 2
+/// header.
 #[test]
 fn response_of_a_later_server() {
     let mut facing = raw(Role::Client);
@@ -221,8 +222,8 @@ fn silent_server() {
     assert!(matches!(failure, CallFailure::Closed { reason: CloseReason::NegotiationFailed { .. }, sent: false }));
 }
 
-/// §4.2.3.3: the client's first message decides the version. §7.1.1: for unknown versions, the server reports the supported
-/// ones.
+/// §4.2.3.3: the client's first message decides the version. §7.1.1: if that version is unknown, the server reports the
+/// versions that it supports.
 #[test]
 fn server_goes_by_the_first_message() {
     let mut facing = raw(Role::Server);
@@ -315,7 +316,7 @@ fn client_keeps_its_version() {
     }
 }
 
-/// §7: a message that is too short or an error does not decide the version, and gets no response.
+/// §7: a message that is too short, and an error message, do not decide the version and get no response.
 #[test]
 fn server_waits_for_a_first_message() {
     let mut facing = raw(Role::Server);
@@ -363,8 +364,8 @@ fn short_version_1_message() {
     }
 }
 
-/// §4.2.3: the first message of a server agrees on version 2 if it has that version and a whole prefix, whatever its XID and its words
-/// are.
+/// §4.2.3: the first message of a server makes version 2 the agreed version if it has that version and a whole prefix.
+/// Its XID and the rest of the message do not matter.
 #[test]
 fn messages_that_agree_on_version_2() {
     let mut short_prefix = vec![7, 2, CREDIT, CONNPROP];
@@ -387,7 +388,8 @@ fn messages_that_agree_on_version_2() {
     assert_eq!(facing.engine.conn.version(), Some(2), "a prefix alone");
 }
 
-/// RFC 8166 §4.5, RPC-over-RDMA v2 §7: the shortest messages that a connection may begin with.
+/// RFC 8166 §4.5, RPC-over-RDMA v2 §7: a first message with the shortest header of its version decides the version. A
+/// shorter message does not.
 #[test]
 fn shortest_first_messages() {
     for (words, version) in [
@@ -415,8 +417,8 @@ fn shortest_first_messages() {
     assert!(matches!(facing.engine.conn.close_reason(), Some(CloseReason::Disconnected(_))));
 }
 
-/// RFC 8166 §4.5: a server that does not know the header answers with ERR_CHUNK, in an error of version 1. The client falls back to that
-/// version. A range of versions takes more words.
+/// RFC 8166 §4.5: a server that does not know the header answers with ERR_CHUNK, in an error of version 1. The client
+/// falls back to that version. ERR_VERS without a range of versions is no error of version 1.
 #[test]
 fn servers_that_cannot_parse_the_header() {
     for (code, version) in [(2, 1), (1, 2), (0, 1)] {

@@ -20,7 +20,7 @@ pub(super) struct Side {
     pub(super) peer: Peer,
     /// The scripts of the local calls, by number.
     pub(super) scripts: HashMap<u32, Script>,
-    /// The local calls in progress.
+    /// The local calls in progress, with their numbers.
     pub(super) calls: HashMap<CallId, u32>,
     pub(super) outcomes: HashMap<u32, Result<IncomingReply, CallFailure>>,
     /// The peer's calls without a reply yet.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::support::{Pair, Script, take_call, word};
 
-/// §5.2, table 1: each property without its default value is announced in the first message.
+/// §5.2, table 1: each property whose value is not the default is announced in the first message.
 #[test]
 fn each_property_is_announced() {
     let mut config = EngineConfig::default();
@@ -44,7 +44,7 @@ fn each_property_is_accepted() {
     assert_eq!(facing.engine.conn.peer_limits().properties, default);
 }
 
-/// §5.1: a value of another length than its property's type gets RDMA2_ERR_BAD_PROPVAL.
+/// §5.1: a value whose length does not match the type of its property gets RDMA2_ERR_BAD_PROPVAL.
 #[test]
 fn values_of_the_wrong_length() {
     for which in 1..=5 {
@@ -62,7 +62,7 @@ fn values_of_the_wrong_length() {
     }
 }
 
-/// §5.2.5: the code of each level of reverse-direction support. The lowest level is the default, so a client that
+/// §5.2.5: each level of reverse-direction support has its code. The lowest level is the default, so a client that
 /// accepts no calls announces nothing.
 #[test]
 fn levels_of_reverse_direction() {
@@ -114,7 +114,7 @@ fn default_thresholds() {
     }
 }
 
-/// §5.2.2, §5.2.5: the properties apply to calls that arrive together with the last of them.
+/// §5.2.2, §5.2.5: the properties apply to calls that arrive together with the last property.
 #[test]
 fn properties_apply_at_once() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());
@@ -131,7 +131,7 @@ fn properties_apply_at_once() {
     assert_eq!((4 * reply.len(), reply[4]), (2048, RESPONSE | MORE));
 }
 
-/// §5.2: the defaults are 4096 bytes, segments of 1 MiB, 16 segments, and no reverse direction.
+/// §5.2: the defaults are messages of 4096 bytes, segments of 1 MiB, 16 segments, and no reverse direction.
 #[test]
 fn default_properties() {
     let facing = Facing::new(Role::Server, EngineConfig::default());
@@ -140,7 +140,8 @@ fn default_properties() {
     assert_eq!(peer.reverse, ReverseDirection::None);
 }
 
-/// §6.2.2.3, §6.3.4: no call is sent before both peers announced their last property. RDMA2_F_TPMORE says that more follow.
+/// §6.2.2.3, §6.3.4: no call is sent before both peers have announced their last property. RDMA2_F_TPMORE announces
+/// that more properties follow.
 #[test]
 fn calls_wait_for_the_last_property() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -382,8 +383,8 @@ fn a_server_begins_with_its_properties() {
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 100]);
 }
 
-/// §6.2.2.2, §6.3.4: material that fits in one message is sent in one, at the beginning and in response to material of
-/// the peer.
+/// §6.2.2.2, §6.3.4: authentication material that fits in one message is not split, at the beginning or in response to
+/// material of the peer.
 #[test]
 fn material_in_one_message() {
     for (words, messages) in [(500, 1), (1015, 1), (1016, 2)] {

@@ -54,7 +54,7 @@ fn sim_config() -> impl Strategy<Value = SimConfig> {
     })
 }
 
-/// Generates lengths around all thresholds, and other lengths.
+/// Generates lengths around all thresholds, and other lengths, each at most `max` bytes.
 fn len(max: usize) -> impl Strategy<Value = usize> {
     prop_oneof![0..8usize, 900..1100usize, 3900..4200usize, 0..max].prop_map(move |len| len.min(max))
 }
@@ -90,7 +90,7 @@ fn header_word() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0u32..8, 2 => Just(0x1001), 2 => (0u32..20).prop_map(|n| 4 * n), 1 => any::<u32>(), 1 => Just(u32::MAX)]
 }
 
-/// Returns a deterministic generator of numbers below its argument.
+/// Returns a function that returns pseudorandom numbers below its argument. The sequence depends only on `seed`.
 fn chooser(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed | 1;
     move |n| {

@@ -93,7 +93,7 @@ fn reserved_flags() {
 }
 
 /// §6.2.2.3: RDMA2_ERR_INVAL_HTYPE is the response to RDMA2_F_TPMORE in a message other than RDMA2_CONNPROP, and to an
-/// RDMA2_CONNPROP after the client's last one. An RPC message before the client's last one gets RDMA2_ERR_SYSTEM.
+/// RDMA2_CONNPROP after the exchange of properties. An RPC message during the exchange gets RDMA2_ERR_SYSTEM.
 #[test]
 fn properties_out_of_place() {
     let mut facing = server();
@@ -206,7 +206,7 @@ fn bad_xdr() {
     serves(&mut facing);
 }
 
-/// §7.3.1 to §7.3.3: too many Read chunks, Write chunks or segments.
+/// §7.3.1 to §7.3.3: a call with too many Read chunks, Write chunks or segments gets an error with the maximum.
 #[test]
 fn too_many_chunks() {
     let mut config = EngineConfig::default();
@@ -229,7 +229,7 @@ fn too_many_chunks() {
     assert!(take_call(&mut facing.engine).is_some());
 }
 
-/// §11.1.4: more data to fetch than the limit gets RDMA2_ERR_SYSTEM.
+/// §11.1.4: a call with more data to fetch than the limit gets RDMA2_ERR_SYSTEM.
 #[test]
 fn too_much_to_fetch() {
     let mut facing = server();
@@ -239,7 +239,8 @@ fn too_much_to_fetch() {
     serves(&mut facing);
 }
 
-/// §7.3.4: RDMA2_ERR_WRITE_RESOURCE names the chunk and the needed length. Nothing is written before it.
+/// §7.3.4: RDMA2_ERR_WRITE_RESOURCE names the chunk and the needed length. Nothing is written to memory of the
+/// requester.
 #[test]
 fn write_chunk_too_small() {
     let mut facing = server();
@@ -319,8 +320,8 @@ fn unknown_errors() {
     facing.finished().unwrap().unwrap();
 }
 
-/// §7.3.1: a call that exceeds the number of Read chunks is sent again with fewer, in whatever format that takes. It was not
-/// executed, so it need not be idempotent.
+/// §7.3.1: a call that exceeds the peer's maximum number of Read chunks is sent again with fewer Read chunks, if
+/// necessary in another format. It was not executed, so it need not be idempotent.
 #[test]
 fn sent_again_with_fewer_read_chunks() {
     let mut server = EngineConfig::default();
@@ -338,7 +339,8 @@ fn sent_again_with_fewer_read_chunks() {
     assert_eq!(duo.sides[SERVER].served.values().copied().collect::<Vec<_>>(), [1, 1]);
 }
 
-/// §7.3.2: a call that exceeds the number of Write chunks is sent again with fewer. The other results are returned inline.
+/// §7.3.2: a call that exceeds the peer's maximum number of Write chunks is sent again with fewer Write chunks. The
+/// other results are returned inline.
 #[test]
 fn sent_again_with_fewer_write_chunks() {
     let mut server = EngineConfig::default();
@@ -351,7 +353,7 @@ fn sent_again_with_fewer_write_chunks() {
     duo.assert_nothing_exposed();
 }
 
-/// §7.3.3: a call that exceeds the number of segments is sent again with fewer.
+/// §7.3.3: a call that exceeds the peer's maximum number of segments is sent again with fewer segments.
 #[test]
 fn sent_again_with_fewer_segments() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -370,7 +372,7 @@ fn sent_again_with_fewer_segments() {
     assert_eq!(reply.call.format, MessageFormat::Short);
 }
 
-/// A call that is sent again keeps its deadline, also while its memory is not yet invalidated.
+/// A call that is sent again keeps its deadline, even while its memory is not yet invalidated.
 #[test]
 fn deadline_of_a_call_that_is_sent_again() {
     let deadline = Some(Duration::from_secs(3));
@@ -498,8 +500,8 @@ fn invalid_replies() {
     }
 }
 
-/// §6.2.4: an invalidation of a handle that the call did not offer, in a message other than the last one of its reply,
-/// or without a reply, closes the connection.
+/// §6.2.4: only the last message of a reply may invalidate a handle, and only the handle that its call offered. Any
+/// other invalidation closes the connection.
 #[test]
 fn invalidation_of_a_wrong_handle() {
     let reply = |xid: u32, flags: u32| [&[xid, 2, CREDIT, MSG, flags, 0, 0, 0, 0], &[xid, 1, 4][..]].concat();
@@ -546,8 +548,8 @@ fn bad_properties() {
     serves(&mut facing);
 }
 
-/// §7.1.2: a refused header type is not sent again. Without RDMA2_MSG, only RDMA2_NOMSG can be sent. Without RDMA2_NOMSG, long
-/// calls are continued.
+/// §7.1.2: a refused header type is not sent again. After RDMA2_MSG was refused, calls that need it fail. After
+/// RDMA2_NOMSG was refused, long calls are continued.
 #[test]
 fn refused_header_types() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());

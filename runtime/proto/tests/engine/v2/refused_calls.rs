@@ -30,8 +30,8 @@ fn call_with_chunks() -> (Facing, u32) {
     (facing, call[0])
 }
 
-/// §7.3: a call that respected the limit in the error, or that got the resources in the error, fails. So does a call
-/// whose error names no resources.
+/// §7.3: a call fails if it respected the limit in the error, if it provided the resources that the error asks for, or
+/// if the error asks for no resources.
 #[test]
 fn call_that_another_attempt_cannot_help() {
     let (read, write) = (|max| TransportError::ReadChunks { max }, |max| TransportError::WriteChunks { max });
@@ -65,7 +65,7 @@ fn call_that_another_attempt_cannot_help() {
     }
 }
 
-/// §7.3: the call is sent again if the error names a lower limit or more resources, by however little.
+/// §7.3: a call is sent again if the error names a lower limit or more resources, however small the difference is.
 #[test]
 fn call_that_another_attempt_may_help() {
     for body in [&[6, 1][..], &[6, 0], &[7, 1], &[7, 0], &[8, 4], &[8, 0], &[9, 2, 4001], &[10, 6021]] {
@@ -113,7 +113,7 @@ fn executed_call_is_not_sent_again() {
     }
 }
 
-/// §7.1, §7.2, §7.4.1: the other errors are permanent, also for a call that could be sent again.
+/// §7.1, §7.2, §7.4.1: errors that name neither a limit nor resources are permanent, even for an idempotent call.
 #[test]
 fn permanent_errors() {
     for code in [2, 3, 4, 5, 100] {
@@ -126,8 +126,8 @@ fn permanent_errors() {
     }
 }
 
-/// §7.1.2: once RDMA2_MSG is refused, no call is sent in it, in any format. Once RDMA2_NOMSG is refused, no later call is sent in
-/// it.
+/// §7.1.2: after the peer refused RDMA2_MSG, no call is sent with this header type, in any format. After the peer
+/// refused RDMA2_NOMSG, no call is sent with that header type.
 #[test]
 fn later_calls_after_a_refused_header_type() {
     let call = |facing: &mut Facing, script: Script| {
@@ -187,7 +187,7 @@ fn room_for_a_longer_reply() {
     assert!(facing.next().is_none() && facing.finished().expect("not finished").is_err());
 }
 
-/// §7.3.3: a call without segments that is refused for their number is not sent again.
+/// §7.3.3: a call without segments is not sent again if the peer refuses it because of the number of segments.
 #[test]
 fn calls_without_segments_have_none_to_leave_out() {
     let policy = CallPolicy { idempotent: true, ..CallPolicy::default() };

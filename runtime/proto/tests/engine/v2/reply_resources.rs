@@ -138,7 +138,8 @@ fn reply_that_cannot_be_continued() {
     }
 }
 
-/// §7.3.1 to §7.3.3: exactly the supported number of chunks and segments is accepted. One more is refused, wherever it is.
+/// §7.3.1 to §7.3.3: the supported number of chunks and segments is accepted. One more chunk or segment is refused,
+/// wherever it is in the header.
 #[test]
 fn limits_of_chunks_and_segments() {
     let limited = |max_chunks, max_segments| {

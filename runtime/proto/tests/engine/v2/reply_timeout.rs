@@ -56,7 +56,7 @@ fn stalled_reply_closes_the_connection() {
     );
 }
 
-/// §4.2.1: the timeout also covers a reply that waits for a credit. A new credit restarts it.
+/// §4.2.1: the timeout also covers a reply that waits for a credit. A new credit restarts the timeout.
 #[test]
 fn timeout_covers_replies_without_credits() {
     let config = EngineConfig::default();

@@ -13,7 +13,7 @@ use crate::support::{Peer, Raw, Script, end_config, take_finished, with_versions
 
 /// The engine's first XID.
 pub(crate) const XID: u32 = 0x1000;
-/// A credit field: at most 16 credits, 16 new ones.
+/// A credit field: at most 16 credits outstanding, and 16 new credits.
 pub(crate) const CREDIT: u32 = 16 << 16 | 16;
 /// A credit field without new credits.
 pub(crate) const NO_NEW: u32 = 16 << 16;
@@ -45,8 +45,8 @@ impl Facing {
         Self::said(role, config, &[])
     }
 
-    /// Creates an engine like [`new`](Self::new) does, whose peer announced these properties. Each has a number and
-    /// words.
+    /// Creates an engine like [`new`](Self::new) does, but whose peer announced these properties. Each property is
+    /// given by its identifier and the words of its value.
     pub(crate) fn said(role: Role, config: EngineConfig, properties: &[(u32, &[u32])]) -> Self {
         let mut facing = Self::silent(role, config);
         facing.run();
@@ -81,6 +81,7 @@ impl Facing {
     }
 
     /// Creates an engine in this role, on a network with these options for both ends. No message has been exchanged.
+    /// `announced` is `true` if both peers announce remote invalidation.
     pub(crate) fn with_ends(role: Role, config: EngineConfig, announced: bool, base: &SimEndConfig) -> Self {
         let mut sim = SimConfig::default();
         sim.ends = [end_config(&config, base), end_config(&config, base)];
@@ -134,7 +135,7 @@ impl Facing {
     }
 }
 
-/// Returns an RDMA2_MSG without chunks.
+/// Returns an RDMA2_MSG without chunks whose payload consists of `xid`, `msg_type` and `number`.
 pub(crate) fn plain(xid: u32, credit: u32, msg_type: u32, number: u32) -> Vec<u32> {
     vec![xid, 2, credit, MSG, msg_type, 0, 0, 0, 0, xid, msg_type, number]
 }

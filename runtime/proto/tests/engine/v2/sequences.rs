@@ -218,8 +218,8 @@ fn incomplete_message_times_out() {
     assert!(facing.raw.disconnected());
 }
 
-/// RFC 8166 §4.4.1: a call that was abandoned after a part was sent does not name its memory any more when its grace period
-/// ends.
+/// RFC 8166 §4.4.1: if a call is abandoned after a part of it was sent, no later part offers its memory to the server
+/// once the grace period has ended.
 #[test]
 fn call_abandoned_after_a_part_was_sent() {
     let mut server = EngineConfig::default();
@@ -334,7 +334,7 @@ fn wrong_xid_in_a_sequence() {
     serves(&mut facing);
 }
 
-/// §6.2.2.2: a wrong XID in the sequence of a reply fails both calls.
+/// §6.2.2.2: if a message with the XID of another call interrupts the sequence of a reply, both calls fail.
 #[test]
 fn wrong_xid_in_the_sequence_of_a_reply() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -417,8 +417,8 @@ fn chunks_before_the_last_message() {
     }
 }
 
-/// §7.1.3: the rest of an invalid sequence is discarded without a response wherever it arrives, also between the messages of another
-/// sequence, which is not harmed.
+/// §7.1.3: the rest of an invalid sequence is discarded without a response, even if it arrives between the messages of
+/// another sequence. The other sequence is not affected.
 #[test]
 fn rest_of_an_invalid_sequence_within_another() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -434,7 +434,8 @@ fn rest_of_an_invalid_sequence_within_another() {
     serves(&mut facing);
 }
 
-/// §6.2.2.2, §7.1.3: the rest of a sequence that the requester gave up is replaced by one message that ends it.
+/// §6.2.2.2, §7.1.3: a requester that gives up a call in the middle of its sequence does not send the rest. It sends
+/// one message that ends the sequence.
 #[test]
 fn rest_of_an_abandoned_call_is_not_sent() {
     let mut config = EngineConfig::default();

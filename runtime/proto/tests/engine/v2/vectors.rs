@@ -12,7 +12,7 @@ use super::{
 };
 use crate::support::{Script, join, take_call, word};
 
-/// The maximum number of credits, 32, in the high half of the field.
+/// A credit field without new credits: the maximum number of credits, 32, is in the high half.
 const MAX_LEN: u32 = 32 << 16;
 
 fn client() -> Facing {
@@ -21,7 +21,8 @@ fn client() -> Facing {
     Facing::new(Role::Client, config)
 }
 
-/// §6.3.4: prefix, count, and code and opaque value of each property.
+/// §6.3.4: RDMA2_CONNPROP consists of the prefix, the number of properties, and the code and opaque value of each
+/// property.
 #[test]
 fn rdma2_connprop() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -111,7 +112,7 @@ fn rdma2_nomsg() {
     assert_eq!(facing.raw.take_back(handle)[..12], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9]);
 }
 
-/// §6.3.2: a grant of credits.
+/// §6.3.2: a message that only grants credits is RDMA2_NOMSG with XID zero and without chunks.
 #[test]
 fn rdma2_nomsg_that_grants_credits() {
     let mut config = EngineConfig::default();
@@ -125,7 +126,7 @@ fn rdma2_nomsg_that_grants_credits() {
     assert_eq!(facing.raw.next().unwrap(), [0, 2, 4 << 16 | 2, NOMSG, 0, 0, 0, 0, 0]);
 }
 
-/// §6.3.3: errors with their data.
+/// §6.3.3: RDMA2_ERROR consists of the prefix, the code of the error, and the data of the code, if any.
 #[test]
 fn rdma2_error() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -158,7 +159,7 @@ fn rdma2_msg_continued() {
     assert_eq!(payload, (0..message.len() / 4).map(|n| word(&message, n)).collect::<Vec<_>>());
 }
 
-/// §6.3.1: the last message of a sequence has payload, even if its chunk lists leave room for nothing else in a shorter sequence.
+/// §6.3.1: the last message of a sequence has payload, even if the earlier messages have room for the whole payload.
 #[test]
 fn rdma2_msg_continued_with_payload_to_the_end() {
     for inline in [4048, 4044, 4052] {

@@ -209,7 +209,7 @@ fn xids_of_calls_in_flight_are_not_used_again() {
     assert!(requester.calls.has_used(1) && requester.calls.has_used(u32::MAX), "any XID may be that of a call");
 }
 
-/// Counters of calls in the queue and of replies count each call once.
+/// The counters of queued calls, sent calls and received replies count each call once.
 #[test]
 fn calls_and_replies_are_counted() {
     let mut requester = Requester::new(|_| {});

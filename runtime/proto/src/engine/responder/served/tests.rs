@@ -306,7 +306,8 @@ fn fetched_data_is_bounded() {
     assert_eq!((server.arrived().unwrap().xid, budget.waiting()), (1, 0));
 }
 
-/// The data of a call is bounded by the limits, and a message in several Sends by the length that is always accepted.
+/// `max_call_len` bounds the data of a call. A message in several Sends is bounded by the length that is always
+/// accepted.
 #[test]
 fn data_of_a_call_is_bounded() {
     let accepts = |continued: Option<usize>, read: u32, max_call_len: u64, max_continued: u32| {
@@ -328,7 +329,8 @@ fn data_of_a_call_is_bounded() {
     assert!(accepts(Some(1000), 4000, 5000, 0) && !accepts(Some(1000), 4001, 5000, 0));
 }
 
-/// RDMA Reads are no longer than the provider allows, and a long one is split, so that each completion shows progress.
+/// RDMA Reads are no longer than the provider allows. A Read chunk of more than 8 MiB takes several RDMA Reads, so that
+/// each completion shows progress.
 #[test]
 fn rdma_reads_are_split() {
     for (max_transfer, len, reads) in [(1000, 2500, 3), (1000, 1000, 1), (u32::MAX, (8 << 20) + 1, 2)] {

@@ -29,7 +29,7 @@ const MAX_PARKED: usize = 1024;
 const PROVEN: u64 = READ as u64 / 2;
 
 impl StreamConnection {
-    /// Returns `true` if the peer should be read from.
+    /// Returns `true` if the driver should read more input from the peer.
     ///
     /// The engine stops reading while too many calls of the peer are unanswered, or while the server has no memory for
     /// the next one. The stream's flow control then holds the peer back. While a local call waits for its reply, the

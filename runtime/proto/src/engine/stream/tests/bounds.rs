@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::{IncomingCall, MessagePayload, stream::record::SMALL};
 
-/// Returns a record of one fragment.
+/// Returns a record of one fragment with `len` bytes, which begin with these words.
 fn record(words: &[u32], len: usize) -> Vec<u8> {
     let mut bytes = (0x8000_0000 | len as u32).to_be_bytes().to_vec();
     words.iter().for_each(|word| bytes.extend(word.to_be_bytes()));
@@ -84,7 +84,8 @@ fn payloads_are_complete() {
     assert_eq!(credits(Role::Server).counters().credits_granted, 3);
 }
 
-/// The number of fragments of a record has a bound, whatever they contain. The count restarts with each record.
+/// The number of fragments of a record has a bound, whatever the fragments contain. The count restarts with each
+/// record.
 #[test]
 fn fragments_of_a_record_are_bounded() {
     let fragments = |count: usize| {
@@ -101,8 +102,8 @@ fn fragments_of_a_record_are_bounded() {
     assert_eq!(assembler.next_record(), Err(StreamError::TooManyFragments { max: 3 }));
 }
 
-/// When a connection closes, the calls that it has not sent fail immediately. It requests once that the local side be
-/// closed.
+/// When a connection closes, the calls that it has not sent fail immediately. The engine asks its driver once to close
+/// the local side of the stream.
 #[test]
 fn closing_fails_queued_calls() {
     let now = Instant::now();

@@ -6,7 +6,7 @@ use crate::{
     memory::BudgetCharge,
 };
 
-/// Returns a call in a record of one fragment.
+/// Returns a record of one fragment with `len` bytes, which contains a call other than a NULL call.
 fn record(xid: u32, len: usize) -> Vec<u8> {
     let mut bytes = (0x8000_0000 | len as u32).to_be_bytes().to_vec();
     bytes.extend(xid.to_be_bytes());
@@ -303,7 +303,8 @@ fn calls_with_items() {
     assert!(!server.has_output());
 }
 
-/// One of the calls in flight is kept for urgent calls. Without credits, one call is made at a time.
+/// One of the eight calls that may be in flight is kept for urgent calls. With a limit of zero, one call is made at a
+/// time.
 #[test]
 fn calls_in_flight_are_bounded() {
     let now = Instant::now();
@@ -370,8 +371,8 @@ fn timeouts_begin_anew_with_progress() {
     assert_eq!(server.poll_timeout(), Some(at(18)));
 }
 
-/// An overlong record closes the connection if it is too short for a reply, or if no call has been sent. A reply of
-/// which too little has arrived does not.
+/// An overlong record closes the connection if the whole record is too short for the header of a reply. If only a part
+/// of the header has arrived, the connection stays open.
 #[test]
 fn overlong_records_without_a_header() {
     for (len, max, is_open) in [(7, 4, false), (8, 4, true), (8, 7, true), (4, 3, false)] {

@@ -128,7 +128,7 @@ fn replies_are_complete_with_their_last_byte() {
     }
 }
 
-/// A skipped record that arrives all at once is dropped, and the record behind it is not.
+/// A skipped record that arrives all at once is dropped. The next record is not dropped.
 #[test]
 fn skipped_records_are_dropped() {
     let mut assembler = assembler(|config| config.max_record = 10);

@@ -29,7 +29,7 @@ use self::{
 use super::LIMIT;
 use crate::sync::model::{self as sync, check};
 
-/// A connection of `host` takes memory for the arguments of several calls, one after the other.
+/// Starts a thread in which a connection of `host` takes these amounts of memory for arguments, one after the other.
 fn takes_arguments(budget: &Arc<MemoryBudget>, host: u128, amounts: &'static [u64]) -> JoinHandle<()> {
     let budget = Arc::clone(budget);
     thread::spawn(move || {
@@ -53,7 +53,7 @@ async fn arguments(share: &mut MemoryShare, bytes: u64) -> BudgetCharge {
     .await
 }
 
-/// A connection of `host` ends while it may wait for memory.
+/// Starts a thread in which a connection of `host` ends while it may wait for `bytes` for arguments.
 fn disconnects(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> JoinHandle<()> {
     let mut share = MemoryShare::of(Some(budget.account(host)));
     thread::spawn(move || {
@@ -64,7 +64,7 @@ fn disconnects(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> JoinHandle
     })
 }
 
-/// A call of `host` takes memory for its results.
+/// Starts a thread in which a call of `host` takes `bytes` for its results, and later returns half of them.
 fn takes_results(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> JoinHandle<()> {
     let turn = budget.account(host).take_results(bytes).unwrap();
     thread::spawn(move || {
@@ -80,7 +80,8 @@ fn hold_results(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> BudgetCha
     block_on(budget.account(host).take_results(bytes).unwrap())
 }
 
-/// A call of `host` is cancelled after it was polled up to `polls` times.
+/// Starts a thread in which a call of `host` waits for `bytes` for its results. The call is cancelled after it was
+/// polled `polls` times, unless it got the memory before.
 fn gives_up(budget: &Arc<MemoryBudget>, host: u128, bytes: u64, polls: usize) -> JoinHandle<()> {
     let mut turn = budget.account(host).take_results(bytes).unwrap();
     thread::spawn(move || {
@@ -130,7 +131,7 @@ fn the_connections_of_a_host_take_turns() {
     });
 }
 
-/// A call that begins to wait while memory is returned gets it.
+/// A call that begins to wait while memory is returned gets that memory.
 #[test]
 fn returned_memory_reaches_a_new_waiter() {
     check(|| {

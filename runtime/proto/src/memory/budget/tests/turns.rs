@@ -29,7 +29,8 @@ fn bounds_of_what_is_taken_without_waiting() {
     assert_eq!((charge.bytes(), budget.held()), (0, 0));
 }
 
-/// Small amounts have a part of their own, also for a connection that could wait.
+/// A connection gets a small amount at once from the part for small amounts while another connection waits for the main
+/// part.
 #[test]
 fn small_amounts_do_not_wait() {
     let budget = MemoryBudget::new(LIMIT);
@@ -44,7 +45,7 @@ fn small_amounts_do_not_wait() {
 }
 
 /// A connection gets all amounts that it waits for, one after the other. An amount that it gives up does not affect the
-/// others.
+/// other amounts.
 #[test]
 fn several_amounts_of_a_connection() {
     let budget = MemoryBudget::new(LIMIT);
@@ -83,7 +84,7 @@ fn a_neighbour_that_leaves_keeps_the_turns_of_others() {
     assert!(one.is_called() && !two.waits() && budget.waiting() == 0);
 }
 
-/// The next connection of a host is one that holds nothing, however many amounts another one waits for.
+/// The next connection of a host is one that holds nothing, however many amounts another connection waits for.
 #[test]
 fn quiet_connections_are_next() {
     let budget = MemoryBudget::new(LIMIT);
@@ -102,8 +103,8 @@ fn quiet_connections_are_next() {
     assert!(is_granted(&mut turns[0]));
 }
 
-/// A host that has less than its share gets memory before one that has more. The share depends on the number of hosts that hold memory
-/// or wait for it.
+/// A host that has less than its share gets memory before a host that has more. The share depends on the number of
+/// hosts that hold memory or wait for it.
 #[test]
 fn hosts_below_their_share_are_served() {
     // With two hosts, the share is a third of 525.

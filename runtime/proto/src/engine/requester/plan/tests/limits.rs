@@ -81,7 +81,7 @@ fn plan_with_policy(
     Planned { call, message, result }
 }
 
-/// Small arguments go inline if they fit in the Send, to the last byte. Larger ones do not.
+/// Small arguments go inline if they fit in the Send, to the last byte. Larger arguments go in Read chunks.
 #[test]
 fn small_arguments_go_inline_if_they_fit() {
     let mut shared = shared(|shared| shared.config.max_segment_len = 100);
