@@ -31,11 +31,12 @@ pub(crate) struct File {
     pub(crate) macros: Vec<Macro>,
     /// Macros for `opaque` or `string`, which are types only together with a declarator.
     pub(crate) spellings: Vec<(String, Primitive)>,
-    /// `%` lines, without the `%`.
+    /// `%` lines, which rpcgen copies to its output, without the `%`.
     pub(crate) passed_through: Vec<Ident>,
     /// Hints of eligibility (`pragma pages`), as statements of a binding.
     pub(crate) hints: Vec<Statement>,
-    /// Words of definitions that could not be parsed. A missing name among them is not reported as another error.
+    /// The words in definitions that could not be parsed. The compiler does not report a name among these words as
+    /// missing.
     pub(crate) failed_words: HashSet<String>,
     /// Uses of dialects. They are accepted, and reported in strict mode.
     pub(crate) dialects: Vec<Dialect>,

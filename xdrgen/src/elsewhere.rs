@@ -66,7 +66,7 @@ struct Sibling {
 }
 
 struct Search {
-    /// The other files of each directory, in order of their names.
+    /// The `.x` files of each directory that do not belong to the input, in order of their names.
     siblings: HashMap<PathBuf, Vec<Sibling>>,
     externs: HashSet<String>,
 }
@@ -252,7 +252,7 @@ fn target<'a>(trees: &'a mut Vec<File>, tree: &File) -> &'a mut File {
     &mut trees[index]
 }
 
-/// Returns the other `.x` files in a directory.
+/// Returns the `.x` files in a directory that do not belong to the input.
 fn siblings(directory: &Path, loader: &Loader) -> Vec<Sibling> {
     let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let read: HashSet<PathBuf> = loader.files.iter().map(|path| canonical(path)).collect();

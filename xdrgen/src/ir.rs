@@ -43,7 +43,7 @@ pub struct Item {
     pub kind: ItemKind,
     /// The bounds of the encoding of the item. All zero for a constant.
     pub facts: TypeFacts,
-    /// `true` if the type contains itself other than as a list. Its decoder counts levels.
+    /// `true` if the type contains itself other than as a list. Its decoder then counts the nesting levels.
     pub recursive: bool,
 }
 
@@ -353,8 +353,8 @@ pub struct Version {
     pub doc: Vec<String>,
     /// The version whose procedures this one takes over (`version NAME : BASE`), as an index in [`Program::versions`].
     pub base: Option<usize>,
-    /// The procedures. The procedures of the base version come first, in its order. The others follow in order of
-    /// declaration.
+    /// The procedures. The procedures of the base version come first, in the order of that version. The others follow
+    /// in order of declaration.
     pub procedures: Vec<Procedure>,
 }
 

@@ -321,7 +321,7 @@ pub(crate) struct Decode {
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) captured: PathBuf,
 
-    /// Print one JSON object per line and message.
+    /// Print each message as a JSON object on one line.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -341,7 +341,7 @@ pub(crate) struct Decode {
 /// The protocol of messages in hexadecimal.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Transport {
-    /// One of the others, except `roce`.
+    /// The protocol that each message appears to have. RoCE is not detected.
     Detect,
     /// RPC messages.
     Rpc,
@@ -364,7 +364,7 @@ fn extern_type(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), path.to_owned()))
 }
 
-/// Parses the name of a protocol, which Wireshark restricts.
+/// Parses the name of a protocol. Rejects names that Wireshark does not accept.
 fn protocol_name(text: &str) -> Result<String, String> {
     let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
     if text.bytes().all(is_valid) && text.starts_with(|first: char| first.is_ascii_lowercase()) {

@@ -62,7 +62,8 @@ fn operations(old: &[Line<'_>], new: &[Line<'_>]) -> Vec<DiffOp> {
     operations
 }
 
-/// Adds a change for these ranges of lines. Does nothing if both ranges are empty.
+/// Adds the change from a range of old lines to a range of new lines. Does nothing if both ranges are empty. The end of
+/// a range is exclusive.
 fn change(operations: &mut Vec<DiffOp>, (old_index, old_end): (usize, usize), (new_index, new_end): (usize, usize)) {
     let (old_len, new_len) = (old_end - old_index, new_end - new_index);
     match (old_len, new_len) {

@@ -233,7 +233,8 @@ fn setup_len(frame: &[u8]) -> Option<usize> {
     Some(SETUP_LEN + usize::from(u16::from_be_bytes(len)))
 }
 
-/// Returns `true` if the CRC, which covers markers (RFC 5044 §4.3), is correct.
+/// Returns `true` if the CRC of an FPDU is correct. The CRC covers markers (RFC 5044 §4.3). If `zero_is_good` is
+/// `true`, a CRC of zero is accepted too.
 fn has_good_crc(fpdu: &[u8], zero_is_good: bool) -> bool {
     let Some((covered, crc)) = fpdu.split_last_chunk::<CRC_LEN>() else { return true };
     *crc == crc32_iscsi(covered).to_le_bytes() || (zero_is_good && *crc == [0; CRC_LEN])

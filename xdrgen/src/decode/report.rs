@@ -13,7 +13,7 @@ const MAX_LINE: usize = 100;
 
 /// A decoded message, or a remark about a part of a capture that could not be decoded.
 ///
-/// [`to_text`](Self::to_text) and [`to_json`](Self::to_json) print it.
+/// [`to_text`](Self::to_text) and [`to_json`](Self::to_json) format it.
 #[derive(Debug, Clone)]
 pub struct Message {
     pub(super) place: Place,

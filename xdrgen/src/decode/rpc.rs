@@ -128,7 +128,7 @@ impl<'s> RpcDecoder<'s> {
         message.rpc = Some(part);
     }
 
-    /// Decodes and remembers the header of a call, whose end the capture may lack.
+    /// Decodes and remembers the header of a call. The capture may lack the end of the call.
     fn call_header(&mut self, raw: &RawMessage, xid: u32, call: &DecodedValue) -> (RpcPart, Called) {
         let is_gss = call.number(&["cred", "flavor"]) == Some(RPCSEC_GSS);
         let called = Called {

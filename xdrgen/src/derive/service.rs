@@ -19,7 +19,7 @@ use crate::emit::{
 /// The maximum number of arguments of a procedure. The runtime has codecs for tuples of up to this length.
 const MAX_ARGUMENTS: usize = 8;
 
-/// `program = N, version = N, name = "NAME", port = N, crate = PATH`
+/// The arguments of the attribute: `program = N, version = N, name = "NAME", port = N, crate = PATH`.
 struct ServiceArguments {
     program: u32,
     version: u32,

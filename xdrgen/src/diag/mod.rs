@@ -110,7 +110,7 @@ impl Diagnostic {
         }
     }
 
-    /// Adds a note that lists the known names: `what` are `a`, `b` and `c`.
+    /// Adds a note that lists the known names after `what`, for example "its versions: `A`, `B` and `C`".
     #[must_use]
     pub(crate) fn list<'a>(self, what: &str, known: impl Iterator<Item = &'a str>) -> Self {
         /// Maximum number of names to list.

@@ -76,7 +76,7 @@ pub(crate) struct CodecItem {
     pub(crate) element: TokenStream,
     /// The length of an element's encoding, in bytes, if it is the same for all values.
     pub(crate) element_len: Option<u64>,
-    /// The difference in the borrowed form, if any.
+    /// The form of the value in a borrowed type, if it differs from the owned form.
     pub(crate) borrowed: Option<Borrowed>,
     /// `true` for an arm of an `opaque_union` whose length in bytes precedes it.
     pub(crate) prefixed: bool,
@@ -102,7 +102,7 @@ pub(crate) enum Borrowed {
 /// The place of a value in the generated code.
 #[derive(Debug, Clone)]
 pub(crate) enum ValuePlace {
-    /// A place: `self.name`.
+    /// A place expression, for example `self.name`.
     Field(TokenStream),
     /// A variable that holds a reference to the value, for example `value`.
     Reference(Ident),

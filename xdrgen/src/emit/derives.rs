@@ -67,7 +67,7 @@ const MAX_SERDE_ARRAY: u64 = 32;
 /// Returns the call of the runtime function that generates a value of at most the declared length. Returns `None` if
 /// the `Arbitrary` implementation of the type suffices.
 ///
-/// `Bytes` has none: only the crates `arbitrary` and `bytes` could implement it.
+/// `Bytes` has no such implementation, because only the crates `arbitrary` and `bytes` could provide one.
 fn arbitrary(slot: &CodecItem) -> Option<TokenStream> {
     let element = &slot.element;
     let is_bounded = |max: &TokenStream| !max.to_string().contains("UNBOUNDED");

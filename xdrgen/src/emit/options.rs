@@ -26,8 +26,8 @@ pub struct EmitOptions {
     /// XDR names of the open unions. An open union accepts discriminants that select none of its arms. By default, no
     /// union is open.
     ///
-    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after it. An NFS version 4 server uses
-    /// this to reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4).
+    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after the discriminant. An NFS version
+    /// 4 server uses this to reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4).
     ///
     /// The discriminant of an open union must be an enumeration, and the union must have no default arm. The length of
     /// an arm of an `opaque_union` is known, so its decoder skips the arm and continues.
@@ -159,12 +159,13 @@ pub enum EmitError {
     /// The generated code is not valid Rust. This is a bug in the compiler, not an error in the specification.
     #[error("the generated code is not valid Rust, which is a bug in rpcrdma-xdrgen: please report it")]
     NotRust(#[source] syn::Error),
-    /// The specification has no type with this name to borrow, or no union without a default arm with this name to open.
+    /// A name in [`EmitOptions::borrowed`] is not a type of the specification, or a name in [`EmitOptions::open`] is
+    /// not a union without a default arm.
     #[error(
         "cannot generate a borrowed type or open union for `{0}`: no type, or no union without a default arm, has that name"
     )]
     NoSuchType(String),
-    /// The specification has no type with this name to derive a trait for.
+    /// A name in [`EmitOptions::derives_for`] is not a type that the specification declares.
     #[error("cannot derive a trait for `{0}`: no struct, union, enumeration or typedef has that name")]
     NoTypeToDerive(String),
 }

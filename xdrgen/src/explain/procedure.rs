@@ -32,8 +32,8 @@ pub(super) struct ProcedureData {
     pub(super) read: Vec<(String, String)>,
     /// The DDP-eligible results and their maximum sizes.
     pub(super) write: Vec<(String, String)>,
-    /// The maximum inline size and the maximum total size of the arguments, in bytes. `reply` has the same sizes of the
-    /// result.
+    /// The maximum inline size and the maximum total size of the arguments, in bytes. `None` means unbounded. The field
+    /// `reply` has these two sizes of the result.
     call: (Option<u64>, Option<u64>),
     reply: (String, Option<u64>),
     /// `true` if the call, or the reply, always fits a Send. For the reply, `None` means that this depends on the

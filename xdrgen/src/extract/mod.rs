@@ -86,7 +86,7 @@ pub enum ExtractError {
         /// Description of the problem.
         message: String,
     },
-    /// The text of a change does not occur.
+    /// The text to find does not occur in the extracted XDR.
     #[error("amendment `{title}` (line {line}): its text was not found: {find}")]
     NotFound {
         /// Title of the amendment.
@@ -96,7 +96,7 @@ pub enum ExtractError {
         /// The text to find, on one line.
         find: String,
     },
-    /// The text of a change occurs several times.
+    /// The text to find occurs several times in the extracted XDR.
     #[error("amendment `{title}` (line {line}): its text was found {count} times: {find}")]
     Ambiguous {
         /// Title of the amendment.
