@@ -151,7 +151,7 @@ pub(crate) struct Annotation {
 /// A statement of a `.ulb` file: `keyword [procedure:] path, ... [name] [= expr]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement {
-    /// The keyword.
+    /// The keyword, such as `ddp` or `reply_max`.
     pub(crate) keyword: Ident,
     /// The procedure that the statement applies to, if several procedures share the item.
     pub(crate) procedure: Option<Path>,
@@ -166,7 +166,7 @@ pub(crate) struct Statement {
 /// One or more names, separated by dots.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
-    /// The names.
+    /// The names, in order.
     pub(crate) parts: Vec<Ident>,
     /// The source range of the path.
     pub(crate) span: Span,
@@ -220,7 +220,7 @@ pub(crate) struct Declaration {
     pub(crate) ty: TypeSpec,
     /// The name of the declaration.
     pub(crate) name: Option<Ident>,
-    /// The declarator.
+    /// The declarator, which tells a plain item, a pointer and an array apart.
     pub(crate) declarator: Declarator,
 }
 
@@ -311,7 +311,7 @@ impl Primitive {
 /// The body of an enumeration.
 #[derive(Debug, Clone)]
 pub(crate) struct EnumBody {
-    /// The enumerators.
+    /// The enumerators, in order of declaration.
     pub(crate) enumerators: Vec<EnumeratorNode>,
 }
 
@@ -338,7 +338,7 @@ pub(crate) struct StructBody {
 pub(crate) struct UnionBody {
     /// The declaration of the discriminant.
     pub(crate) discriminant: Declaration,
-    /// The arms.
+    /// The arms, in order of declaration. They include the default arm.
     pub(crate) arms: Vec<ArmNode>,
     /// `true` for an `opaque_union` (xdrzcc).
     pub(crate) opaque: bool,

@@ -45,7 +45,7 @@ pub struct Compiler {
 /// The output of [`Compiler::compile`].
 #[derive(Debug, Clone)]
 pub struct Compiled {
-    /// The specification.
+    /// The checked specification.
     pub spec: Spec,
     /// The source texts, indexed by the file number in a span.
     pub sources: Arc<Sources>,

@@ -432,9 +432,9 @@ pub enum Expr {
     Mul(Arc<Expr>, Arc<Expr>),
     /// Division. Division by zero gives `u64::MAX`.
     Div(Arc<Expr>, Arc<Expr>),
-    /// Minimum.
+    /// The smaller of two values.
     Min(Arc<Expr>, Arc<Expr>),
-    /// Maximum.
+    /// The larger of two values.
     Max(Arc<Expr>, Arc<Expr>),
 }
 

@@ -258,7 +258,8 @@ fn directive_len(rest: &str) -> usize {
     end.map_or(rest.len(), |len| open.at + len + 4)
 }
 
-/// Returns the length in bytes of the character constant at the start of `text`, such as `'a'`, `'\n'` or `'\012'`.
+/// Returns the length in bytes of the character constant at the start of `text`, such as `'a'`, `'
+/// '` or `'\012'`. Returns `None` if there is no valid character constant.
 fn character_len(text: &str) -> Option<usize> {
     let body = text.get(1..)?;
     let len = match body.strip_prefix('\\') {

@@ -105,7 +105,7 @@ impl Source {
         &self.name
     }
 
-    /// Returns the text.
+    /// Returns the whole text of the source.
     #[must_use]
     pub fn text(&self) -> &Arc<str> {
         &self.text

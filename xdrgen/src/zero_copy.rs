@@ -9,7 +9,7 @@ use crate::{
     source::Span,
 };
 
-/// The name of the type.
+/// The name of the type of xdrzcc for eligible opaque items.
 const ZCOPAQUE: &str = "zcopaque";
 
 /// Turns each declaration of type `zcopaque` into an opaque item with a hint of eligibility, unless a file declares

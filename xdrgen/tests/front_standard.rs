@@ -36,7 +36,7 @@ fn constants(text: &str) -> Vec<i128> {
     spec(text).items.iter().map(|item| value(&item.kind)).collect()
 }
 
-/// RFC 4506 §6.4 (1): a keyword is no identifier.
+/// RFC 4506 §6.4 (1): a keyword is not an identifier.
 #[test]
 fn keywords_are_no_identifiers() {
     for keyword in [

@@ -400,7 +400,7 @@ fn elements_are_counted_by_the_arguments() {
     assert_eq!(chunks("small *first; @max(len(names)) entry all<16>;"), [run("once", "1000"), run("names", "1000")]);
 }
 
-/// The maximum length in the message also follows from the counts.
+/// The maximum length of a result in the message follows from the counts of its arrays.
 #[test]
 fn the_message_is_bounded_by_the_counts() {
     let inline = |result: &str, binding: &str| runs(result, binding).1;

@@ -93,8 +93,8 @@ pub(crate) enum Command {
     /// Prints the upper-layer binding: for each procedure, the items eligible for direct data placement, and message
     /// sizes.
     Ulb(Ulb),
-    /// Generates a dissector for Wireshark and tshark, in Lua: for the programs, over RPC-over-RDMA versions 1 and 2 and over
-    /// TCP, and for the headers of version 2.
+    /// Generates a dissector for Wireshark and tshark, in Lua. It dissects the programs over RPC-over-RDMA versions 1
+    /// and 2 and over TCP, and the headers of version 2.
     Wireshark(Wireshark),
 }
 

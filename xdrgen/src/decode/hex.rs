@@ -11,7 +11,7 @@ pub enum HexError {
     NotHex {
         /// The line, from 1.
         line: usize,
-        /// The character.
+        /// The character that is not a hexadecimal digit.
         found: char,
     },
     /// A message with an odd number of digits.

@@ -198,7 +198,7 @@ impl Decoded<'_> {
         self.session.messages.iter().map(move |raw| decoder.decode(raw))
     }
 
-    /// Returns the time of the first packet, in nanoseconds since 1970.
+    /// Returns the time of the first packet, in nanoseconds since 1970. Returns `None` for input that has no times.
     #[must_use]
     pub fn start(&self) -> Option<u128> {
         self.start

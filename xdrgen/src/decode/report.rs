@@ -76,7 +76,8 @@ impl Message {
         out.out
     }
 
-    /// Returns the time of the packet that completed the message, in nanoseconds since 1970.
+    /// Returns the time of the packet that completed the message, in nanoseconds since 1970. Returns `None` if the
+    /// input has no times, for example if it is hexadecimal.
     #[must_use]
     pub fn time(&self) -> Option<u128> {
         self.place.time

@@ -152,7 +152,8 @@ impl DiscriminantType {
         Self { ty: quote!(#ty), is_enum, is_bool: name == "bool" }
     }
 
-    /// Checks that a case is a constant that is also a valid pattern.
+    /// Checks that a case is a constant that is also a valid pattern. `booleans` records which boolean cases have been
+    /// found, at the indices 0 and 1.
     fn check(&self, case: &Expr, booleans: &mut [bool; 2]) -> syn::Result<()> {
         let literal = match case {
             Expr::Lit(ExprLit { lit, .. }) => Some((lit, false)),

@@ -60,9 +60,9 @@ pub(crate) enum WireForm {
 /// One value: a field, the contents of an arm, or the target of a typedef.
 #[derive(Debug, Clone)]
 pub(crate) struct CodecItem {
-    /// The Rust type.
+    /// The Rust type of the value.
     pub(crate) ty: TokenStream,
-    /// The wire form.
+    /// The wire form of the value.
     pub(crate) wire: WireForm,
     /// `true` if the value is DDP-eligible.
     pub(crate) ddp: bool,

@@ -165,8 +165,8 @@ impl Builder<'_, '_> {
         Ident { text: pair.as_str().to_owned(), span: self.span(pair) }
     }
 
-    /// Returns the definitions of a unit. There is exactly one, except for an unnamed enumeration, which declares
-    /// constants, and for a pragma, which declares nothing.
+    /// Returns the definitions of a unit. A unit has exactly one definition, with two exceptions: an unnamed
+    /// enumeration declares constants, and a pragma declares nothing.
     fn unit(&mut self, pair: Pair<'_, Rule>) -> Option<Vec<Definition>> {
         let span = trimmed(self.span(&pair), pair.as_str());
         let doc = self.comments.of(span.range.start, span.range.end);

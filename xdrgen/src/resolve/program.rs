@@ -137,7 +137,7 @@ impl Lowering<'_> {
             .did_you_mean(&base.text, &base.span, versions())
     }
 
-    /// Lowers a version without its procedures.
+    /// Lowers a version without its procedures. `at` has the indices of the program and the version.
     fn version<'s>(
         &mut self,
         at: (usize, usize),
@@ -155,7 +155,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the procedures of a version that takes over `procedures`. A procedure that the version declares replaces
-    /// the procedure with the same name and number.
+    /// the procedure with the same name and number. `at` has the indices of the program and the version.
     fn procedures(
         &mut self,
         at: (usize, usize),

@@ -250,7 +250,7 @@ pub(super) fn number(expr: &ast::ExprNode, constants: &HashMap<String, i128>) ->
 const DEPENDS: &str = "this cannot depend on a call's arguments";
 
 /// Resolves an expression, and evaluates the parts that do not depend on a call. `scope` has the arguments of the call.
-/// Without it, the whole expression must not depend on a call.
+/// If `scope` is `None`, the whole expression must not depend on a call.
 fn evaluate(
     expr: &ast::ExprNode,
     constants: &HashMap<String, i128>,
