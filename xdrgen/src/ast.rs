@@ -70,9 +70,9 @@ pub(crate) struct Macro {
     pub(crate) doc: Vec<String>,
     /// The source range of the line.
     pub(crate) span: Span,
-    /// The text as a constant, if it can be one.
+    /// The text, parsed as a constant. `None` if it is not a constant.
     pub(crate) value: Option<Value>,
-    /// The text as a type, if it can be one.
+    /// The text, parsed as a type. `None` if it is not a type.
     pub(crate) ty: Option<TypeSpec>,
 }
 
@@ -144,7 +144,8 @@ pub(crate) struct Annotation {
     pub(crate) args: Vec<(Option<Ident>, ExprNode)>,
     /// The source range of the annotation.
     pub(crate) span: Span,
-    /// `true` if another compiler's construct implies the annotation. It then has no effect where it is not allowed.
+    /// `true` if another compiler's construct implies the annotation. Such an annotation has no effect where it is not
+    /// allowed.
     pub(crate) is_hint: bool,
 }
 
@@ -377,7 +378,7 @@ pub(crate) struct VersionNode {
     pub(crate) doc: Vec<String>,
     /// The name of the version.
     pub(crate) name: Ident,
-    /// The version whose procedures this one takes over.
+    /// The base version, whose procedures this version takes over.
     pub(crate) base: Option<Ident>,
     /// The procedures that the version declares itself, in order of declaration.
     pub(crate) procedures: Vec<ProcedureNode>,

@@ -42,7 +42,7 @@ enum NameMeaning<'a> {
 #[derive(Clone, Copy)]
 struct ExprNames<'a> {
     value: &'a dyn Fn(&str) -> Option<NameMeaning<'a>>,
-    /// `true` if this is an `#if` condition, where undefined names count as 0 and `defined` is an operator.
+    /// `true` if the expression is an `#if` condition, where undefined names count as 0 and `defined` is an operator.
     is_condition: bool,
 }
 

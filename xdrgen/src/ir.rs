@@ -351,7 +351,8 @@ pub struct Version {
     pub number: u32,
     /// The comment of the version, without comment marks.
     pub doc: Vec<String>,
-    /// The version whose procedures this one takes over (`version NAME : BASE`), as an index in [`Program::versions`].
+    /// The base version, whose procedures this version takes over (`version NAME : BASE`), as an index in
+    /// [`Program::versions`].
     pub base: Option<usize>,
     /// The procedures. The procedures of the base version come first, in the order of that version. The others follow
     /// in order of declaration.

@@ -448,8 +448,8 @@ fn lists_are_bounded_by_the_number_of_their_nodes() {
     assert_eq!(blobs[0].count, Some(Expr::Min(arg(&[0]).into(), Expr::Const(3).into())));
 }
 
-/// RFC 8166 §4.3.2.2: if an item is missing, the next item takes its chunk. A chunk therefore needs room for each of
-/// the items that can take it, and for no others. The bound of the whole result counts each item once.
+/// RFC 8166 §4.3.2.2: if an item is missing, the next item takes its chunk. A chunk therefore needs room for each item
+/// that can take it, but for no other item. The bound of the whole result counts each item once.
 #[test]
 fn an_item_that_may_be_missing_does_not_count_twice() {
     let compiled = compile(

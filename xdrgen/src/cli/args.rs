@@ -197,7 +197,8 @@ pub(crate) struct New {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Checkout of rpcrdma whose crates the package uses. By default, it uses those of this version from a registry.
+    /// Checkout of rpcrdma whose crates the package uses. By default, the package uses the crates of this version from
+    /// a registry.
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
 }

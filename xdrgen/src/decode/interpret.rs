@@ -203,7 +203,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         DecodedValue::Struct(out)
     }
 
-    /// Decodes an arm of an `opaque_union`, whose length in bytes precedes it.
+    /// Decodes an arm of an `opaque_union`. The length of the arm in bytes precedes it.
     fn arm(&mut self, field: Option<&Field>) -> DecodedValue {
         let len = match self.word() {
             Ok(len) => len as usize,

@@ -192,7 +192,8 @@ impl Decoder {
 }
 
 impl Decoded<'_> {
-    /// Returns an iterator over the messages, in the order in which they were complete. Each step decodes one message.
+    /// Returns an iterator over the messages, in the order in which they became complete. Each step decodes one
+    /// message.
     pub fn iter(&self) -> impl Iterator<Item = Message> + '_ {
         let mut decoder = RpcDecoder::new(self.spec, &self.session);
         self.session.messages.iter().map(move |raw| decoder.decode(raw))

@@ -204,8 +204,8 @@ impl<'s> JsonProcedure<'s> {
         Interpreter::new(self.spec, PayloadSource::new(&flat)).fields(&self.procedure.args)
     }
 
-    /// Decodes a result to JSON. `inline` is its part of the payload stream. `chunks` are the contents of the Write
-    /// chunks, in order. A chunk that the responder did not use is empty.
+    /// Decodes a result to JSON. `inline` is the part of the result in the payload stream. `chunks` are the contents of
+    /// the Write chunks, in order. A chunk that the responder did not use is empty.
     ///
     /// # Errors
     /// Returns an error if the bytes are not a result of the procedure.

@@ -156,7 +156,7 @@ fn one_module_in(visibility: &Visibility) -> TokenStream {
     }
 }
 
-/// Combines an error with the previous ones.
+/// Adds an error to the errors found so far.
 fn push(errors: &mut Option<syn::Error>, error: syn::Error) {
     match errors {
         Some(errors) => errors.combine(error),

@@ -118,7 +118,8 @@ pub(super) fn derive(
     })
 }
 
-/// Prepares the field of an arm of an `opaque_union`, whose length in bytes precedes it. Returns the bounds of the arm.
+/// Prepares the field of an arm of an `opaque_union`, and returns the bounds of the arm. The length of the arm in bytes
+/// precedes it.
 fn opaque_arm(field: &mut LoweredField, span: Span) -> syn::Result<TokenStream> {
     let slot = &mut field.codec.slot;
     if slot.ddp {

@@ -7,7 +7,7 @@ use annotate_snippets::{Annotation, AnnotationKind, Level, Renderer, Snippet};
 use super::{Diagnostic, Label, Severity};
 use crate::source::{Source, Sources};
 
-/// Maximum number of diagnostics to print. The others are only counted.
+/// Maximum number of diagnostics to print. Further diagnostics are only counted.
 const MAX_PRINTED: usize = 50;
 
 /// Maximum distance from the primary label, in bytes, at which other labels are shown in the source. Labels that are

@@ -48,7 +48,8 @@ impl Derives {
         TokenStream::new()
     }
 
-    /// Returns `true` if the path of one of the traits ends with one of `paths`. A single name must be the whole path.
+    /// Returns `true` if one of the traits has a path that ends with one of `paths`. An element of `paths` that is a
+    /// single name must be the whole path of the trait.
     fn has(&self, paths: &[&str]) -> bool {
         self.0.iter().any(|path| {
             let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();

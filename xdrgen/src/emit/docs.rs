@@ -5,7 +5,7 @@ use quote::quote;
 
 use super::names::RustName;
 
-/// Returns one `#[doc]` attribute for each line. They are printed as `///`.
+/// Returns one `#[doc]` attribute for each line. The printer writes such attributes as `///` comments.
 pub(crate) fn attributes(lines: &[String]) -> TokenStream {
     let lines = lines.iter().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
     quote!(#(#[doc = #lines])*)

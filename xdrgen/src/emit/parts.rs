@@ -60,7 +60,7 @@ enum Part {
 }
 
 impl Part {
-    /// Returns `true` if the part continues the one before it.
+    /// Returns `true` if the part continues the previous part.
     fn is_continuation(&self) -> bool {
         match self {
             Self::Items(_) => false,

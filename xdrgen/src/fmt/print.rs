@@ -180,8 +180,8 @@ fn columns(tokens: &[FmtToken<'_>], lines: &[OutputLine]) -> Vec<usize> {
     columns
 }
 
-/// Moves a block comment to another column. If its lines start with `*`, aligns them below the first. Otherwise, keeps
-/// their relative indentation.
+/// Moves a block comment to another column. If its lines start with `*`, aligns these lines below the first line.
+/// Otherwise, keeps their relative indentation.
 fn shifted(token: &FmtToken<'_>, column: usize, out: &mut String) {
     let rest = || token.text.split('\n').skip(1);
     let starred = rest().all(|line| line.trim().is_empty() || line.trim_start().starts_with('*'));

@@ -419,7 +419,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Lists the enumerators of `of` for the error about `name`, and suggests a similar one.
+    /// Adds the enumerators of the enumeration `of` to the error about `name`, and suggests a similar enumerator.
     pub(super) fn list_enumerators(&self, error: Diagnostic, of: &str, name: &str, at: &Span) -> Diagnostic {
         let known = || self.nodes.iter().filter(|node| node.of == Some(of)).map(|node| node.name.text.as_str());
         error.list(&format!("enumerators of `{of}`"), known()).did_you_mean(name, at, known())

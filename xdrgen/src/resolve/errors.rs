@@ -40,8 +40,8 @@ pub(super) fn cycle(what: &str, how: &str, names_in_cycle: &[&Name]) -> Diagnost
     }
 }
 
-/// Adds a suggestion if `name` is probably a misspelling of a known name. `reported` contains the diagnostics so far.
-/// After too many of them, no suggestion is added.
+/// Adds a suggestion if `name` is probably a misspelling of a known name. Adds none if there are already many
+/// diagnostics in `reported`.
 pub(super) fn did_you_mean<'a>(
     diagnostic: Diagnostic,
     name: &str,

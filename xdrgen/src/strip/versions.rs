@@ -63,11 +63,11 @@ pub(super) fn expand(text: &str) -> Result<String, TooMany> {
 }
 
 /// Returns the names and texts of all procedures of `version`. The procedures of its base come first. A procedure that
-/// `version` declares anew replaces the inherited one of the same name. The other procedures that `version` declares
-/// follow.
+/// `version` declares anew replaces the inherited procedure of the same name. The other procedures that `version`
+/// declares follow.
 ///
-/// `depth` is the maximum number of bases to follow. The text may have a cycle of bases, because it may not have been
-/// compiled.
+/// `depth` is the maximum number of bases to follow. The bases may form a cycle, because the compiler may not have
+/// checked the text.
 fn complete<'a>(
     text: &str,
     version: &VersionText<'a>,
