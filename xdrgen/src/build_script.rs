@@ -232,8 +232,8 @@ impl Build {
         self
     }
 
-    /// Sets the directory for the run record, which lists the inputs of the output. The default is `OUT_DIR`. Without
-    /// either, no record is written, and each run generates the output.
+    /// Sets the directory for the run record, which lists the inputs of the output. The default is `OUT_DIR`. If
+    /// neither is set, no record is written, and each run generates the output.
     #[must_use]
     pub fn note_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.note_dir = Some(path.as_ref().to_owned());

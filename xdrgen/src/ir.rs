@@ -366,8 +366,8 @@ pub struct Procedure {
     pub name: Name,
     /// The procedure number.
     pub number: u32,
-    /// The index in [`Program::versions`] of the version that declares the procedure. `None` if this version declares
-    /// it itself.
+    /// The index in [`Program::versions`] of the version that declares the procedure. `None` if this version itself
+    /// declares the procedure.
     pub declared_in: Option<usize>,
     /// The comment of the procedure, without comment marks.
     pub doc: Vec<String>,

@@ -217,8 +217,8 @@ pub(crate) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{B}' | '\u{C}') || MARKS.contains(&c)
 }
 
-/// Returns the length of the white space at the start of `rest`, in bytes. It ends before a line terminator, unless
-/// `joins` is `true` and a backslash joins the lines.
+/// Returns the length of the white space at the start of `rest`, in bytes. The white space ends before a line
+/// terminator, unless `joins` is `true` and a backslash joins the lines.
 fn blanks_len(rest: &str, joins: bool) -> usize {
     let mut len = 0;
     while let Some(c) = rest.get(len..).and_then(|rest| rest.chars().next()) {

@@ -271,8 +271,8 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// Ends the current definition if `word` certainly starts another one. An error in one definition then does not affect
-    /// the next.
+    /// Ends the current definition if `word` certainly starts another definition. An error in one definition then does
+    /// not affect the next.
     fn defining_word(&mut self, word: &Token<'a>) {
         let begins = match word.text {
             // Reserved words that cannot occur within a definition.

@@ -299,8 +299,8 @@ pub(crate) struct Wireshark {
     #[arg(short, long, value_name = "OUT.lua")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Name of the protocol in Wireshark, with which the names of all fields begin. Default: the name of the first program, in
-    /// lower case.
+    /// Name of the protocol in Wireshark. The names of all fields begin with it. Default: the name of the first
+    /// program, in lower case.
     #[arg(long, value_name = "NAME", value_parser = protocol_name)]
     pub(crate) protocol: Option<String>,
 }

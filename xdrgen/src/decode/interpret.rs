@@ -6,7 +6,7 @@ use crate::{
     resolve::sizes,
 };
 
-/// The maximum nesting of types. Deeper values are hostile.
+/// The maximum nesting depth of types. Only hostile messages contain deeper values.
 pub(super) const MAX_DEPTH: usize = 200;
 
 /// A decoder of values in a payload stream. It stops at the first error.

@@ -180,7 +180,7 @@ impl<'s> RpcDecoder<'s> {
     }
 
     /// Decodes arguments or a result from `source` to `part`, with notes for `message`. `fields` is `None` if the
-    /// specification does not declare the procedure.
+    /// specification does not declare the procedure. If `protected` is `true`, the bytes are not decoded.
     fn body(
         &self,
         fields: Option<Vec<&Field>>,

@@ -70,7 +70,8 @@ pub(crate) struct CodecItem {
     pub(crate) wrapper: Option<TokenStream>,
     /// The length of the encoding, in bytes, if it is the same for all values.
     pub(crate) fixed_len: Option<u64>,
-    /// `true` if the value can be part of a run: `fixed_len` is known, and the type implements `xdr::XdrFixed`.
+    /// `true` if the value can be part of a run of fixed-length values: `fixed_len` is known, and the type implements
+    /// `xdr::XdrFixed`.
     pub(crate) words: bool,
     /// The type of an array's elements or a list's nodes.
     pub(crate) element: TokenStream,
@@ -78,7 +79,7 @@ pub(crate) struct CodecItem {
     pub(crate) element_len: Option<u64>,
     /// The form of the value in a borrowed type, if it differs from the owned form.
     pub(crate) borrowed: Option<Borrowed>,
-    /// `true` for an arm of an `opaque_union` whose length in bytes precedes it.
+    /// `true` for an arm of an `opaque_union` that is encoded after its length in bytes.
     pub(crate) prefixed: bool,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Docs {
 }
 
 impl Docs {
-    /// Creates documentation from a comment. If it is empty, uses the Markdown text `otherwise`.
+    /// Creates documentation from a comment. If the comment is empty, uses the Markdown text `otherwise`.
     pub(crate) fn new(comment: &[String], otherwise: &str) -> Self {
         let mut docs = Self::default();
         docs.comment(comment);

@@ -19,7 +19,8 @@ pub struct EmitOptions {
     /// `true` if the code uses absolute paths for items of the standard library, because the short names may have
     /// another meaning in the surrounding scope. The default is `false`.
     pub absolute_paths: bool,
-    /// The name of the source file, for the header of the generated code. The default is no name.
+    /// The name of the source file, for the header of the generated code. With `None`, the default, the header names no
+    /// file.
     pub source: Option<String>,
     /// Types that also get a borrowed form. By default, none does.
     pub borrowed: Borrow,

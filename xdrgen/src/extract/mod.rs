@@ -44,8 +44,8 @@ impl ExtractOptions {
 pub struct Extraction {
     /// The whole XDR after amendments. It starts with a comment that names its origin.
     pub text: String,
-    /// The XDR of `text`, divided into the files that the document defines, in order. Each file starts with the
-    /// comment. Empty if the document has no `FILE ENDS`.
+    /// The XDR of `text`, divided into the files that the document defines, in order. Each file starts with the comment
+    /// that names its origin. Empty if the document has no `FILE ENDS`.
     pub files: Vec<ExtractedFile>,
     /// Numbers of the sections that contain the XDR, in order and without duplicates.
     pub sections: Vec<String>,

@@ -62,13 +62,13 @@ pub(super) struct Constants<'a> {
     /// Names that several enumerations use for an enumerator, with the names of these enumerations.
     ambiguous: HashMap<&'a str, Vec<&'a str>>,
     states: Vec<VisitState>,
-    /// The string value of each node, if it is a string.
+    /// The string value of each node. `None` if the node is not a string constant.
     texts: Vec<Option<&'a str>>,
     /// The node of the first enumerator of each enumeration, by item.
     first_of: HashMap<usize, usize>,
     /// Words in definitions with syntax errors.
     failed_words: &'a HashSet<String>,
-    /// Errors about constants, by node. They are reported when the constant is used.
+    /// Errors about constants, by node. An error is reported when its constant is used.
     waiting: RefCell<HashMap<usize, Diagnostic>>,
     /// Uses of names that RFC 4506 and RFC 5531 do not allow.
     pub(super) dialects: Vec<Dialect>,

@@ -23,7 +23,7 @@ pub(super) struct ExprScope<'a> {
 }
 
 impl ExprScope<'_> {
-    /// Resolves an expression for this procedure.
+    /// Resolves an expression for the procedure of the scope.
     pub(super) fn resolve(&self, expr: &ast::ExprNode) -> ExprResult<Expr> {
         evaluate(expr, self.constants, Some(self))
     }

@@ -44,7 +44,7 @@ pub const DEFAULT_LIMIT: u32 = 16;
 /// Maximum size of the part of a reply that stays in the message, in bytes, if a specification without a binding states
 /// no maximum.
 ///
-/// A requester provides memory of this size for each call (RFC 8166 §6.2). A larger reply is an error of the call.
+/// A requester provides memory of this size for each call (RFC 8166 §6.2). A call fails if its reply is larger.
 pub const DEFAULT_REPLY_MAX: u64 = 64 << 10;
 
 /// Maximum size of an eligible item in a result, in bytes, if only a hint of another dialect marks the item (`zcopaque`,
@@ -77,7 +77,7 @@ struct StatedFact {
 
 #[derive(Debug, Clone)]
 enum FactKind {
-    /// The item is eligible. May state the maximum size of its contents.
+    /// The item is eligible. The expression is the maximum size of its contents, if one is stated.
     Ddp(Option<ast::ExprNode>),
     /// The maximum size of an eligible item's contents in results of this procedure.
     DdpFor(ProcedureId, ast::ExprNode),

@@ -51,7 +51,7 @@ struct NamedProcedure<'a> {
     method: RustName,
     with: Ident,
     view: Ident,
-    /// The procedure in the version that declares it. `None` if this version declares it itself.
+    /// The procedure in the version that declares it. `None` if this version itself declares the procedure.
     origin: Option<ProcedureOrigin>,
 }
 
