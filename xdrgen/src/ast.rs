@@ -127,7 +127,7 @@ pub(crate) struct Value {
 pub(crate) enum ValueKind {
     /// A number of at most 128 bits.
     Int(i128),
-    /// A name.
+    /// The name of a constant.
     Name(String),
     /// A string constant.
     Text(String),

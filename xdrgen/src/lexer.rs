@@ -199,7 +199,7 @@ pub(crate) fn word_len(text: &str) -> usize {
     text.bytes().take_while(|byte| is_of_word(char::from(*byte))).count()
 }
 
-/// Returns the length of the number at the start of `text`, in bytes. It includes digit separators (`'`).
+/// Returns the length of the number at the start of `text`, in bytes. The length includes digit separators (`'`).
 fn number_len(text: &str) -> usize {
     let mut len = word_len(text);
     let is_hex = text.starts_with("0x") || text.starts_with("0X");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub(crate) enum DiagnosticFormat {
     /// Text for humans.
     Text {
-        /// Enables colours.
+        /// `true` to print ANSI colours.
         colour: bool,
     },
     /// JSON for editors.

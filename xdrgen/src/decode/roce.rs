@@ -119,7 +119,7 @@ pub(super) fn queue(packet: &[u8]) -> Option<u32> {
 }
 
 impl Roce {
-    /// Handles the payload of a UDP datagram. Its last `missing` bytes were not captured.
+    /// Handles the payload of a UDP datagram. The last `missing` bytes of the payload were not captured.
     pub(super) fn packet(
         &mut self,
         hosts: (IpAddr, IpAddr),

@@ -272,7 +272,7 @@ impl<'s> RpcDecoder<'s> {
     }
 }
 
-/// Returns `true` if an RPCSEC_GSS credential means that the arguments are not protected, which is data exchange with
+/// Returns `true` if an RPCSEC_GSS credential belongs to a call whose data is not protected: a data exchange with
 /// `rpc_gss_svc_none` (RFC 2203 §5).
 fn is_plain_gss(body: &[u8]) -> bool {
     let word = |index: usize| body.get(index * 4..index * 4 + 4);

@@ -61,8 +61,8 @@ impl Stream {
         parts
     }
 
-    /// Records that the receiver has acknowledged all bytes before `sequence`. If some of these are still unknown, they
-    /// will not be retransmitted, so the capture lacks them.
+    /// Records that the receiver has acknowledged all bytes before `sequence`. Such bytes are not retransmitted, so the
+    /// capture lacks them if they have not arrived yet.
     pub(super) fn acknowledge(&mut self, sequence: u32) -> Vec<StreamPart> {
         let mut parts = Vec::new();
         let Some(offset) = self.first.and_then(|first| self.offset(first, sequence)) else { return parts };

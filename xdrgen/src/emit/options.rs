@@ -2,7 +2,7 @@
 
 use crate::ir::{Item, ItemKind, Spec};
 
-/// Options of the generated code.
+/// The options of [`emit`](super::emit). They select the parts of the generated code and its paths.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EmitOptions {

@@ -19,7 +19,7 @@ pub struct Amendment {
     pub title: String,
     /// Number of the section that contains the defect.
     pub section: Option<String>,
-    /// The reason why this is a defect, and why the changes correct it.
+    /// The reason why the XDR is wrong, and why the changes correct it.
     pub reason: String,
     /// The changes, in order.
     pub changes: Vec<Change>,

@@ -329,7 +329,7 @@ struct UsedNumbers<'a> {
 }
 
 impl<'a> UsedNumbers<'a> {
-    /// Reports a name or number that is already in use. An invalid number is `None`.
+    /// Reports a name or number that is already in use. `number` is `None` if the number is invalid.
     fn check(&mut self, what: &str, ident: &'a ast::Ident, number: Option<u32>, out: &mut Vec<Diagnostic>) {
         if let Some(first) = self.names.insert(&ident.text, &ident.span) {
             out.push(duplicate(what, &ident.text, first, &ident.span));
