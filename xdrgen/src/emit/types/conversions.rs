@@ -39,7 +39,7 @@ pub(super) struct ResultVariants<'a> {
 pub(super) const DEFAULT: &str = "default";
 
 /// Replaces the default arm by an arm for the remaining case, if the union has a boolean discriminant. Returns `None`
-/// for other unions.
+/// for unions of another form.
 pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     let default = union.default.as_ref().filter(|_| base == Base::Bool)?;
     let [Arm { cases, .. }] = union.arms.as_slice() else { return None };
