@@ -20,8 +20,8 @@ pub(crate) struct File {
     pub(crate) definitions: Vec<Definition>,
     /// The comment at the start of the file, without comment marks.
     pub(crate) header: Vec<String>,
-    /// The index of this file among the sources of the run. Included files precede this file among the trees and follow it among
-    /// the sources.
+    /// The index of this file among the sources of the run. Included files precede this file among the trees and follow
+    /// it among the sources.
     pub(crate) source: usize,
     /// The source ranges of preprocessor lines and of the text that conditions exclude, in order.
     pub(crate) excluded: Vec<Span>,
@@ -290,7 +290,8 @@ pub(crate) enum Primitive {
 }
 
 impl Primitive {
-    /// Returns the type that public specifications mean by `name` without declaring it. These are type names of C and rpcgen.
+    /// Returns the type that public specifications mean by `name` without declaring it. These are type names of C and
+    /// rpcgen.
     ///
     /// RFC 8166 §4.1 itself uses `uint32` and `uint64`. `long` is `int`: rpcgen encodes it in 32 bits.
     pub(crate) fn predeclared(name: &str) -> Option<Self> {

@@ -10,7 +10,8 @@ pub(crate) type Defines = HashMap<String, String>;
 /// Maximum nesting depth of operators and names: the limit of the scanner, plus some levels for names.
 const MAX_DEPTH: usize = 64;
 
-/// Maximum number of evaluation steps. Without it, names that expand to each other repeatedly would take exponential time.
+/// Maximum number of evaluation steps. Without it, names that expand to each other repeatedly would take exponential
+/// time.
 const MAX_STEPS: usize = 10_000;
 
 /// Evaluates a condition. Undefined names count as 0. Returns `None` if `text` is not a valid condition.

@@ -1,6 +1,7 @@
 //! The typed intermediate representation (IR), the input of the back end.
 //!
-//! Names are resolved, constants are computed, recursion is detected, and the upper-layer binding (ULB) is applied and checked.
+//! Names are resolved, constants are computed, recursion is detected, and the upper-layer binding (ULB) is applied and
+//! checked.
 
 use std::sync::Arc;
 
@@ -86,7 +87,8 @@ pub struct TypeFacts {
     pub min_len: u64,
     /// The maximum number of bytes if no item is reduced. `None` means unbounded.
     pub max_len: Option<u64>,
-    /// The maximum number of bytes that stay in the payload stream if all DDP-eligible items are reduced. `None` means unbounded.
+    /// The maximum number of bytes that stay in the payload stream if all DDP-eligible items are reduced. `None` means
+    /// unbounded.
     pub max_inline: Option<u64>,
     /// The maximum number of DDP-eligible items. `None` means unbounded.
     pub max_ddp_items: Option<u32>,
@@ -162,7 +164,8 @@ pub struct Field {
 /// The annotation of an item that is eligible for direct data placement (RFC 8166 §6.1).
 #[derive(Debug, Clone)]
 pub struct Ddp {
-    /// The maximum length of the contents, in bytes, computed from the call's arguments. `None` if the ULB states no maximum.
+    /// The maximum length of the contents, in bytes, computed from the call's arguments. `None` if the ULB states no
+    /// maximum.
     pub max: Option<Expr>,
     /// The position of the annotation in the source.
     pub span: Span,
@@ -300,7 +303,8 @@ pub struct Union {
     pub arms: Vec<Arm>,
     /// The `default` arm. `Some(None)` means `default: void`.
     pub default: Option<Option<Field>>,
-    /// `true` if the union accepts a discriminant that selects no arm. The encoding may then end after the discriminant.
+    /// `true` if the union accepts a discriminant that selects no arm. The encoding may then end after the
+    /// discriminant.
     pub open: bool,
     /// `true` for an `opaque_union` (xdrzcc). Each arm is the contents of a variable-length opaque item, so the length
     /// of the arm in bytes precedes it. The length of a void arm is 0. An arm that is itself a variable-length opaque
@@ -386,8 +390,8 @@ pub struct Procedure {
 /// The maximum size of the result of a procedure, computed from the arguments (RFC 8166 §6.2).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplyBounds {
-    /// `true` if the user's code computes the bounds from the arguments of each call (`@reply_max(computed)`). The other fields
-    /// are then unused.
+    /// `true` if the user's code computes the bounds from the arguments of each call (`@reply_max(computed)`). The
+    /// other fields are then unused.
     pub computed: bool,
     /// The maximum number of bytes that stay in the payload stream if every DDP-eligible item is reduced.
     pub inline: Expr,

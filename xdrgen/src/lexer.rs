@@ -1,8 +1,8 @@
 //! Lexer for XDR, including white space, comments and preprocessor lines.
 //!
-//! The parser, the preprocessor, the formatter and constant expressions all use this lexer. The grammar (`parse/*.pest`)
-//! defines the language, and the lexer agrees with it: each token of the grammar is one or more tokens here, and
-//! everything that the grammar skips is trivia here. `parse/agreement.rs` tests this.
+//! The parser, the preprocessor, the formatter and constant expressions all use this lexer. The grammar
+//! (`parse/*.pest`) defines the language, and the lexer agrees with it: each token of the grammar is one or more tokens
+//! here, and everything that the grammar skips is trivia here. `parse/agreement.rs` tests this.
 
 /// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,8 @@ enum DirectiveMode {
     Grammar,
     /// A directive includes its continuation lines, and the rest of a comment that begins in it.
     Directives,
-    /// The text is part of a directive: `#` and `%` are punctuation, a backslash joins lines, and C operators are tokens.
+    /// The text is part of a directive: `#` and `%` are punctuation, a backslash joins lines, and C operators are
+    /// tokens.
     WithinDirective,
 }
 
@@ -127,8 +128,8 @@ impl<'a> Lexer<'a> {
         self.at
     }
 
-    /// Returns `true` if only white space precedes the current position on its line. A byte order mark at the start of the
-    /// text is allowed.
+    /// Returns `true` if only white space precedes the current position on its line. A byte order mark at the start of
+    /// the text is allowed.
     fn is_first_on_line(&self) -> bool {
         let before = self.text.get(self.line..self.at).unwrap_or_default();
         let before = if self.line == 0 { before.strip_prefix(BYTE_ORDER_MARK).unwrap_or(before) } else { before };

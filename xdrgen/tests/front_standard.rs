@@ -262,7 +262,8 @@ fn enumerators_are_integers() {
     check(Code::Dialect, &[("enum e { A = 2147483648 };", text)]);
 }
 
-/// RFC 4506 §4.18: a typedef of a body declares the same type as its preferred form, and a typedef of an array is that array.
+/// RFC 4506 §4.18: a typedef of a body declares the same type as its preferred form, and a typedef of an array is that
+/// array.
 #[test]
 fn typedefs() {
     let [one, other] = ["typedef struct { int x; } s;", "struct s { int x; };"].map(spec);

@@ -113,8 +113,8 @@ pub(crate) struct InputArgs {
     #[arg(short = 'I', long = "include", value_name = "DIR")]
     pub(crate) include: Vec<PathBuf>,
 
-    /// Define NAME for `#if` and `#ifdef`. With a VALUE, NAME is also a constant, unless a file declares it. May be given
-    /// several times.
+    /// Define NAME for `#if` and `#ifdef`. With a VALUE, NAME is also a constant, unless a file declares it. May be
+    /// given several times.
     #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
     pub(crate) define: Vec<String>,
 
@@ -126,8 +126,8 @@ pub(crate) struct InputArgs {
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Maximum size of each reply that has no maximum. Without this option, such a reply is an error if there is a binding, and
-    /// otherwise gets 65536 bytes, with a warning.
+    /// Maximum size of each reply that has no maximum. Without this option, such a reply is an error if there is a
+    /// binding, and otherwise gets 65536 bytes, with a warning.
     #[arg(long, value_name = "BYTES")]
     pub(crate) default_reply_max: Option<u64>,
 }
@@ -138,8 +138,8 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// Compile the files as one specification, in which each file can use names from the others. By default, each file is
-    /// checked separately.
+    /// Compile the files as one specification, in which each file can use names from the others. By default, each file
+    /// is checked separately.
     #[arg(long)]
     pub(crate) together: bool,
 }
@@ -159,7 +159,8 @@ pub(crate) struct Gen {
     #[arg(long, value_name = "DIR")]
     pub(crate) split: Option<PathBuf>,
 
-    /// Generate types, codecs and procedure metadata only, without clients and servers, for example for `no_std` crates.
+    /// Generate types, codecs and procedure metadata only, without clients and servers, for example for `no_std`
+    /// crates.
     #[arg(long)]
     pub(crate) types_only: bool,
 
@@ -171,8 +172,8 @@ pub(crate) struct Gen {
     #[arg(long)]
     pub(crate) no_server: bool,
 
-    /// Strip the common prefix of the enumerators of ENUM, or of every enumeration, from the names of the Rust variants.
-    /// May be given several times.
+    /// Strip the common prefix of the enumerators of ENUM, or of every enumeration, from the names of the Rust
+    /// variants. May be given several times.
     #[arg(long, value_name = "ENUM", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) strip_enum_prefix: Vec<String>,
 
@@ -180,8 +181,8 @@ pub(crate) struct Gen {
     #[arg(long, value_name = "[TYPE=]PATH")]
     pub(crate) derive: Vec<String>,
 
-    /// Generate a second, borrowed form of TYPE and of the types it contains. Opaque items and strings are then views of
-    /// the message. Without TYPE, applies to all types that contain such items. May be given several times.
+    /// Generate a second, borrowed form of TYPE and of the types it contains. Opaque items and strings are then views
+    /// of the message. Without TYPE, applies to all types that contain such items. May be given several times.
     #[arg(long, value_name = "TYPE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) borrowed: Vec<String>,
 

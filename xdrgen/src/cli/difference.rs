@@ -1,7 +1,7 @@
 //! Unified diff between a text and its formatted version, computed in linear time.
 //!
-//! Formatting only changes white space. Two lines are therefore the same line exactly if they have the same text and the
-//! same number of non-blank characters before them. No search is necessary.
+//! Formatting only changes white space. Two lines are therefore the same line exactly if they have the same text and
+//! the same number of non-blank characters before them. No search is necessary.
 
 use std::{fmt::Write as _, ops::Range};
 

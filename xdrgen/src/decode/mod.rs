@@ -20,8 +20,8 @@
 //! | `encode`, `procedure` | values from JSON, by their types; calls whose arguments and results are JSON |
 //! | `report` | output as text and as JSON |
 //!
-//! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause allocations,
-//! and nesting is limited.
+//! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause
+//! allocations, and nesting is limited.
 
 mod big_endian;
 mod capture;

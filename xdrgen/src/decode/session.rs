@@ -92,8 +92,8 @@ pub(super) struct Session {
     continued: HashMap<SequenceKey, (Vec<u8>, usize)>,
 }
 
-/// The sender, receiver, XID and header type of a sequence of continued messages. The header type is `true` for transport
-/// properties.
+/// The sender, receiver, XID and header type of a sequence of continued messages. The header type is `true` for
+/// transport properties.
 type SequenceKey = (Owner, Owner, u32, bool);
 
 impl Session {

@@ -46,7 +46,8 @@ pub struct Diagnostic {
     pub code: Code,
     /// The problem, in one line.
     pub message: String,
-    /// The position of the problem. `None` if the problem is outside the sources, for example a file that cannot be read.
+    /// The position of the problem. `None` if the problem is outside the sources, for example a file that cannot be
+    /// read.
     pub primary: Option<Label>,
     /// Related positions.
     pub secondary: Vec<Label>,

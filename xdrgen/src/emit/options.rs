@@ -48,8 +48,8 @@ impl EmitOptions {
 
 /// The types that get a borrowed form in addition to the owned one.
 ///
-/// The name of a borrowed form ends in `Ref`. Its opaque items and strings are views of the message. A type that contains
-/// neither has only one form.
+/// The name of a borrowed form ends in `Ref`. Its opaque items and strings are views of the message. A type that
+/// contains neither has only one form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Borrow {
@@ -117,8 +117,8 @@ impl EmitOptions {
 
     /// Derives a trait for every type, for example `serde::Serialize`.
     ///
-    /// A trait that a type already derives is not derived twice. The runtime types implement the traits of serde and arbitrary
-    /// if the runtime's features `serde` and `arbitrary` are enabled.
+    /// A trait that a type already derives is not derived twice. The runtime types implement the traits of serde and
+    /// arbitrary if the runtime's features `serde` and `arbitrary` are enabled.
     #[must_use]
     pub fn derive(mut self, path: syn::Path) -> Self {
         self.derives.push(path);

@@ -168,8 +168,8 @@ fn grow(open: &mut Vec<String>, pieces: Vec<String>) {
     }
 }
 
-/// Returns the import of the names that the generated types use. It is a glob import, so that a name in the including code takes
-/// precedence.
+/// Returns the import of the names that the generated types use. It is a glob import, so that a name in the including
+/// code takes precedence.
 pub(super) fn prelude(options: &EmitOptions) -> TokenStream {
     let runtime = &options.runtime;
     quote! {

@@ -81,7 +81,8 @@ impl<'a> ItemUsers<'a> {
         self.items.get(name).copied()
     }
 
-    /// Returns `true` if several enumerations have an enumerator of this name. Such a name needs its enumeration: `color::RED`.
+    /// Returns `true` if several enumerations have an enumerator of this name. Such a name needs its enumeration:
+    /// `color::RED`.
     pub(super) fn is_ambiguous(&self, enumerator: &str) -> bool {
         self.ambiguous.contains(enumerator)
     }

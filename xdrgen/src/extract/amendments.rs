@@ -54,8 +54,8 @@ impl Amendments {
     /// + const FROBS = 7;
     /// ```
     ///
-    /// `sections:` is for documents that do not mark code. Declarations are then extracted from the running text of these
-    /// sections and their subsections.
+    /// `sections:` is for documents that do not mark code. Declarations are then extracted from the running text of
+    /// these sections and their subsections.
     ///
     /// In an amendment, each group of `-` lines and the `+` lines after it form a change. An amendment can have several
     /// changes.

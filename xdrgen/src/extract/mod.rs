@@ -1,12 +1,12 @@
 //! Extraction of XDR from the text of a specification.
 //!
 //! RFCs and drafts of the NFSv4 working group mark each line of XDR with `///`, so that it can be extracted from the
-//! document (RFC 8166 §4.1, RPC-over-RDMA version 2 draft §8.2). [`extract`] collects the marked lines across page breaks.
-//! It then applies the [`Amendments`] that correct defects in the XDR. It splits the result into files where the document
-//! says `FILE ENDS`.
+//! document (RFC 8166 §4.1, RPC-over-RDMA version 2 draft §8.2). [`extract`] collects the marked lines across page
+//! breaks. It then applies the [`Amendments`] that correct defects in the XDR. It splits the result into files where
+//! the document says `FILE ENDS`.
 //!
-//! If a document has no `///` marks, [`extract`] reads its `<CODE BEGINS>` blocks without page headers and footers. If it
-//! has no such blocks either, the amendments list the sections whose running text contains the declarations.
+//! If a document has no `///` marks, [`extract`] reads its `<CODE BEGINS>` blocks without page headers and footers. If
+//! it has no such blocks either, the amendments list the sections whose running text contains the declarations.
 
 mod amendments;
 mod marked_text;

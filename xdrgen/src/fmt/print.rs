@@ -28,8 +28,8 @@ struct OutputLine {
     tokens: Range<usize>,
     /// Index of the first trailing comment.
     comments: usize,
-    /// Width of the line before the comments, in columns. `None` if that part contains a line break, for example within a
-    /// comment.
+    /// Width of the line before the comments, in columns. `None` if that part contains a line break, for example within
+    /// a comment.
     width: Option<usize>,
     /// `true` if the line, including its trailing comments, has no line break.
     single: bool,

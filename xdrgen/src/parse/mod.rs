@@ -42,8 +42,8 @@ use grammar::Rule;
 
 pub(crate) use binding::parse as parse_binding;
 
-/// Maximum number of definitions with syntax errors. After that, the rest of the file is skipped, because it is probably
-/// not XDR.
+/// Maximum number of definitions with syntax errors. After that, the rest of the file is skipped, because it is
+/// probably not XDR.
 const MAX_SYNTAX_ERRORS: usize = 100;
 
 /// Parses `text`, the source with index `file`. Definitions that cannot be parsed are omitted from the tree and
@@ -314,8 +314,8 @@ impl Builder<'_, '_> {
     }
 }
 
-/// Removes white space at both ends of `span`. The rule `unit` matches `SOI` and `EOI`, and therefore also the trivia next
-/// to them.
+/// Removes white space at both ends of `span`. The rule `unit` matches `SOI` and `EOI`, and therefore also the trivia
+/// next to them.
 fn trimmed(at: Span, text: &str) -> Span {
     let before = text.len() - text.trim_start().len();
     let after = text.len() - text.trim_end().len();

@@ -28,8 +28,8 @@ const MAX_LEN: usize = 64 << 20;
 /// The error for versions that take over more procedures than can be written out.
 pub(super) struct TooMany;
 
-/// Writes the procedures that versions take over into these versions, and removes the names of the base versions. `text` has no
-/// annotations.
+/// Writes the procedures that versions take over into these versions, and removes the names of the base versions.
+/// `text` has no annotations.
 pub(super) fn expand(text: &str) -> Result<String, TooMany> {
     let tokens = lex(text);
     let code: Vec<&FmtToken<'_>> = tokens.iter().filter(|token| token.is_code()).collect();

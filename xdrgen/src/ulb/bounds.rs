@@ -229,8 +229,9 @@ impl<'a> Bounder<'a> {
 
     /// Returns bounds that user code computes.
     ///
-    /// The number and the sizes of the items are known only when a call is made. For example, an NFSv4 COMPOUND contains
-    /// any number of operations (RFC 8267 §6.4). This function therefore requires neither a limit nor a maximum.
+    /// The number and the sizes of the items are known only when a call is made. For example, an NFSv4 COMPOUND
+    /// contains any number of operations (RFC 8267 §6.4). This function therefore requires neither a limit nor a
+    /// maximum.
     fn computed(&mut self, procedure: &'a Procedure, max: &ast::ExprNode) -> Option<ReplyBounds> {
         let id = self.scope.procedure;
         if procedure.args.is_empty() {
@@ -286,8 +287,8 @@ impl<'a> Bounder<'a> {
         false
     }
 
-    /// Returns the maximum number of bytes that remain in the payload stream. `known` follows from the type of `result`, and from
-    /// the maxima of its items.
+    /// Returns the maximum number of bytes that remain in the payload stream. `known` follows from the type of
+    /// `result`, and from the maxima of its items.
     fn inline(&mut self, result: Option<(AnnotationPlace, &'a Field)>, known: Option<Expr>) -> Option<Expr> {
         let known = known.filter(|max| !matches!(max, Expr::Const(max) if *max > MAX_INLINE));
         let id = self.scope.procedure;

@@ -186,8 +186,8 @@ fn wrong_kind_error(field: &Field, ty: &Type, whole: &ast::ExprNode, wanted: Exp
 }
 
 impl ExprScope<'_> {
-    /// Returns the index of the argument that `parts` refers to, and the rest of the path. The fields of a single argument
-    /// need no qualifier.
+    /// Returns the index of the argument that `parts` refers to, and the rest of the path. The fields of a single
+    /// argument need no qualifier.
     fn argument<'p>(&self, procedure: &Procedure, parts: &'p [Ident]) -> Result<(usize, &'p [Ident]), String> {
         let by_name = |name: &Ident| procedure.args.iter().position(|arg| arg.name.text == name.text);
         match (procedure.args.as_slice(), parts) {

@@ -23,7 +23,8 @@ const WORD: u64 = 4;
 /// The bounds of a type for the arguments of one call.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
-    /// Maximum number of bytes that stay in the payload stream if all eligible items are reduced. `None` means unbounded.
+    /// Maximum number of bytes that stay in the payload stream if all eligible items are reduced. `None` means
+    /// unbounded.
     pub(super) inline: Option<Expr>,
     /// Maximum number of eligible items, for all calls. `None` means unbounded.
     pub(super) items: Option<u64>,

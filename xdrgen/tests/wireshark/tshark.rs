@@ -95,7 +95,8 @@ impl Tshark {
         out
     }
 
-    /// Returns the values of fields in the packets that match a filter. Several values of a field are separated by commas.
+    /// Returns the values of fields in the packets that match a filter. Several values of a field are separated by
+    /// commas.
     pub(crate) fn fields(&self, capture: &[u8], filter: &str, names: &[&str]) -> Vec<String> {
         let mut arguments = vec!["-Y", filter, "-T", "fields", "-E", "separator=|"];
         names.iter().for_each(|name| arguments.extend(["-e", name]));

@@ -54,7 +54,8 @@ struct Piece {
 }
 
 impl LongStruct {
-    /// Returns the plan for an item, or `None` if it is emitted as a whole, because it has few fields or a borrowed form.
+    /// Returns the plan for an item, or `None` if it is emitted as a whole, because it has few fields or a borrowed
+    /// form.
     pub(in crate::emit) fn plan(
         layout: &Layout<'_>,
         id: ItemId,
