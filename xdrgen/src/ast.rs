@@ -20,8 +20,8 @@ pub(crate) struct File {
     pub(crate) definitions: Vec<Definition>,
     /// The comment at the start of the file, without comment marks.
     pub(crate) header: Vec<String>,
-    /// The index of this file among the sources of the run. Included files precede this file among the trees and follow it among
-    /// the sources.
+    /// The index of this file among the sources of the run. Included files precede this file among the trees and follow
+    /// it among the sources.
     pub(crate) source: usize,
     /// The source ranges of preprocessor lines and of the text that conditions exclude, in order.
     pub(crate) excluded: Vec<Span>,
@@ -31,11 +31,12 @@ pub(crate) struct File {
     pub(crate) macros: Vec<Macro>,
     /// Macros for `opaque` or `string`, which are types only together with a declarator.
     pub(crate) spellings: Vec<(String, Primitive)>,
-    /// `%` lines, without the `%`.
+    /// `%` lines, which rpcgen copies to its output, without the `%`.
     pub(crate) passed_through: Vec<Ident>,
     /// Hints of eligibility (`pragma pages`), as statements of a binding.
     pub(crate) hints: Vec<Statement>,
-    /// Words of definitions that could not be parsed. A missing name among them is not reported as another error.
+    /// The words in definitions that could not be parsed. The compiler does not report a name among these words as
+    /// missing.
     pub(crate) failed_words: HashSet<String>,
     /// Uses of dialects. They are accepted, and reported in strict mode.
     pub(crate) dialects: Vec<Dialect>,
@@ -69,9 +70,9 @@ pub(crate) struct Macro {
     pub(crate) doc: Vec<String>,
     /// The source range of the line.
     pub(crate) span: Span,
-    /// The text as a constant, if it can be one.
+    /// The text, parsed as a constant. `None` if it is not a constant.
     pub(crate) value: Option<Value>,
-    /// The text as a type, if it can be one.
+    /// The text, parsed as a type. `None` if it is not a type.
     pub(crate) ty: Option<TypeSpec>,
 }
 
@@ -126,7 +127,7 @@ pub(crate) struct Value {
 pub(crate) enum ValueKind {
     /// A number of at most 128 bits.
     Int(i128),
-    /// A name.
+    /// The name of a constant.
     Name(String),
     /// A string constant.
     Text(String),
@@ -143,14 +144,15 @@ pub(crate) struct Annotation {
     pub(crate) args: Vec<(Option<Ident>, ExprNode)>,
     /// The source range of the annotation.
     pub(crate) span: Span,
-    /// `true` if another compiler's construct implies the annotation. It then has no effect where it is not allowed.
+    /// `true` if another compiler's construct implies the annotation. Such an annotation has no effect where it is not
+    /// allowed.
     pub(crate) is_hint: bool,
 }
 
 /// A statement of a `.ulb` file: `keyword [procedure:] path, ... [name] [= expr]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement {
-    /// The keyword.
+    /// The keyword, such as `ddp` or `reply_max`.
     pub(crate) keyword: Ident,
     /// The procedure that the statement applies to, if several procedures share the item.
     pub(crate) procedure: Option<Path>,
@@ -165,7 +167,7 @@ pub(crate) struct Statement {
 /// One or more names, separated by dots.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
-    /// The names.
+    /// The names, in order.
     pub(crate) parts: Vec<Ident>,
     /// The source range of the path.
     pub(crate) span: Span,
@@ -219,7 +221,7 @@ pub(crate) struct Declaration {
     pub(crate) ty: TypeSpec,
     /// The name of the declaration.
     pub(crate) name: Option<Ident>,
-    /// The declarator.
+    /// The declarator, which tells a plain item, a pointer and an array apart.
     pub(crate) declarator: Declarator,
 }
 
@@ -288,7 +290,8 @@ pub(crate) enum Primitive {
 }
 
 impl Primitive {
-    /// Returns the type that public specifications mean by `name` without declaring it. These are type names of C and rpcgen.
+    /// Returns the type that public specifications mean by `name` without declaring it. These are type names of C and
+    /// rpcgen.
     ///
     /// RFC 8166 §4.1 itself uses `uint32` and `uint64`. `long` is `int`: rpcgen encodes it in 32 bits.
     pub(crate) fn predeclared(name: &str) -> Option<Self> {
@@ -310,7 +313,7 @@ impl Primitive {
 /// The body of an enumeration.
 #[derive(Debug, Clone)]
 pub(crate) struct EnumBody {
-    /// The enumerators.
+    /// The enumerators, in order of declaration.
     pub(crate) enumerators: Vec<EnumeratorNode>,
 }
 
@@ -337,7 +340,7 @@ pub(crate) struct StructBody {
 pub(crate) struct UnionBody {
     /// The declaration of the discriminant.
     pub(crate) discriminant: Declaration,
-    /// The arms.
+    /// The arms, in order of declaration. They include the default arm.
     pub(crate) arms: Vec<ArmNode>,
     /// `true` for an `opaque_union` (xdrzcc).
     pub(crate) opaque: bool,
@@ -376,7 +379,7 @@ pub(crate) struct VersionNode {
     pub(crate) doc: Vec<String>,
     /// The name of the version.
     pub(crate) name: Ident,
-    /// The version whose procedures this one takes over.
+    /// The base version, whose procedures this version takes over.
     pub(crate) base: Option<Ident>,
     /// The procedures that the version declares itself, in order of declaration.
     pub(crate) procedures: Vec<ProcedureNode>,

@@ -38,7 +38,8 @@ pub struct Build {
     options: EmitOptions,
 }
 
-/// The error type of [`Build`]. `Debug` shows the message and its causes, so that a build script can return it from `main`.
+/// The error type of [`Build`]. `Debug` shows the message and its causes, so that a build script can return it from
+/// `main`.
 #[non_exhaustive]
 pub enum BuildError {
     /// The specification has errors.
@@ -232,8 +233,8 @@ impl Build {
         self
     }
 
-    /// Sets the directory for the run record, which lists the inputs of the output. The default is `OUT_DIR`. Without
-    /// either, no record is written, and each run generates the output.
+    /// Sets the directory for the run record, which lists the inputs of the output. The default is `OUT_DIR`. If
+    /// neither is set, no record is written, and each run generates the output.
     #[must_use]
     pub fn note_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.note_dir = Some(path.as_ref().to_owned());
@@ -242,8 +243,8 @@ impl Build {
 
     /// Returns `true` if the output is up to date.
     ///
-    /// This is the case if the output exists and, according to the record of an earlier run, this compiler generated it with
-    /// the same options from files that have not changed. [`Self::run`] then only repeats the warnings.
+    /// This is the case if the output exists and, according to the record of an earlier run, this compiler generated it
+    /// with the same options from files that have not changed. [`Self::run`] then only repeats the warnings.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.place().is_ok_and(|place| self.note(&place).is_some())
@@ -251,12 +252,12 @@ impl Build {
 
     /// Generates the output and returns its path.
     ///
-    /// Prints the instructions for Cargo: the files to watch, including included files, and the warnings. Does nothing else if
-    /// the output is up to date. The file is not written if its contents would not change.
+    /// Prints the instructions for Cargo: the files to watch, including included files, and the warnings. Does nothing
+    /// else if the output is up to date. The file is not written if its contents would not change.
     ///
     /// # Errors
-    /// Returns an error if there is no input file or output directory, if the specification has errors, if the code cannot be
-    /// generated, or if the output cannot be written.
+    /// Returns an error if there is no input file or output directory, if the specification has errors, if the code
+    /// cannot be generated, or if the output cannot be written.
     pub fn run(&self) -> Result<PathBuf, BuildError> {
         // Print these even if the run fails, so that cargo runs the script again once the file is fixed.
         for path in &self.inputs {

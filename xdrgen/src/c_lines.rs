@@ -2,19 +2,20 @@
 
 use crate::ast::{File, Ident};
 
-/// Types from Sun's headers, with their definitions in XDR and the header.
+/// Types from Sun's headers. Each entry has the name of the type, its definition in XDR, and the name of the header.
 pub(crate) const SUN_TYPES: [(&str, &str, &str); 2] = [
     ("netobj", "typedef opaque netobj<1024>;", "rpc/xdr.h"),
     ("des_block", "typedef opaque des_block[8];", "rpc/des_crypt.h"),
 ];
 
-/// Returns the text that the `%#define` lines define for `name`. Returns `None` if they define different texts.
+/// Returns the text that the `%#define` lines define for `name`. Returns `None` if there is no such line, or if two
+/// lines define different texts.
 pub(crate) fn defined<'a>(name: &str, file: &'a File) -> Option<&'a str> {
     definition(name, file).map(|(_, text)| text)
 }
 
-/// Returns the first `%#define` line of `name` and the text that it defines. Returns `None` if another line defines a
-/// different text.
+/// Returns the first `%#define` line of `name` and the text that it defines. Returns `None` if there is no such line,
+/// or if another line defines a different text.
 pub(crate) fn definition<'a>(name: &str, file: &'a File) -> Option<(&'a Ident, &'a str)> {
     let mut lines = file.passed_through.iter().filter_map(|line| {
         let rest = line.text.trim().strip_prefix('#')?.trim_start().strip_prefix("define")?;

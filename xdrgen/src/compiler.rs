@@ -45,14 +45,14 @@ pub struct Compiler {
 /// The output of [`Compiler::compile`].
 #[derive(Debug, Clone)]
 pub struct Compiled {
-    /// The specification.
+    /// The checked specification.
     pub spec: Spec,
     /// The source texts, indexed by the file number in a span.
     pub sources: Arc<Sources>,
     /// Files that the compiler read. A build script should watch them for changes.
     pub files: Vec<PathBuf>,
-    /// Files that do not exist, but would take precedence over the files that were read. A build script should run again when
-    /// one of them appears.
+    /// Files that do not exist, but would take precedence over the files that were read. A build script should run
+    /// again when one of them appears.
     pub absent: Vec<PathBuf>,
     /// Warnings and other diagnostics that are not errors.
     pub warnings: Diagnostics,
@@ -95,9 +95,10 @@ impl Compiler {
 
     /// Sets the maximum size, in bytes, of each reply that has no maximum.
     ///
-    /// By default, such a reply is an error (RFC 8166 §6.2) if the specification has a binding: annotations or a `.ulb` file. If
-    /// it has none, the compiler assumes [`DEFAULT_REPLY_MAX`](crate::DEFAULT_REPLY_MAX) with a warning
-    /// ([`Code::AssumedMaximum`]). With this setting, such replies are accepted silently. A call whose reply is larger fails.
+    /// By default, such a reply is an error (RFC 8166 §6.2) if the specification has a binding: annotations or a `.ulb`
+    /// file. If it has none, the compiler assumes [`DEFAULT_REPLY_MAX`](crate::DEFAULT_REPLY_MAX) with a warning
+    /// ([`Code::AssumedMaximum`]). With this setting, such replies are accepted silently. A call whose reply is larger
+    /// fails.
     #[must_use]
     pub fn default_reply_max(mut self, bytes: u64) -> Self {
         self.options.default_reply_max = Some(bytes);
@@ -113,7 +114,8 @@ impl Compiler {
         self
     }
 
-    /// Adds a directory to search for included files (`#include "types.x"`). The directory of the including file comes first.
+    /// Adds a directory to search for included files (`#include "types.x"`). The directory of the including file comes
+    /// first.
     #[must_use]
     pub fn include_dir(mut self, path: impl AsRef<Path>) -> Self {
         self.include_dirs.push(path.as_ref().to_owned());
@@ -129,8 +131,8 @@ impl Compiler {
 
     /// Maps the XDR type `name` to the existing Rust type `path`. A declaration of `name` in the input is ignored.
     ///
-    /// The Rust type must implement the codec traits of the runtime, `Debug`, `Clone` and `PartialEq`. It must not contain
-    /// items that are eligible for direct data placement; the generated code checks this.
+    /// The Rust type must implement the codec traits of the runtime, `Debug`, `Clone` and `PartialEq`. It must not
+    /// contain items that are eligible for direct data placement; the generated code checks this.
     ///
     /// The compiler does not know the maximum size of such a type: see [`Self::default_reply_max`].
     #[must_use]
@@ -139,7 +141,8 @@ impl Compiler {
         self
     }
 
-    /// Rejects the dialects of other compilers, which RFC 4506 and RFC 5531 do not define. Annotations are still accepted.
+    /// Rejects the dialects of other compilers, which RFC 4506 and RFC 5531 do not define. Annotations are still
+    /// accepted.
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict = true;
@@ -149,19 +152,19 @@ impl Compiler {
     /// Strips the common prefix of the enumerators from the variants of each enumeration.
     ///
     /// For example, `NF3REG` becomes `Ftype3::Reg`, and `NFS3ERR_NOENT`, in an enumeration with `NFS3_OK`, becomes
-    /// `Nfsstat3::Noent`. The prefix ends at the end of a word. Union variants that are named after enumerators lose the
-    /// prefix too.
+    /// `Nfsstat3::Noent`. The prefix ends at the end of a word. Union variants that are named after enumerators lose
+    /// the prefix too.
     ///
-    /// [`Self::compile`] reports [`Code::BadShortName`] if a short name begins with a digit, or if two enumerators have the
-    /// same short name.
+    /// [`Self::compile`] reports [`Code::BadShortName`] if a short name begins with a digit, or if two enumerators have
+    /// the same short name.
     #[must_use]
     pub fn strip_enum_prefix(mut self) -> Self {
         self.stripped = Stripped::All;
         self
     }
 
-    /// Strips the common prefix from the enumeration with the XDR name `name`. [`Self::strip_enum_prefix`] does this for all
-    /// enumerations.
+    /// Strips the common prefix from the enumeration with the XDR name `name`. [`Self::strip_enum_prefix`] does this
+    /// for all enumerations.
     #[must_use]
     pub fn strip_enum_prefix_of(mut self, name: impl Into<String>) -> Self {
         match &mut self.stripped {
@@ -175,8 +178,8 @@ impl Compiler {
     /// Declares that no client is generated, so that a reply without a maximum is not an error.
     ///
     /// Only a requester needs to know the maximum size of a reply (RFC 8166 §6). The bound of such a reply is
-    /// 4 294 967 295 bytes. [`Build`](crate::Build), the macros and the command set this according to the stubs that they
-    /// generate.
+    /// 4 294 967 295 bytes. [`Build`](crate::Build), the macros and the command set this according to the stubs that
+    /// they generate.
     #[must_use]
     pub fn no_client(mut self) -> Self {
         self.options.no_client = true;

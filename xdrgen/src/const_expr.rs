@@ -7,10 +7,11 @@ use crate::lexer::{Lexer, Token, TokenKind};
 /// Names defined by `#define` or by the user, with their values as text.
 pub(crate) type Defines = HashMap<String, String>;
 
-/// Maximum nesting depth of operators and names. The scanner's limit, plus some depth for names.
+/// Maximum nesting depth of operators and names: the limit of the scanner, plus some levels for names.
 const MAX_DEPTH: usize = 64;
 
-/// Maximum number of evaluation steps. Without it, names that expand to each other repeatedly would take exponential time.
+/// Maximum number of evaluation steps. Without it, names that expand to each other repeatedly would take exponential
+/// time.
 const MAX_STEPS: usize = 10_000;
 
 /// Evaluates a condition. Undefined names count as 0. Returns `None` if `text` is not a valid condition.
@@ -34,7 +35,7 @@ pub(crate) fn computed(text: &str, constants: &dyn Fn(&str) -> Option<i128>) -> 
 /// The meaning of a name.
 enum NameMeaning<'a> {
     Number(i128),
-    /// Another expression.
+    /// The text of another expression.
     Text(&'a str),
 }
 
@@ -42,7 +43,7 @@ enum NameMeaning<'a> {
 #[derive(Clone, Copy)]
 struct ExprNames<'a> {
     value: &'a dyn Fn(&str) -> Option<NameMeaning<'a>>,
-    /// `true` if this is an `#if` condition, where undefined names count as 0 and `defined` is an operator.
+    /// `true` if the expression is an `#if` condition, where undefined names count as 0 and `defined` is an operator.
     is_condition: bool,
 }
 
@@ -102,7 +103,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         std::mem::replace(&mut self.next, next_token(&mut self.lexer))
     }
 
-    /// Consumes the current token if it is this punctuation. Returns `true` if it is.
+    /// Consumes the current token if it is `punctuation`. Returns `true` if the token was consumed.
     fn take(&mut self, punctuation: &str) -> bool {
         let is_next = self.next.is_some_and(|next| next.text == punctuation);
         if is_next {
@@ -180,7 +181,8 @@ impl<'a> ExprReader<'a, '_, '_> {
         value
     }
 
-    /// Evaluates an enumerator qualified with its enumeration. The first token has already been consumed.
+    /// Evaluates an enumerator that is qualified with its enumeration, such as `color::RED`. `first` is the first
+    /// token, which has already been consumed.
     fn scoped(&mut self, first: &str) -> Option<i128> {
         let mut name = first.to_owned();
         while let Some(next) = self.next.filter(|next| (next.text == "::") != name.ends_with("::")) {

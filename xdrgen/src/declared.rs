@@ -68,7 +68,7 @@ impl DeclaredNames {
         self.constants.insert(name.text.clone());
     }
 
-    /// Adds the types that are declared within a declaration. The nesting depth of braces bounds the recursion.
+    /// Adds the types and enumerators that a type specifier declares. The nesting depth of braces limits the recursion.
     fn spec(&mut self, spec: &TypeSpec) {
         match &spec.kind {
             TypeKind::Primitive(_) | TypeKind::Named(_) => {}

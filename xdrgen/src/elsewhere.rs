@@ -66,7 +66,7 @@ struct Sibling {
 }
 
 struct Search {
-    /// The other files of each directory, in order of their names.
+    /// The `.x` files of each directory that do not belong to the input, in order of their names.
     siblings: HashMap<PathBuf, Vec<Sibling>>,
     externs: HashSet<String>,
 }
@@ -252,7 +252,7 @@ fn target<'a>(trees: &'a mut Vec<File>, tree: &File) -> &'a mut File {
     &mut trees[index]
 }
 
-/// Returns the other `.x` files in a directory.
+/// Returns the `.x` files in a directory that do not belong to the input.
 fn siblings(directory: &Path, loader: &Loader) -> Vec<Sibling> {
     let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let read: HashSet<PathBuf> = loader.files.iter().map(|path| canonical(path)).collect();
@@ -273,7 +273,7 @@ fn siblings(directory: &Path, loader: &Loader) -> Vec<Sibling> {
     paths.into_iter().filter_map(sibling).collect()
 }
 
-/// Declares a name as a macro if it has a `%#define` line with a usable value. Returns `true` if it has one.
+/// Declares a name as a macro if it has a `%#define` line with a usable value. Returns `true` if the name was declared.
 fn declare_from_c(loader: &mut Loader, name: &Undeclared) -> bool {
     let Some(tree) = loader.trees.iter_mut().find(|tree| tree.source == name.file) else { return false };
     let Some((line, text)) = c_lines::definition(&name.text, tree) else { return false };
@@ -287,7 +287,7 @@ fn declare_from_c(loader: &mut Loader, name: &Undeclared) -> bool {
     true
 }
 
-/// Declares a name if it is a type of Sun's headers. Returns `true` if it is one.
+/// Declares a name if it is a type of Sun's headers. Returns `true` if the name was declared.
 fn declare_from_header(loader: &mut Loader, name: &Undeclared) -> bool {
     let Some((_, definition, header)) = SUN_TYPES.iter().find(|(known, ..)| name.is_type && *known == name.text) else {
         return false;

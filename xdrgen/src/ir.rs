@@ -1,6 +1,7 @@
 //! The typed intermediate representation (IR), the input of the back end.
 //!
-//! Names are resolved, constants are computed, recursion is detected, and the upper-layer binding (ULB) is applied and checked.
+//! Names are resolved, constants are computed, recursion is detected, and the upper-layer binding (ULB) is applied and
+//! checked.
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ pub struct Item {
     pub kind: ItemKind,
     /// The bounds of the encoding of the item. All zero for a constant.
     pub facts: TypeFacts,
-    /// `true` if the type contains itself other than as a list. Its decoder counts levels.
+    /// `true` if the type contains itself other than as a list. Its decoder then counts the nesting levels.
     pub recursive: bool,
 }
 
@@ -86,7 +87,8 @@ pub struct TypeFacts {
     pub min_len: u64,
     /// The maximum number of bytes if no item is reduced. `None` means unbounded.
     pub max_len: Option<u64>,
-    /// The maximum number of bytes that stay in the payload stream if all DDP-eligible items are reduced. `None` means unbounded.
+    /// The maximum number of bytes that stay in the payload stream if all DDP-eligible items are reduced. `None` means
+    /// unbounded.
     pub max_inline: Option<u64>,
     /// The maximum number of DDP-eligible items. `None` means unbounded.
     pub max_ddp_items: Option<u32>,
@@ -162,7 +164,8 @@ pub struct Field {
 /// The annotation of an item that is eligible for direct data placement (RFC 8166 §6.1).
 #[derive(Debug, Clone)]
 pub struct Ddp {
-    /// The maximum length of the contents, in bytes, computed from the call's arguments. `None` if the ULB states no maximum.
+    /// The maximum length of the contents, in bytes, computed from the call's arguments. `None` if the ULB states no
+    /// maximum.
     pub max: Option<Expr>,
     /// The position of the annotation in the source.
     pub span: Span,
@@ -300,7 +303,8 @@ pub struct Union {
     pub arms: Vec<Arm>,
     /// The `default` arm. `Some(None)` means `default: void`.
     pub default: Option<Option<Field>>,
-    /// `true` if the union accepts a discriminant that selects no arm. The encoding may then end after the discriminant.
+    /// `true` if the union accepts a discriminant that selects no arm. The encoding may then end after the
+    /// discriminant.
     pub open: bool,
     /// `true` for an `opaque_union` (xdrzcc). Each arm is the contents of a variable-length opaque item, so the length
     /// of the arm in bytes precedes it. The length of a void arm is 0. An arm that is itself a variable-length opaque
@@ -351,10 +355,11 @@ pub struct Version {
     pub number: u32,
     /// The comment of the version, without comment marks.
     pub doc: Vec<String>,
-    /// The version whose procedures this one takes over (`version NAME : BASE`), as an index in [`Program::versions`].
+    /// The base version, whose procedures this version takes over (`version NAME : BASE`), as an index in
+    /// [`Program::versions`].
     pub base: Option<usize>,
-    /// The procedures. The procedures of the base version come first, in its order. The others follow in order of
-    /// declaration.
+    /// The procedures. The procedures of the base version come first, in the order of that version. The others follow
+    /// in order of declaration.
     pub procedures: Vec<Procedure>,
 }
 
@@ -365,8 +370,8 @@ pub struct Procedure {
     pub name: Name,
     /// The procedure number.
     pub number: u32,
-    /// The index in [`Program::versions`] of the version that declares the procedure. `None` if this version declares
-    /// it itself.
+    /// The index in [`Program::versions`] of the version that declares the procedure. `None` if this version itself
+    /// declares the procedure.
     pub declared_in: Option<usize>,
     /// The comment of the procedure, without comment marks.
     pub doc: Vec<String>,
@@ -385,8 +390,8 @@ pub struct Procedure {
 /// The maximum size of the result of a procedure, computed from the arguments (RFC 8166 §6.2).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplyBounds {
-    /// `true` if the user's code computes the bounds from the arguments of each call (`@reply_max(computed)`). The other fields
-    /// are then unused.
+    /// `true` if the user's code computes the bounds from the arguments of each call (`@reply_max(computed)`). The
+    /// other fields are then unused.
     pub computed: bool,
     /// The maximum number of bytes that stay in the payload stream if every DDP-eligible item is reduced.
     pub inline: Expr,
@@ -432,9 +437,9 @@ pub enum Expr {
     Mul(Arc<Expr>, Arc<Expr>),
     /// Division. Division by zero gives `u64::MAX`.
     Div(Arc<Expr>, Arc<Expr>),
-    /// Minimum.
+    /// The smaller of two values.
     Min(Arc<Expr>, Arc<Expr>),
-    /// Maximum.
+    /// The larger of two values.
     Max(Arc<Expr>, Arc<Expr>),
 }
 

@@ -1,8 +1,8 @@
 //! Lexer for XDR, including white space, comments and preprocessor lines.
 //!
-//! The parser, the preprocessor, the formatter and constant expressions all use this lexer. The grammar (`parse/*.pest`)
-//! defines the language, and the lexer agrees with it: each token of the grammar is one or more tokens here, and
-//! everything that the grammar skips is trivia here. `parse/agreement.rs` tests this.
+//! The parser, the preprocessor, the formatter and constant expressions all use this lexer. The grammar
+//! (`parse/*.pest`) defines the language, and the lexer agrees with it: each token of the grammar is one or more tokens
+//! here, and everything that the grammar skips is trivia here. `parse/agreement.rs` tests this.
 
 /// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,8 @@ enum DirectiveMode {
     Grammar,
     /// A directive includes its continuation lines, and the rest of a comment that begins in it.
     Directives,
-    /// The text is part of a directive: `#` and `%` are punctuation, a backslash joins lines, and C operators are tokens.
+    /// The text is part of a directive: `#` and `%` are punctuation, a backslash joins lines, and C operators are
+    /// tokens.
     WithinDirective,
 }
 
@@ -127,8 +128,8 @@ impl<'a> Lexer<'a> {
         self.at
     }
 
-    /// Returns `true` if only white space precedes the current position on its line. A byte order mark at the start of the
-    /// text is allowed.
+    /// Returns `true` if only white space precedes the current position on its line. A byte order mark at the start of
+    /// the text is allowed.
     fn is_first_on_line(&self) -> bool {
         let before = self.text.get(self.line..self.at).unwrap_or_default();
         let before = if self.line == 0 { before.strip_prefix(BYTE_ORDER_MARK).unwrap_or(before) } else { before };
@@ -199,7 +200,7 @@ pub(crate) fn word_len(text: &str) -> usize {
     text.bytes().take_while(|byte| is_of_word(char::from(*byte))).count()
 }
 
-/// Returns the length of the number at the start of `text`, in bytes. It includes digit separators (`'`).
+/// Returns the length of the number at the start of `text`, in bytes. The length includes digit separators (`'`).
 fn number_len(text: &str) -> usize {
     let mut len = word_len(text);
     let is_hex = text.starts_with("0x") || text.starts_with("0X");
@@ -217,8 +218,8 @@ pub(crate) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{B}' | '\u{C}') || MARKS.contains(&c)
 }
 
-/// Returns the length of the white space at the start of `rest`, in bytes. It ends before a line terminator, unless
-/// `joins` is `true` and a backslash joins the lines.
+/// Returns the length of the white space at the start of `rest`, in bytes. The white space ends before a line
+/// terminator, unless `joins` is `true` and a backslash joins the lines.
 fn blanks_len(rest: &str, joins: bool) -> usize {
     let mut len = 0;
     while let Some(c) = rest.get(len..).and_then(|rest| rest.chars().next()) {
@@ -258,7 +259,8 @@ fn directive_len(rest: &str) -> usize {
     end.map_or(rest.len(), |len| open.at + len + 4)
 }
 
-/// Returns the length in bytes of the character constant at the start of `text`, such as `'a'`, `'\n'` or `'\012'`.
+/// Returns the length in bytes of the character constant at the start of `text`, such as `'a'`, `'
+/// '` or `'\012'`. Returns `None` if there is no valid character constant.
 fn character_len(text: &str) -> Option<usize> {
     let body = text.get(1..)?;
     let len = match body.strip_prefix('\\') {

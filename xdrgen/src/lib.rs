@@ -1,8 +1,10 @@
-//! The XDR compiler of `rpcrdma`. Compiles annotated XDR to Rust types, codecs with direct data placement, and RPC stubs.
+//! The XDR compiler of `rpcrdma`. Compiles annotated XDR to Rust types, codecs with direct data placement, and RPC
+//! stubs.
 //!
 //! The input is XDR (RFC 4506) with the RPC program language (RFC 5531 §12), annotations for the upper-layer binding
-//! (RFC 8166 §6), and the dialects of other XDR compilers. There are three ways to use the compiler: the command `xdrgen`,
-//! the build-script API [`Build`], and the library API [`Compiler`], which the macros of `rpcrdma-macros` call.
+//! (RFC 8166 §6), and the dialects of other XDR compilers. There are three ways to use the compiler: the command
+//! `xdrgen`, the build-script API [`Build`], and the library API [`Compiler`], which the macros of `rpcrdma-macros`
+//! call.
 //!
 //! Each stage has its own module. `ARCHITECTURE.md` lists them in layers, which a test checks.
 //!
@@ -16,7 +18,8 @@
 //! | bind | `ulb` | annotations, `.ulb` files | DDP-eligible items, checks, maximum reply sizes |
 //! | emit | [`mod@emit`] | [`ir`] | Rust |
 //!
-//! All stages share one `lexer`, which agrees with the grammars. `derive` starts from Rust types instead, for the macros.
+//! All stages share one `lexer`, which agrees with the grammars. `derive` starts from Rust types instead, for the
+//! macros.
 //!
 //! # Features
 //!
@@ -26,10 +29,10 @@
 //! | --- | --- |
 //! | `tools` | `fmt` and `strip`, which work on the text alone; `extract`, which reads the texts of specifications; `explain` and `table`, which document the [`ir`]; `wireshark`, which generates a dissector from it |
 //! | `decode` | `decode`, which decodes messages and captures by the [`ir`], and encodes arguments in JSON |
-//! | `cli` (default) | the command `xdrgen`, with both of the others |
+//! | `cli` (default) | the command `xdrgen`; enables `tools` and `decode` |
 //!
-//! [`diag`] reports errors. A run reports as many errors as possible, each with a code that `ERRORS.md` explains. No input
-//! makes the compiler panic, hang or overflow its stack; `tests/front_robust.rs` tests this.
+//! [`diag`] reports errors. A run reports as many errors as possible, each with a code that `ERRORS.md` explains. No
+//! input makes the compiler panic, hang or overflow its stack; `tests/front_robust.rs` tests this.
 //!
 //! # Annotations
 //!
@@ -46,11 +49,12 @@
 //! | `@idempotent` | a procedure | executing the call twice has the same effect as executing it once |
 //! | `@limit(chunks = N)` | a procedure, version or program | maximum number of eligible items in each direction, default [`DEFAULT_LIMIT`]; servers accept this many chunks |
 //!
-//! `EXPR` is computed from the call's arguments. `count` is the field `count` of the only argument, or the argument `count`.
-//! If there are several arguments, `name.count` is a field of the argument `name`. `args.count` means the same as `count`; use it
-//! if a constant is also named `count`. The name of an opaque item or a string stands for its length in bytes:
-//! `@ddp(max = data)`. `len(names)` is the number of elements of an array. `max_len(entry)` is the maximum length of the
-//! encoding of a type. Expressions also contain numbers (`64K`), constants, `+ - * /`, `min`, `max` and parentheses.
+//! `EXPR` is computed from the call's arguments. `count` is the field `count` of the only argument, or the argument
+//! `count`. If there are several arguments, `name.count` is a field of the argument `name`. `args.count` means the same
+//! as `count`; use it if a constant is also named `count`. The name of an opaque item or a string stands for its length
+//! in bytes: `@ddp(max = data)`. `len(names)` is the number of elements of an array. `max_len(entry)` is the maximum
+//! length of the encoding of a type. Expressions also contain numbers (`64K`), constants, `+ - * /`, `min`, `max` and
+//! parentheses.
 //!
 //! A `.ulb` file makes the same statements for a specification that should not be modified:
 //!
@@ -67,11 +71,11 @@
 //!
 //! # Lists and trees
 //!
-//! A struct whose last field points to the same struct is the node of a linked list (RFC 4506 §4.19). The pointer can be
-//! written as `node *next`, with a `typedef node *list`, or as the equivalent union. Such a list becomes a `Vec` of nodes
-//! without the pointer field. Its length is limited only by memory. Any other type that contains itself becomes a tree, with a
-//! `Box` at each level. This includes a struct with two such pointers, or with one that is not the last field. A decoder
-//! accepts 100 levels (`rpcrdma::xdr::DecodeLimits`), and an encoder refuses to write more.
+//! A struct whose last field points to the same struct is the node of a linked list (RFC 4506 §4.19). The pointer can
+//! be written as `node *next`, with a `typedef node *list`, or as the equivalent union. Such a list becomes a `Vec` of
+//! nodes without the pointer field. Its length is limited only by memory. Any other type that contains itself becomes a
+//! tree, with a `Box` at each level. This includes a struct with two such pointers, or with one that is not the last
+//! field. A decoder accepts 100 levels (`rpcrdma::xdr::DecodeLimits`), and an encoder refuses to write more.
 //!
 //! # Conversions of generated types
 //!
@@ -90,8 +94,8 @@
 //!
 //! # Dialects
 //!
-//! The compiler silently accepts the extensions of other XDR compilers. [`Compiler::strict`] and `--strict` reject them, and
-//! report the section of RFC 4506 or RFC 5531 that they violate.
+//! The compiler silently accepts the extensions of other XDR compilers. [`Compiler::strict`] and `--strict` reject
+//! them, and report the section of RFC 4506 or RFC 5531 that they violate.
 //!
 //! | dialect | example |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Loading of the input files and of the files that they include. Each is parsed into a syntax tree.
+//! Loading of the input files and of the files that they include. Each file is parsed into a syntax tree.
 
 use std::{
     collections::{HashMap, HashSet},

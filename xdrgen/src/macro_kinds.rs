@@ -65,7 +65,7 @@ fn define(tree: &mut File, line: Macro, kind: MacroKind) {
     tree.definitions.push(Definition { annotations: Vec::new(), doc, span, kind });
 }
 
-/// Corrects `typedef new old;`. The names are swapped if only the second one is declared as a type.
+/// Corrects `typedef new old;`. The names are swapped if only the second name is declared as a type.
 fn correct_typedef(definition: &mut Definition, known: &DeclaredNames, dialects: &mut Vec<Dialect>) {
     let DefinitionKind::Typedef(declaration) = &mut definition.kind else { return };
     let Declaration { name: Some(name), ty: TypeSpec { kind: TypeKind::Named(target), .. }, .. } = declaration else {

@@ -249,8 +249,8 @@ impl<'a> Scanner<'a> {
         self.last_word = token.text;
     }
 
-    /// Reads the xdrpp construct `namespace a::b {`. Its definitions belong to the enclosing scope. Returns `true` if this
-    /// is a namespace.
+    /// Reads the xdrpp construct `namespace a::b {`. Its definitions belong to the enclosing scope. Returns `true` if
+    /// this is a namespace.
     fn namespace(&mut self, word: &Token<'_>) -> bool {
         let (mut next, mut lexer) = self.lookahead();
         let mut name_end = None;
@@ -271,8 +271,8 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// Ends the current definition if `word` certainly starts another one. An error in one definition then does not affect
-    /// the next.
+    /// Ends the current definition if `word` certainly starts another definition. An error in one definition then does
+    /// not affect the next.
     fn defining_word(&mut self, word: &Token<'a>) {
         let begins = match word.text {
             // Reserved words that cannot occur within a definition.

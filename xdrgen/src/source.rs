@@ -15,8 +15,8 @@ pub const MAX_LEN: u64 = 16 << 20;
 ///
 /// # Errors
 ///
-/// Fails if the file cannot be read, is not a regular file, or is longer than [`MAX_LEN`]. Devices, pipes and sockets are
-/// rejected because they can be endless.
+/// Fails if the file cannot be read, is not a regular file, or is longer than [`MAX_LEN`]. Devices, pipes and sockets
+/// are rejected because they can be endless.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Check the file type before opening: opening a FIFO blocks until there is a writer.
     let kind = fs::metadata(path)?;
@@ -105,7 +105,7 @@ impl Source {
         &self.name
     }
 
-    /// Returns the text.
+    /// Returns the whole text of the source.
     #[must_use]
     pub fn text(&self) -> &Arc<str> {
         &self.text

@@ -9,11 +9,11 @@ use crate::{
     source::Span,
 };
 
-/// The name of the type.
+/// The name of the type of xdrzcc for eligible opaque items.
 const ZCOPAQUE: &str = "zcopaque";
 
-/// Turns each declaration of type `zcopaque` into an opaque item with a hint of eligibility, unless a file declares
-/// that name.
+/// Turns each declaration of type `zcopaque` into an opaque item with a hint of eligibility, unless a file declares a
+/// type with this name.
 pub(crate) fn mark(trees: &mut [File], known: &DeclaredNames) {
     if known.types.contains_key(ZCOPAQUE) {
         return;

@@ -140,8 +140,8 @@ fn hints_that_fit_nothing_have_no_effect() {
     }
 }
 
-/// A procedure, version or program number out of range is one error. The tests of the kernel's compiler contain such
-/// specifications.
+/// A procedure, version or program number that is out of range causes exactly one error. The tests of the kernel's
+/// compiler contain such specifications.
 #[test]
 fn a_bad_number_is_one_error() {
     for number in ["-1", "4294967296"] {

@@ -39,8 +39,8 @@ fn compile(text: &str, binding: &str) -> usize {
     }
 }
 
-/// Too many versions that take over procedures, or too long a chain of them, are refused, because each version is as
-/// large as its base.
+/// The compiler rejects a specification whose versions take over too many procedures, or form too long a chain. Each
+/// version is as large as its base.
 #[test]
 fn versions_do_not_multiply_procedures() {
     let codes = |text: &str| -> Vec<Code> {

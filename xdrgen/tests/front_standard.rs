@@ -36,7 +36,7 @@ fn constants(text: &str) -> Vec<i128> {
     spec(text).items.iter().map(|item| value(&item.kind)).collect()
 }
 
-/// RFC 4506 §6.4 (1): a keyword is no identifier.
+/// RFC 4506 §6.4 (1): a keyword is not an identifier.
 #[test]
 fn keywords_are_no_identifiers() {
     for keyword in [
@@ -262,7 +262,8 @@ fn enumerators_are_integers() {
     check(Code::Dialect, &[("enum e { A = 2147483648 };", text)]);
 }
 
-/// RFC 4506 §4.18: a typedef of a body declares the same type as its preferred form, and a typedef of an array is that array.
+/// RFC 4506 §4.18: a typedef of a body declares the same type as its preferred form, and a typedef of an array is that
+/// array.
 #[test]
 fn typedefs() {
     let [one, other] = ["typedef struct { int x; } s;", "struct s { int x; };"].map(spec);

@@ -400,7 +400,7 @@ fn elements_are_counted_by_the_arguments() {
     assert_eq!(chunks("small *first; @max(len(names)) entry all<16>;"), [run("once", "1000"), run("names", "1000")]);
 }
 
-/// The maximum length in the message also follows from the counts.
+/// The maximum length of a result in the message follows from the counts of its arrays.
 #[test]
 fn the_message_is_bounded_by_the_counts() {
     let inline = |result: &str, binding: &str| runs(result, binding).1;
@@ -448,8 +448,8 @@ fn lists_are_bounded_by_the_number_of_their_nodes() {
     assert_eq!(blobs[0].count, Some(Expr::Min(arg(&[0]).into(), Expr::Const(3).into())));
 }
 
-/// RFC 8166 §4.3.2.2: if an item is missing, the next item takes its chunk. A chunk therefore needs room for each of
-/// the items that can take it, and for no others. The bound of the whole result counts each item once.
+/// RFC 8166 §4.3.2.2: if an item is missing, the next item takes its chunk. A chunk therefore needs room for each item
+/// that can take it, but for no other item. The bound of the whole result counts each item once.
 #[test]
 fn an_item_that_may_be_missing_does_not_count_twice() {
     let compiled = compile(

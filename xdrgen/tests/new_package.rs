@@ -185,7 +185,7 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs the commands of the page in order, and then the command of the Dockerfile.
+/// Runs the commands of the guide's page in order, and then the command of the Dockerfile.
 #[test]
 fn the_commands_of_the_guide_make_test_and_run_a_service() {
     let place = tempfile::tempdir().unwrap();

@@ -26,7 +26,8 @@ pub(super) struct RunRecord {
 }
 
 impl RunRecord {
-    /// Loads the record at `path`. Returns `None` if the `settings`, the compiler, a file or `output` has changed since.
+    /// Loads the record at `path`. Returns `None` if the `settings`, the compiler, a file or `output` has changed
+    /// since.
     pub(super) fn load(path: &Path, settings: &str, output: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
         let mut lines = text.lines();

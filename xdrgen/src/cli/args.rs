@@ -93,8 +93,8 @@ pub(crate) enum Command {
     /// Prints the upper-layer binding: for each procedure, the items eligible for direct data placement, and message
     /// sizes.
     Ulb(Ulb),
-    /// Generates a dissector for Wireshark and tshark, in Lua: for the programs, over RPC-over-RDMA versions 1 and 2 and over
-    /// TCP, and for the headers of version 2.
+    /// Generates a dissector for Wireshark and tshark, in Lua. It dissects the programs over RPC-over-RDMA versions 1
+    /// and 2 and over TCP, and the headers of version 2.
     Wireshark(Wireshark),
 }
 
@@ -113,8 +113,8 @@ pub(crate) struct InputArgs {
     #[arg(short = 'I', long = "include", value_name = "DIR")]
     pub(crate) include: Vec<PathBuf>,
 
-    /// Define NAME for `#if` and `#ifdef`. With a VALUE, NAME is also a constant, unless a file declares it. May be given
-    /// several times.
+    /// Define NAME for `#if` and `#ifdef`. With a VALUE, NAME is also a constant, unless a file declares it. May be
+    /// given several times.
     #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
     pub(crate) define: Vec<String>,
 
@@ -126,8 +126,8 @@ pub(crate) struct InputArgs {
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Maximum size of each reply that has no maximum. Without this option, such a reply is an error if there is a binding, and
-    /// otherwise gets 65536 bytes, with a warning.
+    /// Maximum size of each reply that has no maximum. Without this option, such a reply is an error if there is a
+    /// binding, and otherwise gets 65536 bytes, with a warning.
     #[arg(long, value_name = "BYTES")]
     pub(crate) default_reply_max: Option<u64>,
 }
@@ -138,8 +138,8 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// Compile the files as one specification, in which each file can use names from the others. By default, each file is
-    /// checked separately.
+    /// Compile the files as one specification, in which each file can use names from the others. By default, each file
+    /// is checked separately.
     #[arg(long)]
     pub(crate) together: bool,
 }
@@ -159,7 +159,8 @@ pub(crate) struct Gen {
     #[arg(long, value_name = "DIR")]
     pub(crate) split: Option<PathBuf>,
 
-    /// Generate types, codecs and procedure metadata only, without clients and servers, for example for `no_std` crates.
+    /// Generate types, codecs and procedure metadata only, without clients and servers, for example for `no_std`
+    /// crates.
     #[arg(long)]
     pub(crate) types_only: bool,
 
@@ -171,8 +172,8 @@ pub(crate) struct Gen {
     #[arg(long)]
     pub(crate) no_server: bool,
 
-    /// Strip the common prefix of the enumerators of ENUM, or of every enumeration, from the names of the Rust variants.
-    /// May be given several times.
+    /// Strip the common prefix of the enumerators of ENUM, or of every enumeration, from the names of the Rust
+    /// variants. May be given several times.
     #[arg(long, value_name = "ENUM", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) strip_enum_prefix: Vec<String>,
 
@@ -180,8 +181,8 @@ pub(crate) struct Gen {
     #[arg(long, value_name = "[TYPE=]PATH")]
     pub(crate) derive: Vec<String>,
 
-    /// Generate a second, borrowed form of TYPE and of the types it contains. Opaque items and strings are then views of
-    /// the message. Without TYPE, applies to all types that contain such items. May be given several times.
+    /// Generate a second, borrowed form of TYPE and of the types it contains. Opaque items and strings are then views
+    /// of the message. Without TYPE, applies to all types that contain such items. May be given several times.
     #[arg(long, value_name = "TYPE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) borrowed: Vec<String>,
 
@@ -197,7 +198,8 @@ pub(crate) struct New {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Checkout of rpcrdma whose crates the package uses. By default, it uses those of this version from a registry.
+    /// Checkout of rpcrdma whose crates the package uses. By default, the package uses the crates of this version from
+    /// a registry.
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
 }
@@ -298,8 +300,8 @@ pub(crate) struct Wireshark {
     #[arg(short, long, value_name = "OUT.lua")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Name of the protocol in Wireshark, with which the names of all fields begin. Default: the name of the first program, in
-    /// lower case.
+    /// Name of the protocol in Wireshark. The names of all fields begin with it. Default: the name of the first
+    /// program, in lower case.
     #[arg(long, value_name = "NAME", value_parser = protocol_name)]
     pub(crate) protocol: Option<String>,
 }
@@ -321,7 +323,7 @@ pub(crate) struct Decode {
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) captured: PathBuf,
 
-    /// Print one JSON object per line and message.
+    /// Print each message as a JSON object on one line.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -341,7 +343,7 @@ pub(crate) struct Decode {
 /// The protocol of messages in hexadecimal.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Transport {
-    /// One of the others, except `roce`.
+    /// The protocol that each message appears to have. RoCE is not detected.
     Detect,
     /// RPC messages.
     Rpc,
@@ -364,7 +366,7 @@ fn extern_type(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), path.to_owned()))
 }
 
-/// Parses the name of a protocol, which Wireshark restricts.
+/// Parses the name of a protocol. Rejects names that Wireshark does not accept.
 fn protocol_name(text: &str) -> Result<String, String> {
     let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.".contains(&byte);
     if text.bytes().all(is_valid) && text.starts_with(|first: char| first.is_ascii_lowercase()) {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub(crate) enum DiagnosticFormat {
     /// Text for humans.
     Text {
-        /// Enables colours.
+        /// `true` to print ANSI colours.
         colour: bool,
     },
     /// JSON for editors.
@@ -35,8 +35,9 @@ impl DiagnosticFormat {
 ///  "suggestions":[{"file":"a.x",...,"replacement":"c"}]}
 /// ```
 ///
-/// Lines and columns count from 1, and columns count characters. `start` and `end` are byte offsets and count from 0. Ends
-/// are exclusive. `primary` is null if the problem is outside the sources. A suggestion replaces the text at its position.
+/// Lines and columns count from 1, and columns count characters. `start` and `end` are byte offsets and count from 0.
+/// Ends are exclusive. `primary` is null if the problem is outside the sources. A suggestion replaces the text at its
+/// position.
 fn to_json(diagnostics: &Diagnostics) -> String {
     let place = |span: &Span, key: &str, text: &str| -> Value {
         let source = diagnostics.sources().get(span.file);

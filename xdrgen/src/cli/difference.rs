@@ -1,7 +1,7 @@
 //! Unified diff between a text and its formatted version, computed in linear time.
 //!
-//! Formatting only changes white space. Two lines are therefore the same line exactly if they have the same text and the
-//! same number of non-blank characters before them. No search is necessary.
+//! Formatting only changes white space. Two lines are therefore the same line exactly if they have the same text and
+//! the same number of non-blank characters before them. No search is necessary.
 
 use std::{fmt::Write as _, ops::Range};
 
@@ -62,7 +62,8 @@ fn operations(old: &[Line<'_>], new: &[Line<'_>]) -> Vec<DiffOp> {
     operations
 }
 
-/// Adds a change for these ranges of lines. Does nothing if both ranges are empty.
+/// Adds the change from a range of old lines to a range of new lines. Does nothing if both ranges are empty. The end of
+/// a range is exclusive.
 fn change(operations: &mut Vec<DiffOp>, (old_index, old_end): (usize, usize), (new_index, new_end): (usize, usize)) {
     let (old_len, new_len) = (old_end - old_index, new_end - new_index);
     match (old_len, new_len) {

@@ -22,8 +22,8 @@ use self::{
     error::{CliError, NO_FILE},
 };
 
-/// `syn` and `proc-macro2` allocate several times per token. With the C library's allocator, this takes a third of the run
-/// time.
+/// `syn` and `proc-macro2` allocate several times per token. With the C library's allocator, this takes a third of the
+/// run time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -111,7 +111,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the lines of the template's manifest from the first dependency on.
+/// Returns the lines of the template's manifest, starting with the line `[dependencies]`.
 fn dependencies() -> impl Iterator<Item = &'static str> {
     let manifest = FILES.iter().find(|file| file.path == "Cargo.toml").map_or("", |file| file.text);
     manifest.lines().skip_while(|line| *line != "[dependencies]")

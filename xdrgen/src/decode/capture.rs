@@ -12,7 +12,7 @@ use pcap_parser::{
 pub(super) struct CapturedPacket<'a> {
     /// The number of the packet, from 1.
     pub(super) frame: u64,
-    /// The time since 1970, in nanoseconds.
+    /// The time since 1970, in nanoseconds. `None` if the packet has no time, as in some blocks of a pcapng file.
     pub(super) time: Option<u128>,
     pub(super) link: Linktype,
     pub(super) data: &'a [u8],
@@ -24,7 +24,7 @@ pub(super) struct CapturedPacket<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Packets<'a> {
     pub(super) packets: Vec<CapturedPacket<'a>>,
-    /// The reason why the rest of the file is not readable.
+    /// The reason why the rest of the file is not readable. `None` if the whole file was read.
     pub(super) error: Option<String>,
 }
 

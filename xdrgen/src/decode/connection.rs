@@ -10,7 +10,7 @@ use super::{
     stream::{Stream, StreamPart},
 };
 
-/// A side of a connection: the sender of one of its streams.
+/// A side of a connection, 0 or 1. It is also the index of the stream that the side sends.
 pub(super) type Side = usize;
 
 /// The protocol of a connection.
@@ -48,7 +48,7 @@ impl Connection {
         fields.syn && !self.streams[side].is_started_at(fields.sequence) && !self.streams[side].is_new()
     }
 
-    /// Handles a segment that `side` sent. `place` has its packet.
+    /// Handles a segment that `side` sent. The last `missing` bytes of its payload were not captured.
     pub(super) fn segment(
         &mut self,
         side: Side,

@@ -1,4 +1,4 @@
-//! The connections and the RoCE hosts of a capture.
+//! Assignment of captured datagrams to TCP connections and RoCE hosts.
 
 use std::{
     collections::{BTreeMap, HashMap},

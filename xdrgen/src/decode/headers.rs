@@ -31,7 +31,7 @@ pub(super) struct Header {
     /// The name of the message type.
     pub(super) name: String,
     pub(super) value: DecodedValue,
-    /// `true` if the message answers another one. `None` in version 1, where only the payload shows it.
+    /// `true` if the message is a response. `None` in version 1, whose headers do not tell calls and responses apart.
     pub(super) response: Option<bool>,
     /// `true` if another message continues this one.
     pub(super) more: bool,

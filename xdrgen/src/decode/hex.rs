@@ -11,7 +11,7 @@ pub enum HexError {
     NotHex {
         /// The line, from 1.
         line: usize,
-        /// The character.
+        /// The character that is not a hexadecimal digit.
         found: char,
     },
     /// A message with an odd number of digits.
@@ -22,8 +22,8 @@ pub enum HexError {
     },
 }
 
-/// Parses messages in hexadecimal. A blank line ends a message. White space, `:`, `,` and `0x` are ignored, as is the rest of a
-/// line after `#`.
+/// Parses messages in hexadecimal. A blank line ends a message. White space, `:`, `,` and `0x` are ignored, as is the
+/// rest of a line after `#`.
 ///
 /// # Errors
 /// Returns an error if another character is found, or if a message has an odd number of digits.

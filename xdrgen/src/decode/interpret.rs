@@ -6,7 +6,7 @@ use crate::{
     resolve::sizes,
 };
 
-/// The maximum nesting of types. Deeper values are hostile.
+/// The maximum nesting depth of types. Only hostile messages contain deeper values.
 pub(super) const MAX_DEPTH: usize = 200;
 
 /// A decoder of values in a payload stream. It stops at the first error.
@@ -203,7 +203,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         DecodedValue::Struct(out)
     }
 
-    /// Decodes an arm of an `opaque_union`, whose length in bytes precedes it.
+    /// Decodes an arm of an `opaque_union`. The length of the arm in bytes precedes it.
     fn arm(&mut self, field: Option<&Field>) -> DecodedValue {
         let len = match self.word() {
             Ok(len) => len as usize,
@@ -224,7 +224,8 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         value
     }
 
-    /// Decodes a list whose nodes are linked by optional pointers (RFC 4506 §4.19).
+    /// Decodes a list whose nodes are linked by optional pointers (RFC 4506 §4.19). `more` is `true` if no flag
+    /// precedes the first node, because the type requires at least one.
     fn list(&mut self, node: ItemId, mut more: bool) -> DecodedValue {
         let mut nodes = Vec::new();
         loop {
@@ -289,7 +290,8 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         }
     }
 
-    /// Decodes opaque data of known length, with its padding.
+    /// Decodes opaque data of `len` bytes, with its padding. `fixed` is `true` if the type specifies the length. `make`
+    /// creates the value from the bytes.
     fn opaque(&mut self, len: u32, mut eligible: bool, fixed: bool, make: fn(Vec<u8>) -> DecodedValue) -> DecodedValue {
         let padded = u64::from(len).next_multiple_of(4);
         let len = u64::from(len);
@@ -472,7 +474,7 @@ mod tests {
         assert_eq!(value.number(&["f", "q"]), Some(5));
     }
 
-    /// Some responders let an empty item use a Write chunk, others (Linux) do not.
+    /// Some responders use a Write chunk for an empty item. Others, such as Linux, do not.
     #[test]
     fn an_empty_item_leaves_a_chunk_with_contents_to_the_next_item() {
         let spec = spec("struct a { @ddp opaque x<>; @ddp int y<>; @ddp opaque z<>; };");

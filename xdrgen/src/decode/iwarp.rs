@@ -43,7 +43,7 @@ struct PartialMessage {
 #[derive(Debug)]
 pub(super) struct Iwarp {
     pub(super) mpa: Mpa,
-    /// Sends in progress by their sequence number.
+    /// Sends in progress, by their message sequence numbers.
     sends: BTreeMap<u32, PartialMessage>,
     /// RDMA Reads that this direction requested.
     reads: VecDeque<IwarpRead>,

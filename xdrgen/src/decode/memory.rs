@@ -27,7 +27,7 @@ const MAX_RANGES: usize = 256;
 #[derive(Debug, Default)]
 struct Range {
     len: u64,
-    /// `true` if no captured message describes the range. It grows with the data.
+    /// `true` if no captured message describes the range. Such a range grows with its data.
     implicit: bool,
     parts: BTreeMap<u64, Vec<u8>>,
 }
@@ -85,7 +85,7 @@ pub(super) struct Memory {
 const MAX_READS: u64 = 8;
 
 impl Memory {
-    /// Records that `owner` exposed a segment. Data that arrives from now on belongs to it.
+    /// Records that `owner` exposed a segment. Data that is placed there from now on belongs to this segment.
     pub(super) fn expose(&mut self, owner: Owner, segment: Segment) {
         let (start, len) = (segment.offset, u64::from(segment.length));
         let map = self.index.entry((owner, segment.handle)).or_default();
@@ -165,7 +165,8 @@ impl Memory {
         Chunk { segments, slices }
     }
 
-    /// Returns the captured contents of a chunk.
+    /// Returns the captured contents of a chunk. Returns no contents if placed data was read too often, see
+    /// [`MAX_READS`].
     pub(super) fn read(&self, chunk: &Chunk) -> ChunkData {
         let len = chunk.segments.iter().map(|segment| u64::from(segment.length)).sum();
         let mut bytes = Vec::new();

@@ -20,8 +20,8 @@
 //! | `encode`, `procedure` | values from JSON, by their types; calls whose arguments and results are JSON |
 //! | `report` | output as text and as JSON |
 //!
-//! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause allocations,
-//! and nesting is limited.
+//! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause
+//! allocations, and nesting is limited.
 
 mod big_endian;
 mod capture;
@@ -192,13 +192,14 @@ impl Decoder {
 }
 
 impl Decoded<'_> {
-    /// Returns an iterator over the messages, in the order in which they were complete. Each step decodes one message.
+    /// Returns an iterator over the messages, in the order in which they became complete. Each step decodes one
+    /// message.
     pub fn iter(&self) -> impl Iterator<Item = Message> + '_ {
         let mut decoder = RpcDecoder::new(self.spec, &self.session);
         self.session.messages.iter().map(move |raw| decoder.decode(raw))
     }
 
-    /// Returns the time of the first packet, in nanoseconds since 1970.
+    /// Returns the time of the first packet, in nanoseconds since 1970. Returns `None` for input that has no times.
     #[must_use]
     pub fn start(&self) -> Option<u128> {
         self.start

@@ -22,7 +22,7 @@ const CRC_LEN: usize = 4;
 /// The set-up frame of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setup {
-    /// `true` if the sender of the frame wants markers in what it receives.
+    /// `true` if the sender of the frame wants to receive markers.
     pub(super) wants_markers: bool,
     pub(super) wants_crc: bool,
 }
@@ -42,12 +42,13 @@ pub(super) enum MpaEvent {
 /// The state of the parser of a stream.
 #[derive(Debug)]
 enum State {
-    /// At the start of the stream, with the bytes of the set-up frame so far.
+    /// The start of the stream. The value contains the bytes of the set-up frame so far.
     Setup(Vec<u8>),
-    /// Between FPDUs, with the bytes of the next length field so far.
+    /// A position between FPDUs. The value contains the bytes of the next length field so far.
     Length(Vec<u8>),
     Fpdu(Frame),
-    /// After a gap, or at the start of a capture that lacks the set-up. Ends when a TCP segment begins with an FPDU.
+    /// A position after a gap, or at the start of a capture that lacks the set-up. The state ends when a TCP segment
+    /// begins with an FPDU.
     Lost,
 }
 
@@ -233,7 +234,8 @@ fn setup_len(frame: &[u8]) -> Option<usize> {
     Some(SETUP_LEN + usize::from(u16::from_be_bytes(len)))
 }
 
-/// Returns `true` if the CRC, which covers markers (RFC 5044 §4.3), is correct.
+/// Returns `true` if the CRC of an FPDU is correct. The CRC covers markers (RFC 5044 §4.3). If `zero_is_good` is
+/// `true`, a CRC of zero is accepted too.
 fn has_good_crc(fpdu: &[u8], zero_is_good: bool) -> bool {
     let Some((covered, crc)) = fpdu.split_last_chunk::<CRC_LEN>() else { return true };
     *crc == crc32_iscsi(covered).to_le_bytes() || (zero_is_good && *crc == [0; CRC_LEN])

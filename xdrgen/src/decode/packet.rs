@@ -13,7 +13,7 @@ pub(super) struct Datagram<'a> {
     pub(super) from: IpAddr,
     pub(super) to: IpAddr,
     pub(super) ports: (u16, u16),
-    /// `None` for UDP.
+    /// The fields of the TCP header. `None` for UDP.
     pub(super) tcp: Option<TcpFields>,
     pub(super) payload: &'a [u8],
     /// Number of bytes at the end of the payload that were not captured.

@@ -22,8 +22,8 @@ const MAX_REPEATED: u64 = 1 << 16;
 ///
 /// Values have the same form as in [`Message::to_json`](super::Message::to_json): names of enumerators, hexadecimal
 /// digits for opaque data, `null` for an absent optional item, an object with the discriminant and the arm for a union.
-/// A string that is not UTF-8 is `{"hex": DIGITS}`. A single argument is the value itself. Several are an object, and
-/// none are `null`.
+/// A string that is not UTF-8 is `{"hex": DIGITS}`. A single argument is the value itself. Several arguments are an
+/// object. `null` stands for no arguments.
 ///
 /// ```
 /// use rpcrdma_xdrgen::{Compiler, decode::{EncodedPart, JsonProcedure}};
@@ -58,7 +58,7 @@ pub struct JsonCall {
     pub max_items: Vec<u64>,
     /// Maximum length of all eligible items together, in bytes with padding. `None` if it is the sum of `max_items`.
     pub max_total: Option<u64>,
-    /// `true` if the specification computes the lengths in Rust, so that these are defaults.
+    /// `true` if the specification leaves the computation of these lengths to Rust code. The lengths are then defaults.
     pub is_estimate: bool,
 }
 
@@ -73,8 +73,9 @@ pub struct UnknownProcedure(String);
 pub struct BadResult(String);
 
 impl<'s> JsonProcedure<'s> {
-    /// Finds a procedure by its name, `PROGRAM.PROCEDURE` or `PROGRAM.VERSION.PROCEDURE`. Without a version in the name, `version` is
-    /// the number of the version. If there is none either, the highest version with the procedure is used.
+    /// Finds a procedure by its name, `PROGRAM.PROCEDURE` or `PROGRAM.VERSION.PROCEDURE`. If the name has no version,
+    /// `version` is the number of the version. If `version` is `None` too, the highest version with the procedure is
+    /// used.
     ///
     /// # Errors
     /// Returns an error that lists the known names if there is no such procedure.
@@ -203,8 +204,8 @@ impl<'s> JsonProcedure<'s> {
         Interpreter::new(self.spec, PayloadSource::new(&flat)).fields(&self.procedure.args)
     }
 
-    /// Decodes a result to JSON. `inline` is its part of the payload stream. `chunks` are the contents of the Write
-    /// chunks, in order. A chunk that the responder did not use is empty.
+    /// Decodes a result to JSON. `inline` is the part of the result in the payload stream. `chunks` are the contents of
+    /// the Write chunks, in order. A chunk that the responder did not use is empty.
     ///
     /// # Errors
     /// Returns an error if the bytes are not a result of the procedure.

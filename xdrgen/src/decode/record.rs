@@ -13,7 +13,7 @@ const LAST: u32 = 1 << 31;
 pub(super) struct Records {
     mark: Vec<u8>,
     fragment: Option<(Frame, bool)>,
-    /// The fragments of the current record, and the number of bytes that the capture lacks after them.
+    /// The fragments of the current record. `missing` is the number of bytes that the capture lacks after them.
     record: Vec<u8>,
     missing: u64,
     /// `true` after a gap, until a segment begins with a record.

@@ -13,7 +13,7 @@ const MAX_LINE: usize = 100;
 
 /// A decoded message, or a remark about a part of a capture that could not be decoded.
 ///
-/// [`to_text`](Self::to_text) and [`to_json`](Self::to_json) print it.
+/// [`to_text`](Self::to_text) and [`to_json`](Self::to_json) format it.
 #[derive(Debug, Clone)]
 pub struct Message {
     pub(super) place: Place,
@@ -57,8 +57,8 @@ impl Message {
         Self { place, header: None, properties: None, rpc: None, opaque: None, notes, remark: false }
     }
 
-    /// Returns the number and the name of the program, if the message is a call or a reply to a captured call. The name is
-    /// unknown if the specification does not declare the program.
+    /// Returns the number and the name of the program, if the message is a call or a reply to a captured call. The name
+    /// is unknown if the specification does not declare the program.
     #[must_use]
     pub fn program(&self) -> Option<(u32, Option<&str>)> {
         let [program, _, _] = self.rpc.as_ref()?.procedure.as_ref()?;
@@ -76,7 +76,8 @@ impl Message {
         out.out
     }
 
-    /// Returns the time of the packet that completed the message, in nanoseconds since 1970.
+    /// Returns the time of the packet that completed the message, in nanoseconds since 1970. Returns `None` if the
+    /// input has no times, for example if it is hexadecimal.
     #[must_use]
     pub fn time(&self) -> Option<u128> {
         self.place.time

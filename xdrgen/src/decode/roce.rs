@@ -26,7 +26,7 @@ const MAX_READS: usize = 1024;
 /// The number of bits of a packet sequence number.
 const PSN_BITS: u32 = 24;
 
-/// The operation of a request packet, without the variants with immediate data or invalidation.
+/// The operation of a request packet. It does not distinguish variants with immediate data or invalidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Send,
@@ -119,7 +119,7 @@ pub(super) fn queue(packet: &[u8]) -> Option<u32> {
 }
 
 impl Roce {
-    /// Handles the payload of a UDP datagram. Its last `missing` bytes were not captured.
+    /// Handles the payload of a UDP datagram. The last `missing` bytes of the payload were not captured.
     pub(super) fn packet(
         &mut self,
         hosts: (IpAddr, IpAddr),

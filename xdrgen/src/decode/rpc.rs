@@ -128,7 +128,7 @@ impl<'s> RpcDecoder<'s> {
         message.rpc = Some(part);
     }
 
-    /// Decodes and remembers the header of a call, whose end the capture may lack.
+    /// Decodes and remembers the header of a call. The capture may lack the end of the call.
     fn call_header(&mut self, raw: &RawMessage, xid: u32, call: &DecodedValue) -> (RpcPart, Called) {
         let is_gss = call.number(&["cred", "flavor"]) == Some(RPCSEC_GSS);
         let called = Called {
@@ -180,7 +180,7 @@ impl<'s> RpcDecoder<'s> {
     }
 
     /// Decodes arguments or a result from `source` to `part`, with notes for `message`. `fields` is `None` if the
-    /// specification does not declare the procedure.
+    /// specification does not declare the procedure. If `protected` is `true`, the bytes are not decoded.
     fn body(
         &self,
         fields: Option<Vec<&Field>>,
@@ -272,7 +272,7 @@ impl<'s> RpcDecoder<'s> {
     }
 }
 
-/// Returns `true` if an RPCSEC_GSS credential means that the arguments are not protected, which is data exchange with
+/// Returns `true` if an RPCSEC_GSS credential belongs to a call whose data is not protected: a data exchange with
 /// `rpc_gss_svc_none` (RFC 2203 §5).
 fn is_plain_gss(body: &[u8]) -> bool {
     let word = |index: usize| body.get(index * 4..index * 4 + 4);

@@ -39,7 +39,7 @@ pub(super) enum Port {
 pub(super) struct Place {
     /// The number of the packet in the capture, or of the message in hexadecimal input. The first is 1.
     pub(super) frame: u64,
-    /// The time since 1970, in nanoseconds.
+    /// The time since 1970, in nanoseconds. `None` if the input has no time.
     pub(super) time: Option<u128>,
     pub(super) peers: Option<(Endpoint, Endpoint)>,
     pub(super) from: Owner,
@@ -92,8 +92,8 @@ pub(super) struct Session {
     continued: HashMap<SequenceKey, (Vec<u8>, usize)>,
 }
 
-/// The sender, receiver, XID and header type of a sequence of continued messages. The header type is `true` for transport
-/// properties.
+/// The sender, receiver, XID and header type of a sequence of continued messages. The header type is `true` for
+/// transport properties.
 type SequenceKey = (Owner, Owner, u32, bool);
 
 impl Session {

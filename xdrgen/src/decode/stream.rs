@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// A part of a stream, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StreamPart {
-    /// The bytes of one segment, without those that an earlier segment contained.
+    /// The bytes of one segment, without bytes that an earlier segment contained.
     Bytes(Vec<u8>),
     /// A number of bytes that the capture lacks.
     Gap(u64),
@@ -24,7 +24,8 @@ pub(super) struct Stream {
     later: BTreeMap<u64, (Vec<u8>, usize)>,
 }
 
-/// The maximum distance of a segment from the expected one, in bytes. A window has at most 2^30 bytes (RFC 7323 §2.3).
+/// The maximum distance of a segment from the expected offset, in bytes. A window has at most 2^30 bytes (RFC 7323
+/// §2.3).
 const MAX_DISTANCE: u64 = 1 << 30;
 
 impl Stream {
@@ -60,8 +61,8 @@ impl Stream {
         parts
     }
 
-    /// Records that the receiver has acknowledged all bytes before `sequence`. If some of these are still unknown, they
-    /// will not be retransmitted, so the capture lacks them.
+    /// Records that the receiver has acknowledged all bytes before `sequence`. Such bytes are not retransmitted, so the
+    /// capture lacks them if they have not arrived yet.
     pub(super) fn acknowledge(&mut self, sequence: u32) -> Vec<StreamPart> {
         let mut parts = Vec::new();
         let Some(offset) = self.first.and_then(|first| self.offset(first, sequence)) else { return parts };
@@ -156,7 +157,8 @@ impl Frame {
         *input = rest;
     }
 
-    /// Skips `gap` bytes that the capture lacks. Returns how many of them are beyond the end of the frame.
+    /// Skips `gap` bytes that the capture lacks. Returns the number of these bytes that are beyond the end of the
+    /// frame.
     pub(super) fn skip(&mut self, gap: u64) -> u64 {
         let taken = gap.min(self.left());
         self.seen += taken;

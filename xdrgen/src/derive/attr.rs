@@ -42,7 +42,8 @@ pub(super) struct VariantAttributes {
     pub(super) default: Option<Span>,
 }
 
-/// Calls `option` for each option in the `#[xdr(...)]` attributes.
+/// Calls `option` for each option in the `#[xdr(...)]` attributes. `option` returns `false` for an unknown option. The
+/// error about it lists the `known` options.
 fn each(
     attrs: &[Attribute],
     known: &str,

@@ -15,11 +15,11 @@ use crate::emit::{
 pub(super) struct LoweredField {
     /// The codec of the field.
     pub(super) codec: FieldCodec,
-    /// The bounds of its encoding, as an expression of type `xdr::EncodingBounds`.
+    /// The bounds of the field's encoding, as an expression of type `xdr::EncodingBounds`.
     pub(super) facts: TokenStream,
     /// Compile-time checks in the generated code.
     pub(super) checks: TokenStream,
-    /// `true` if the field contains the type that it belongs to.
+    /// `true` if the type of the field contains the type that declares the field.
     pub(super) recursive: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::emit::{
 /// The maximum number of arguments of a procedure. The runtime has codecs for tuples of up to this length.
 const MAX_ARGUMENTS: usize = 8;
 
-/// `program = N, version = N, name = "NAME", port = N, crate = PATH`
+/// The arguments of the attribute: `program = N, version = N, name = "NAME", port = N, crate = PATH`.
 struct ServiceArguments {
     program: u32,
     version: u32,
@@ -156,7 +156,7 @@ fn one_module_in(visibility: &Visibility) -> TokenStream {
     }
 }
 
-/// Combines an error with the previous ones.
+/// Adds an error to the errors found so far.
 fn push(errors: &mut Option<syn::Error>, error: syn::Error) {
     match errors {
         Some(errors) => errors.combine(error),

@@ -46,7 +46,8 @@ pub struct Diagnostic {
     pub code: Code,
     /// The problem, in one line.
     pub message: String,
-    /// The position of the problem. `None` if the problem is outside the sources, for example a file that cannot be read.
+    /// The position of the problem. `None` if the problem is outside the sources, for example a file that cannot be
+    /// read.
     pub primary: Option<Label>,
     /// Related positions.
     pub secondary: Vec<Label>,
@@ -110,7 +111,7 @@ impl Diagnostic {
         }
     }
 
-    /// Adds a note that lists the known names: `what` are `a`, `b` and `c`.
+    /// Adds a note that lists the known names after `what`, for example "its versions: `A`, `B` and `C`".
     #[must_use]
     pub(crate) fn list<'a>(self, what: &str, known: impl Iterator<Item = &'a str>) -> Self {
         /// Maximum number of names to list.

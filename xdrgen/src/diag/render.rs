@@ -7,7 +7,7 @@ use annotate_snippets::{Annotation, AnnotationKind, Level, Renderer, Snippet};
 use super::{Diagnostic, Label, Severity};
 use crate::source::{Source, Sources};
 
-/// Maximum number of diagnostics to print. The others are only counted.
+/// Maximum number of diagnostics to print. Further diagnostics are only counted.
 const MAX_PRINTED: usize = 50;
 
 /// Maximum distance from the primary label, in bytes, at which other labels are shown in the source. Labels that are
@@ -114,8 +114,8 @@ fn line_end(text: &str, at: usize) -> usize {
     text.get(at..).and_then(|after| after.find('\n')).map_or(text.len(), |n| at + n)
 }
 
-/// Returns the bytes of a label within the window, up to the end of the label's first line. Carets below a whole body are
-/// not helpful.
+/// Returns the bytes of a label within the window, up to the end of the label's first line. Carets below a whole body
+/// are not helpful.
 fn clamp(text: &str, range: &Range<usize>, window: &Range<usize>) -> Range<usize> {
     // The renderer requires positions on character boundaries.
     let place = |at: usize| (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();

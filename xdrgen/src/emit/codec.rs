@@ -60,9 +60,9 @@ pub(crate) enum WireForm {
 /// One value: a field, the contents of an arm, or the target of a typedef.
 #[derive(Debug, Clone)]
 pub(crate) struct CodecItem {
-    /// The Rust type.
+    /// The Rust type of the value.
     pub(crate) ty: TokenStream,
-    /// The wire form.
+    /// The wire form of the value.
     pub(crate) wire: WireForm,
     /// `true` if the value is DDP-eligible.
     pub(crate) ddp: bool,
@@ -70,15 +70,16 @@ pub(crate) struct CodecItem {
     pub(crate) wrapper: Option<TokenStream>,
     /// The length of the encoding, in bytes, if it is the same for all values.
     pub(crate) fixed_len: Option<u64>,
-    /// `true` if the value can be part of a run: `fixed_len` is known, and the type implements `xdr::XdrFixed`.
+    /// `true` if the value can be part of a run of fixed-length values: `fixed_len` is known, and the type implements
+    /// `xdr::XdrFixed`.
     pub(crate) words: bool,
     /// The type of an array's elements or a list's nodes.
     pub(crate) element: TokenStream,
     /// The length of an element's encoding, in bytes, if it is the same for all values.
     pub(crate) element_len: Option<u64>,
-    /// The difference in the borrowed form, if any.
+    /// The form of the value in a borrowed type, if it differs from the owned form.
     pub(crate) borrowed: Option<Borrowed>,
-    /// `true` for an arm of an `opaque_union` whose length in bytes precedes it.
+    /// `true` for an arm of an `opaque_union` that is encoded after its length in bytes.
     pub(crate) prefixed: bool,
 }
 
@@ -102,7 +103,7 @@ pub(crate) enum Borrowed {
 /// The place of a value in the generated code.
 #[derive(Debug, Clone)]
 pub(crate) enum ValuePlace {
-    /// A place: `self.name`.
+    /// A place expression, for example `self.name`.
     Field(TokenStream),
     /// A variable that holds a reference to the value, for example `value`.
     Reference(Ident),

@@ -48,7 +48,8 @@ impl Derives {
         TokenStream::new()
     }
 
-    /// Returns `true` if the path of one of the traits ends with one of `paths`. A single name must be the whole path.
+    /// Returns `true` if one of the traits has a path that ends with one of `paths`. An element of `paths` that is a
+    /// single name must be the whole path of the trait.
     fn has(&self, paths: &[&str]) -> bool {
         self.0.iter().any(|path| {
             let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
@@ -67,7 +68,7 @@ const MAX_SERDE_ARRAY: u64 = 32;
 /// Returns the call of the runtime function that generates a value of at most the declared length. Returns `None` if
 /// the `Arbitrary` implementation of the type suffices.
 ///
-/// `Bytes` has none: only the crates `arbitrary` and `bytes` could implement it.
+/// `Bytes` has no such implementation, because only the crates `arbitrary` and `bytes` could provide one.
 fn arbitrary(slot: &CodecItem) -> Option<TokenStream> {
     let element = &slot.element;
     let is_bounded = |max: &TokenStream| !max.to_string().contains("UNBOUNDED");

@@ -5,7 +5,7 @@ use quote::quote;
 
 use super::names::RustName;
 
-/// Returns one `#[doc]` attribute for each line. They are printed as `///`.
+/// Returns one `#[doc]` attribute for each line. The printer writes such attributes as `///` comments.
 pub(crate) fn attributes(lines: &[String]) -> TokenStream {
     let lines = lines.iter().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
     quote!(#(#[doc = #lines])*)
@@ -18,7 +18,7 @@ pub(crate) struct Docs {
 }
 
 impl Docs {
-    /// Creates documentation from a comment. If it is empty, uses the Markdown text `otherwise`.
+    /// Creates documentation from a comment. If the comment is empty, uses the Markdown text `otherwise`.
     pub(crate) fn new(comment: &[String], otherwise: &str) -> Self {
         let mut docs = Self::default();
         docs.comment(comment);

@@ -8,7 +8,7 @@ use crate::ir::{ArgPath, Base, Expr, Field, ItemKind, Type};
 
 /// The arguments of a call, with their names in the generated code.
 pub(crate) struct ArgumentNames<'a> {
-    /// The specification.
+    /// The layout of the specification.
     pub(crate) layout: &'a Layout<'a>,
     /// The declared arguments.
     pub(crate) args: &'a [Field],

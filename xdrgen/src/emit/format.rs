@@ -31,7 +31,8 @@ fn join_generics(text: &str) -> String {
     joined
 }
 
-/// Returns the line that joins the generic arguments at the beginning of `lines`, and the number of lines that it replaces.
+/// Returns the line that joins the generic arguments at the beginning of `lines`, and the number of lines that it
+/// replaces.
 fn joined_generics(lines: &[&str]) -> Option<(String, usize)> {
     /// Maximum number of arguments to join.
     const MAX_ARGUMENTS: usize = 4;

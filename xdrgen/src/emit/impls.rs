@@ -45,7 +45,8 @@ impl Target<'_> {
         self.impl_decode_fields(&quote!(#(#reads)*), &quote!(#(#members),*))
     }
 
-    /// Returns the statements that read the runs of fields, and the initializers of the fields. `first` is the number of the first run.
+    /// Returns the statements that read the runs of fields, and the initializers of the fields. `first` is the number
+    /// of the first run.
     pub(super) fn read_runs(&self, fields: &[FieldCodec], first: usize) -> (Vec<TokenStream>, Vec<TokenStream>) {
         // Read the fields in stream order. A run is read as a tuple.
         let (mut reads, mut members) = (Vec::new(), Vec::new());

@@ -188,7 +188,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Adds a borrowed form to the `wanted` types and to the types that they contain. Types without opaque items and
-    /// strings get none.
+    /// strings get no borrowed form.
     pub(crate) fn borrow(&mut self, wanted: impl Fn(&Item) -> bool) {
         let count = self.spec.items.len();
         let holds = |holding: &[bool], id: usize| {

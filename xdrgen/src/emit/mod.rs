@@ -1,9 +1,9 @@
 //! The Rust back end, which generates formatted and documented Rust from the IR.
 //!
-//! Each module has one task: Rust names (`names`), Rust types (`layout`, `view`), the encoding of a value (`codec`), the types
-//! that get a codec (`target`), the implementations for each kind of type (`impls`, `words`), bounds of an encoding (`facts`),
-//! declarations (`types`), stubs (`program`), documentation (`docs`) and formatting (`format`). The derive macros and the
-//! service attribute, which have no specification, use the same modules.
+//! Each module has one task: Rust names (`names`), Rust types (`layout`, `view`), the encoding of a value (`codec`),
+//! the types that get a codec (`target`), the implementations for each kind of type (`impls`, `words`), bounds of an
+//! encoding (`facts`), declarations (`types`), stubs (`program`), documentation (`docs`) and formatting (`format`). The
+//! derive macros and the service attribute, which have no specification, use the same modules.
 
 pub(crate) mod codec;
 mod derives;

@@ -28,7 +28,7 @@ const KEYWORDS: [&str; 53] = [
     "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield", "_",
 ];
 
-/// Keywords that are not valid as raw identifiers either.
+/// Keywords that are not valid as raw identifiers.
 const NEVER_RAW: [&str; 5] = ["self", "Self", "super", "crate", "_"];
 
 /// Converts `text` to the letter case `case`. Does not check for keywords and collisions.

@@ -2,7 +2,7 @@
 
 use crate::ir::{Item, ItemKind, Spec};
 
-/// Options of the generated code.
+/// The options of [`emit`](super::emit). They select the parts of the generated code and its paths.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EmitOptions {
@@ -19,15 +19,16 @@ pub struct EmitOptions {
     /// `true` if the code uses absolute paths for items of the standard library, because the short names may have
     /// another meaning in the surrounding scope. The default is `false`.
     pub absolute_paths: bool,
-    /// The name of the source file, for the header of the generated code. The default is no name.
+    /// The name of the source file, for the header of the generated code. With `None`, the default, the header names no
+    /// file.
     pub source: Option<String>,
     /// Types that also get a borrowed form. By default, none does.
     pub borrowed: Borrow,
     /// XDR names of the open unions. An open union accepts discriminants that select none of its arms. By default, no
     /// union is open.
     ///
-    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after it. An NFS version 4 server uses
-    /// this to reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4).
+    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after the discriminant. An NFS version
+    /// 4 server uses this to reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4).
     ///
     /// The discriminant of an open union must be an enumeration, and the union must have no default arm. The length of
     /// an arm of an `opaque_union` is known, so its decoder skips the arm and continues.
@@ -47,8 +48,8 @@ impl EmitOptions {
 
 /// The types that get a borrowed form in addition to the owned one.
 ///
-/// The name of a borrowed form ends in `Ref`. Its opaque items and strings are views of the message. A type that contains
-/// neither has only one form.
+/// The name of a borrowed form ends in `Ref`. Its opaque items and strings are views of the message. A type that
+/// contains neither has only one form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Borrow {
@@ -116,8 +117,8 @@ impl EmitOptions {
 
     /// Derives a trait for every type, for example `serde::Serialize`.
     ///
-    /// A trait that a type already derives is not derived twice. The runtime types implement the traits of serde and arbitrary
-    /// if the runtime's features `serde` and `arbitrary` are enabled.
+    /// A trait that a type already derives is not derived twice. The runtime types implement the traits of serde and
+    /// arbitrary if the runtime's features `serde` and `arbitrary` are enabled.
     #[must_use]
     pub fn derive(mut self, path: syn::Path) -> Self {
         self.derives.push(path);
@@ -159,12 +160,13 @@ pub enum EmitError {
     /// The generated code is not valid Rust. This is a bug in the compiler, not an error in the specification.
     #[error("the generated code is not valid Rust, which is a bug in rpcrdma-xdrgen: please report it")]
     NotRust(#[source] syn::Error),
-    /// The specification has no type with this name to borrow, or no union without a default arm with this name to open.
+    /// A name in [`EmitOptions::borrowed`] is not a type of the specification, or a name in [`EmitOptions::open`] is
+    /// not a union without a default arm.
     #[error(
         "cannot generate a borrowed type or open union for `{0}`: no type, or no union without a default arm, has that name"
     )]
     NoSuchType(String),
-    /// The specification has no type with this name to derive a trait for.
+    /// A name in [`EmitOptions::derives_for`] is not a type that the specification declares.
     #[error("cannot derive a trait for `{0}`: no struct, union, enumeration or typedef has that name")]
     NoTypeToDerive(String),
 }

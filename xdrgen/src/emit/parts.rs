@@ -36,10 +36,9 @@ const PROCEDURES_PER_PART: usize = 64;
 /// The maximum number of threads. More threads do not reduce the run time.
 const MAX_THREADS: usize = 8;
 
-/// The text of one part.
+/// The texts of one part, divided into pieces.
 ///
-/// The texts are divided into pieces. If other parts continue this part, their pieces with an odd index are appended to
-/// the pieces here.
+/// If other parts continue this part, their pieces with an odd index are appended to the pieces here.
 #[derive(Debug, Default)]
 struct PrintedPart {
     declarations: Vec<String>,
@@ -53,7 +52,7 @@ struct PrintedPart {
 #[derive(Debug, Clone)]
 enum Part {
     Items(Range<usize>),
-    /// A piece of the long struct with this index among all long structs.
+    /// A piece of a long struct: the index of the struct among all long structs, and the index of the piece.
     Fields(usize, usize),
     /// The version with this index among all versions. A version with many procedures has several parts, each with a
     /// range of them.
@@ -61,7 +60,7 @@ enum Part {
 }
 
 impl Part {
-    /// Returns `true` if the part continues the one before it.
+    /// Returns `true` if the part continues the previous part.
     fn is_continuation(&self) -> bool {
         match self {
             Self::Items(_) => false,
@@ -87,7 +86,7 @@ fn long_structs(spec: &Spec, options: &EmitOptions, per_piece: usize) -> Vec<Lon
     (0..spec.items.len()).filter_map(|index| LongStruct::plan(&layout, ItemId(index), options, per_piece)).collect()
 }
 
-/// Returns the parts of the version with this index, which has this number of procedures.
+/// Returns the parts of the version with the index `index`, which has `procedures` procedures.
 fn parts_of(index: usize, procedures: usize) -> Vec<Part> {
     if procedures <= PROCEDURES_PER_PART {
         return vec![Part::Version(index, None)];
@@ -169,8 +168,8 @@ fn grow(open: &mut Vec<String>, pieces: Vec<String>) {
     }
 }
 
-/// Returns the import of the names that the generated types use. It is a glob import, so that a name in the including code takes
-/// precedence.
+/// Returns the import of the names that the generated types use. It is a glob import, so that a name in the including
+/// code takes precedence.
 pub(super) fn prelude(options: &EmitOptions) -> TokenStream {
     let runtime = &options.runtime;
     quote! {

@@ -20,7 +20,7 @@ pub(crate) struct Target<'a> {
     pub(crate) generics: Generics,
     /// The form of standard library and runtime names in the generated code.
     pub(crate) std: Std<'a>,
-    /// `true` if the type contains itself, so that its decoder counts levels.
+    /// `true` if the type contains itself. Its decoder then counts the nesting levels.
     pub(crate) recursive: bool,
     /// `true` for a discriminated union, which is never DDP-eligible (RFC 8166 §6.1).
     pub(crate) union: bool,

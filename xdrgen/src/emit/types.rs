@@ -111,7 +111,8 @@ impl Emitter<'_> {
         docs.attributes()
     }
 
-    /// Returns the attribute for code that a program may not use. Otherwise rustc would warn in a binary crate.
+    /// Returns the attribute for code that a program might not use. Without the attribute, rustc would warn in a binary
+    /// crate.
     fn allow_unused(&self) -> TokenStream {
         quote!(#[allow(dead_code)])
     }

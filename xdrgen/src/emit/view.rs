@@ -120,8 +120,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the length or maximum of a field, as an expression of type `u32`. It is the constant that the
-    /// specification names, if it names one.
+    /// Returns the length or maximum of a field, as an expression of type `u32`. If the specification names a constant,
+    /// the expression is this constant.
     fn length(&self, field: &Field, length: u32) -> TokenStream {
         let is_u32 = |id: &ItemId| match self.layout.item(*id).kind {
             ItemKind::Const(ConstValue::Int(value) | ConstValue::Typed(value, Base::UInt)) => {

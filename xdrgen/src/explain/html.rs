@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 pub(super) struct Html(String);
 
 impl Html {
-    /// Adds markup. The `'static` lifetime keeps input from the specification out.
+    /// Adds markup. The `'static` lifetime ensures that text from the specification is never used as markup.
     pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self

@@ -81,7 +81,8 @@ impl<'a> ItemUsers<'a> {
         self.items.get(name).copied()
     }
 
-    /// Returns `true` if several enumerations have an enumerator of this name. Such a name needs its enumeration: `color::RED`.
+    /// Returns `true` if several enumerations have an enumerator of this name. Such a name needs its enumeration:
+    /// `color::RED`.
     pub(super) fn is_ambiguous(&self, enumerator: &str) -> bool {
         self.ambiguous.contains(enumerator)
     }
@@ -122,7 +123,7 @@ pub(super) fn version_anchor(program: &Program, version: &Version) -> String {
 }
 
 /// Returns the version whose section describes a procedure of `version`. This is the version that declares the
-/// procedure. If the binding states other bounds for `version`, it is `version` itself.
+/// procedure, or `version` itself if the binding states other bounds for `version`.
 pub(super) fn described_in<'p>(program: &'p Program, version: &'p Version, procedure: &Procedure) -> &'p Version {
     let declared_in = procedure.declared_in.and_then(|index| program.versions.get(index));
     let is_same = |other: &&Procedure| {

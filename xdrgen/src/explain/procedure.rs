@@ -32,12 +32,12 @@ pub(super) struct ProcedureData {
     pub(super) read: Vec<(String, String)>,
     /// The DDP-eligible results and their maximum sizes.
     pub(super) write: Vec<(String, String)>,
-    /// The maximum inline size and the maximum total size of the arguments, in bytes. `reply` has the same sizes of the
-    /// result.
+    /// The maximum inline size and the maximum total size of the arguments, in bytes. `None` means unbounded. The field
+    /// `reply` has these two sizes of the result.
     call: (Option<u64>, Option<u64>),
     reply: (String, Option<u64>),
-    /// `true` if the call, or the reply, always fits a Send. For the reply, `None` means that this depends on the
-    /// arguments.
+    /// The first value is `true` if the call always fits a Send. The second value is `true` if the reply always fits a
+    /// Send, and `None` if this depends on the arguments.
     short: (bool, Option<bool>),
 }
 

@@ -19,7 +19,7 @@ pub struct Amendment {
     pub title: String,
     /// Number of the section that contains the defect.
     pub section: Option<String>,
-    /// The reason why this is a defect, and why the changes correct it.
+    /// The reason why the XDR is wrong, and why the changes correct it.
     pub reason: String,
     /// The changes, in order.
     pub changes: Vec<Change>,
@@ -54,8 +54,8 @@ impl Amendments {
     /// + const FROBS = 7;
     /// ```
     ///
-    /// `sections:` is for documents that do not mark code. Declarations are then extracted from the running text of these
-    /// sections and their subsections.
+    /// `sections:` is for documents that do not mark code. Declarations are then extracted from the running text of
+    /// these sections and their subsections.
     ///
     /// In an amendment, each group of `-` lines and the `+` lines after it form a change. An amendment can have several
     /// changes.

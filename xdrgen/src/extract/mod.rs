@@ -1,12 +1,12 @@
 //! Extraction of XDR from the text of a specification.
 //!
 //! RFCs and drafts of the NFSv4 working group mark each line of XDR with `///`, so that it can be extracted from the
-//! document (RFC 8166 §4.1, RPC-over-RDMA version 2 draft §8.2). [`extract`] collects the marked lines across page breaks.
-//! It then applies the [`Amendments`] that correct defects in the XDR. It splits the result into files where the document
-//! says `FILE ENDS`.
+//! document (RFC 8166 §4.1, RPC-over-RDMA version 2 draft §8.2). [`extract`] collects the marked lines across page
+//! breaks. It then applies the [`Amendments`] that correct defects in the XDR. It splits the result into files where
+//! the document says `FILE ENDS`.
 //!
-//! If a document has no `///` marks, [`extract`] reads its `<CODE BEGINS>` blocks without page headers and footers. If it
-//! has no such blocks either, the amendments list the sections whose running text contains the declarations.
+//! If a document has no `///` marks, [`extract`] reads its `<CODE BEGINS>` blocks without page headers and footers. If
+//! it has no such blocks either, the amendments list the sections whose running text contains the declarations.
 
 mod amendments;
 mod marked_text;
@@ -44,8 +44,8 @@ impl ExtractOptions {
 pub struct Extraction {
     /// The whole XDR after amendments. It starts with a comment that names its origin.
     pub text: String,
-    /// The XDR of `text`, divided into the files that the document defines, in order. Each file starts with the
-    /// comment. Empty if the document has no `FILE ENDS`.
+    /// The XDR of `text`, divided into the files that the document defines, in order. Each file starts with the comment
+    /// that names its origin. Empty if the document has no `FILE ENDS`.
     pub files: Vec<ExtractedFile>,
     /// Numbers of the sections that contain the XDR, in order and without duplicates.
     pub sections: Vec<String>,
@@ -86,7 +86,7 @@ pub enum ExtractError {
         /// Description of the problem.
         message: String,
     },
-    /// The text of a change does not occur.
+    /// The text to find does not occur in the extracted XDR.
     #[error("amendment `{title}` (line {line}): its text was not found: {find}")]
     NotFound {
         /// Title of the amendment.
@@ -96,7 +96,7 @@ pub enum ExtractError {
         /// The text to find, on one line.
         find: String,
     },
-    /// The text of a change occurs several times.
+    /// The text to find occurs several times in the extracted XDR.
     #[error("amendment `{title}` (line {line}): its text was found {count} times: {find}")]
     Ambiguous {
         /// Title of the amendment.

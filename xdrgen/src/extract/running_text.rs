@@ -1,9 +1,9 @@
-//! Extraction of declarations from running text. RFCs older than the `///` convention have their XDR between paragraphs of
-//! prose.
+//! Extraction of declarations from running text. RFCs older than the `///` convention have their XDR between paragraphs
+//! of prose.
 //!
 //! A declaration starts at a line with a suitable beginning (`struct name {`, `const name =`) in one of the requested
-//! sections. It ends at its `;`, possibly on a later page. Comments at the start of a line are also code. All other text
-//! is prose.
+//! sections. It ends at its `;`, possibly on a later page. Comments at the start of a line are also code. All other
+//! text is prose.
 
 use super::{
     ExtractError,
@@ -75,8 +75,8 @@ fn is_within(number: &str, wanted: &str) -> bool {
     number.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns `true` if a declaration or comment starts on this line. The first word alone is not enough, because prose also
-/// contains these words.
+/// Returns `true` if a declaration or comment starts on this line. The first word alone is not enough, because prose
+/// also contains these words.
 fn starts_code(line: &str) -> bool {
     let text = line.trim_start();
     if text.starts_with("/*") {

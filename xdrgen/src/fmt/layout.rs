@@ -47,7 +47,7 @@ pub(super) enum SoftBreak {
 pub(super) struct Plan {
     /// White space before each token.
     pub(super) gaps: Vec<Gap>,
-    /// The kind of line break that is possible before each token. `None` if none is.
+    /// The kind of line break that is possible before each token. `None` if no line break is possible.
     pub(super) soft: Vec<Option<SoftBreak>>,
 }
 
@@ -66,8 +66,8 @@ struct Planner<'a, 'b> {
     saved: Vec<LayoutState>,
     /// `true` if the line so far contains only white space and comments.
     blank: bool,
-    /// `true` if only separators follow a comment on a separate line so far. The comment may then document the next
-    /// token.
+    /// `true` after a comment on a separate line, as long as only separators follow. The comment may then document the
+    /// next token.
     chain: bool,
     plan: Plan,
 }

@@ -19,7 +19,8 @@ pub(crate) enum FmtTokenKind {
     LineComment,
     /// A `/* */` comment.
     BlockComment,
-    /// A `%` line, a `#` that does not start a directive, or text that is not XDR. Kept unchanged.
+    /// A `%` line, a `#` that does not start a directive, or text that is not XDR. The formatter does not change such
+    /// tokens.
     Verbatim,
     /// A directive with its continuation lines.
     Directive,

@@ -28,8 +28,8 @@ struct OutputLine {
     tokens: Range<usize>,
     /// Index of the first trailing comment.
     comments: usize,
-    /// Width of the line before the comments, in columns. `None` if that part contains a line break, for example within a
-    /// comment.
+    /// Width of the line before the comments, in columns. `None` if that part contains a line break, for example within
+    /// a comment.
     width: Option<usize>,
     /// `true` if the line, including its trailing comments, has no line break.
     single: bool,
@@ -180,8 +180,8 @@ fn columns(tokens: &[FmtToken<'_>], lines: &[OutputLine]) -> Vec<usize> {
     columns
 }
 
-/// Moves a block comment to another column. If its lines start with `*`, aligns them below the first. Otherwise, keeps
-/// their relative indentation.
+/// Moves a block comment to another column. If its lines start with `*`, aligns these lines below the first line.
+/// Otherwise, keeps their relative indentation.
 fn shifted(token: &FmtToken<'_>, column: usize, out: &mut String) {
     let rest = || token.text.split('\n').skip(1);
     let starred = rest().all(|line| line.trim().is_empty() || line.trim_start().starts_with('*'));

@@ -43,7 +43,8 @@ pub(super) struct OpenBracket {
 
 const TOP: OpenBracket = OpenBracket { body: BracketBody::Top, level: 0, one_line: false, value: false };
 
-/// Maximum number of open brackets. Only inactive text nests deeper, because the compiler rejects it otherwise.
+/// Maximum number of open brackets. Only inactive text can nest deeper, because the compiler rejects active text that
+/// does.
 const MAX_OPEN_BRACKETS: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,7 +38,7 @@ impl Builder<'_, '_> {
         Some(Annotation { name: name?, args, span, is_hint: false })
     }
 
-    /// Builds an `expr` or a `term`: operands separated by operators.
+    /// Builds the expression tree of an `expr` or a `term`, which consists of operands separated by operators.
     pub(super) fn expr(&mut self, pair: Pair<'_, Rule>) -> Option<ExprNode> {
         let at = self.span(&pair);
         let mut left: Option<ExprNode> = None;

@@ -84,8 +84,8 @@ impl<'a> Comments<'a> {
         text.chars().all(|c| is_blank(c) || matches!(c, ';' | ',')).then(|| text.matches('\n').count())
     }
 
-    /// Returns the range of the last character between two positions that is neither white space nor part of a comment. If
-    /// there is none, returns an empty range at `from`.
+    /// Returns the range of the last character between two positions that is neither white space nor part of a comment.
+    /// If there is none, returns an empty range at `from`.
     pub(super) fn last_of_code(&self, from: usize, to: usize) -> Range<usize> {
         let mut end = to;
         loop {

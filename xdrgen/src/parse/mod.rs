@@ -42,8 +42,8 @@ use grammar::Rule;
 
 pub(crate) use binding::parse as parse_binding;
 
-/// Maximum number of definitions with syntax errors. After that, the rest of the file is skipped, because it is probably
-/// not XDR.
+/// Maximum number of definitions with syntax errors. After that, the rest of the file is skipped, because it is
+/// probably not XDR.
 const MAX_SYNTAX_ERRORS: usize = 100;
 
 /// Parses `text`, the source with index `file`. Definitions that cannot be parsed are omitted from the tree and
@@ -165,8 +165,8 @@ impl Builder<'_, '_> {
         Ident { text: pair.as_str().to_owned(), span: self.span(pair) }
     }
 
-    /// Returns the definitions of a unit. There is exactly one, except for an unnamed enumeration, which declares
-    /// constants, and for a pragma, which declares nothing.
+    /// Returns the definitions of a unit. A unit has exactly one definition, with two exceptions: an unnamed
+    /// enumeration declares constants, and a pragma declares nothing.
     fn unit(&mut self, pair: Pair<'_, Rule>) -> Option<Vec<Definition>> {
         let span = trimmed(self.span(&pair), pair.as_str());
         let doc = self.comments.of(span.range.start, span.range.end);
@@ -314,8 +314,8 @@ impl Builder<'_, '_> {
     }
 }
 
-/// Removes white space at both ends of `span`. The rule `unit` matches `SOI` and `EOI`, and therefore also the trivia next
-/// to them.
+/// Removes white space at both ends of `span`. The rule `unit` matches `SOI` and `EOI`, and therefore also the trivia
+/// next to them.
 fn trimmed(at: Span, text: &str) -> Span {
     let before = text.len() - text.trim_start().len();
     let after = text.len() - text.trim_end().len();

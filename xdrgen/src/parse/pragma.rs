@@ -1,7 +1,7 @@
 //! Pragmas of the Linux kernel's XDR compiler.
 //!
-//! Most concern the C code of the kernel. Only `pages` and `skip` matter here, because they name items that are worth
-//! placing directly.
+//! Most pragmas concern the C code of the kernel. Only `pages` and `skip` matter here, because they name items that are
+//! worth placing directly.
 
 use pest::iterators::Pair;
 
@@ -11,7 +11,7 @@ use crate::{
     diag::{Code, Diagnostic},
 };
 
-/// The pragmas. All except the last two have no effect.
+/// The pragmas. All pragmas except `pages` and `skip` have no effect.
 const PRAGMAS: [&str; 6] = ["big_endian", "exclude", "header", "public", "pages", "skip"];
 
 /// The pragmas that hint that an item holds bulk data. Their arguments are a type and one of its items.

@@ -125,7 +125,7 @@ fn is_reserved(word: &str) -> bool {
     super::grammar::Grammar::parse(Rule::reserved, word).is_ok()
 }
 
-/// Returns the description of a rule for users. It is empty for rules that would confuse them.
+/// Returns the description of a grammar rule for users. The description is empty for rules that would confuse them.
 fn words(rule: Rule) -> &'static str {
     match rule {
         Rule::at | Rule::annotation | Rule::reserved | Rule::EOI | Rule::digits => "",

@@ -168,7 +168,7 @@ impl Builder<'_, '_> {
 }
 
 /// Returns the built-in type that consists of these words. `unsigned` means `unsigned int`, and `long` means `int`, as
-/// in rpcgen. `long long` has 64 bits, as in the compilers that support it. rpcgen does not.
+/// in rpcgen. `long long`, which rpcgen does not support, has 64 bits as in other compilers.
 fn primitive(pair: &Pair<'_, Rule>) -> Option<Primitive> {
     let leaves = pair.clone().into_inner().flatten().filter(|inner| inner.clone().into_inner().next().is_none());
     let words: Vec<&str> = leaves.map(|word| word.as_str()).collect();

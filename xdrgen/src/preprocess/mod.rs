@@ -1,7 +1,7 @@
 //! Preprocessor for the directives that published specifications need: constants, included files and conditions.
 //!
-//! XDR has no preprocessor (RFC 4506 §6), but rpcgen runs the C preprocessor. Inactive text is replaced by spaces, so that
-//! byte offsets do not change.
+//! XDR has no preprocessor (RFC 4506 §6), but rpcgen runs the C preprocessor. Inactive text is replaced by spaces, so
+//! that byte offsets do not change.
 
 use std::{borrow::Cow, ops::Range};
 

@@ -21,7 +21,7 @@ use crate::{
 /// The origin of the value of a constant or enumerator.
 enum ConstantOrigin<'a> {
     Value(&'a Value),
-    /// An enumerator without a value, which follows this node.
+    /// An enumerator without a value. The node is that of the previous enumerator.
     After(usize),
     Zero,
 }
@@ -36,16 +36,16 @@ enum Dependency {
 #[derive(Clone, Copy, PartialEq)]
 enum VisitState {
     New,
-    /// Waiting for the nodes it depends on.
+    /// The node waits for the values of the nodes that it depends on.
     Open,
-    /// Evaluated. The value is `None` after an error.
+    /// The node is evaluated. The value is `None` after an error.
     Done(Option<i128>),
 }
 
 struct ConstantNode<'a> {
     name: Name,
     origin: ConstantOrigin<'a>,
-    /// The enumeration, if this is an enumerator.
+    /// The name of the enumeration, if the node is an enumerator.
     of: Option<&'a str>,
     /// `true` if a value that is too large is an error only if the constant is used.
     may_be_unused: bool,
@@ -62,13 +62,13 @@ pub(super) struct Constants<'a> {
     /// Names that several enumerations use for an enumerator, with the names of these enumerations.
     ambiguous: HashMap<&'a str, Vec<&'a str>>,
     states: Vec<VisitState>,
-    /// The string value of each node, if it is a string.
+    /// The string value of each node. `None` if the node is not a string constant.
     texts: Vec<Option<&'a str>>,
     /// The node of the first enumerator of each enumeration, by item.
     first_of: HashMap<usize, usize>,
     /// Words in definitions with syntax errors.
     failed_words: &'a HashSet<String>,
-    /// Errors about constants, by node. They are reported when the constant is used.
+    /// Errors about constants, by node. An error is reported when its constant is used.
     waiting: RefCell<HashMap<usize, Diagnostic>>,
     /// Uses of names that RFC 4506 and RFC 5531 do not allow.
     pub(super) dialects: Vec<Dialect>,
@@ -251,7 +251,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Returns the dependency of a node with this index. Returns `None` if there are no more.
+    /// Returns the dependency with the index `index` of a node. Returns `None` if the node has fewer dependencies.
     fn dependency(&self, node: usize, index: usize) -> Option<Dependency> {
         let name = match &self.nodes[node].origin {
             ConstantOrigin::Zero => return None,
@@ -265,7 +265,7 @@ impl<'a> Constants<'a> {
         Some(self.find(name).map_or(Dependency::Elsewhere, Dependency::Node))
     }
 
-    /// Returns the string value of a constant, directly or through other names.
+    /// Returns the string value of a constant. The value may also be the name of another string constant.
     fn text_of(&self, at: usize) -> Option<&'a str> {
         match &self.nodes[at].origin {
             ConstantOrigin::Value(Value { kind: ValueKind::Text(text), .. }) => Some(text),
@@ -419,7 +419,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Lists the enumerators of `of` for the error about `name`, and suggests a similar one.
+    /// Adds the enumerators of the enumeration `of` to the error about `name`, and suggests a similar enumerator.
     pub(super) fn list_enumerators(&self, error: Diagnostic, of: &str, name: &str, at: &Span) -> Diagnostic {
         let known = || self.nodes.iter().filter(|node| node.of == Some(of)).map(|node| node.name.text.as_str());
         error.list(&format!("enumerators of `{of}`"), known()).did_you_mean(name, at, known())

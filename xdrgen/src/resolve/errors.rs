@@ -21,7 +21,8 @@ pub(super) fn duplicate(what: &str, name: &str, first: &Span, second: &Span) -> 
         .note(note)
 }
 
-/// Creates the error for a cycle of names. The message is that the `what` is defined `how`.
+/// Creates the error for a cycle of names. `what` is the kind of the names. `how` completes the message "`NAME` is
+/// defined ...".
 pub(super) fn cycle(what: &str, how: &str, names_in_cycle: &[&Name]) -> Diagnostic {
     /// Maximum number of names to show.
     const MAX_NAMES: usize = 6;
@@ -39,7 +40,8 @@ pub(super) fn cycle(what: &str, how: &str, names_in_cycle: &[&Name]) -> Diagnost
     }
 }
 
-/// Adds a suggestion if `name` is probably a misspelling of a known name.
+/// Adds a suggestion if `name` is probably a misspelling of a known name. Adds none if there are already many
+/// diagnostics in `reported`.
 pub(super) fn did_you_mean<'a>(
     diagnostic: Diagnostic,
     name: &str,

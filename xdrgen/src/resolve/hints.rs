@@ -10,7 +10,7 @@ use crate::{
     source::{self, Sources},
 };
 
-/// Merges the errors about each unknown name into one that has the number of uses, and adds hints.
+/// Merges the errors about each unknown name into one error that states the number of uses, and adds hints.
 pub(super) fn complete(files: &[File], sources: &Sources, out: &mut Vec<Diagnostic>) {
     let mut uses: HashMap<(Code, String), usize> = HashMap::new();
     let is_unknown = |diagnostic: &Diagnostic| {

@@ -83,10 +83,10 @@ impl TypedefTargets {
 
 /// Finds the nodes of linked lists, removes their `next` fields, and turns references to them into list types.
 ///
-/// A node is a struct whose last field is an optional reference to its own type, either `node *next` or through `typedef
-/// node *list`. Only such a list is encoded as a sequence of nodes. A struct that is also an array element is not
-/// converted, because each element would be a list. A struct with two such fields is not converted either: it is a tree,
-/// and it is unknown which of the fields links the siblings.
+/// A node is a struct whose last field is an optional reference to its own type, either `node *next` or through
+/// `typedef node *list`. Only such a list is encoded as a sequence of nodes. A struct that is also an array element is
+/// not converted, because each element would be a list. A struct with two such fields is not converted either: it is a
+/// tree, and it is unknown which of the fields links the siblings.
 ///
 /// The union that RFC 4506 §4.19 gives as the equivalent of such a `list` is also converted, unless its arm is `marked`
 /// with an annotation.

@@ -36,7 +36,7 @@ pub(crate) struct Resolved {
     pub(crate) order: Vec<ItemId>,
     /// Values of constants and enumerators.
     pub(crate) constants: HashMap<String, i128>,
-    /// Types that are used without a declaration.
+    /// Uses of dialects, such as types that are used without a declaration.
     pub(crate) dialects: Vec<Dialect>,
 }
 

@@ -97,7 +97,8 @@ impl Lowering<'_> {
         bases
     }
 
-    /// Returns the procedures that `version` takes over from the version with the index `base`, which has these `procedures`.
+    /// Returns the procedures that `version` takes over from the version with the index `base`, which has these
+    /// `procedures`.
     fn take_over(&mut self, version: &ast::VersionNode, base: usize, procedures: &[Procedure]) -> Vec<Procedure> {
         let before = self.taken_over;
         self.taken_over = before.saturating_add(procedures.len());
@@ -137,7 +138,7 @@ impl Lowering<'_> {
             .did_you_mean(&base.text, &base.span, versions())
     }
 
-    /// Lowers a version without its procedures.
+    /// Lowers a version without its procedures. `at` has the indices of the program and the version.
     fn version<'s>(
         &mut self,
         at: (usize, usize),
@@ -155,7 +156,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the procedures of a version that takes over `procedures`. A procedure that the version declares replaces
-    /// the procedure with the same name and number.
+    /// the procedure with the same name and number. `at` has the indices of the program and the version.
     fn procedures(
         &mut self,
         at: (usize, usize),
@@ -226,8 +227,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Evaluates the number of a program, version or procedure, which is an unsigned 32-bit number (RFC 5531 §12.3). Returns
-    /// `None` after reporting an error.
+    /// Evaluates the number of a program, version or procedure, which is an unsigned 32-bit number (RFC 5531 §12.3).
+    /// Returns `None` after reporting an error.
     fn number(&mut self, value: &Value) -> Option<u32> {
         let n = self.types.constants.number(value, self.types.out)?;
         let number = u32::try_from(n).ok();
@@ -264,7 +265,8 @@ fn cycle(version: &ast::VersionNode) -> Diagnostic {
         .help("name an earlier version that has no base, or whose base is not this version")
 }
 
-/// Creates the error for a procedure that shares only its name or only its number with a procedure that its version takes over.
+/// Creates the error for a procedure that shares only its name or only its number with a procedure that its version
+/// takes over.
 fn replaces_in_part(
     version: &ast::VersionNode,
     node: &ast::ProcedureNode,
@@ -329,7 +331,7 @@ struct UsedNumbers<'a> {
 }
 
 impl<'a> UsedNumbers<'a> {
-    /// Reports a name or number that is already in use. An invalid number is `None`.
+    /// Reports a name or number that is already in use. `number` is `None` if the number is invalid.
     fn check(&mut self, what: &str, ident: &'a ast::Ident, number: Option<u32>, out: &mut Vec<Diagnostic>) {
         if let Some(first) = self.names.insert(&ident.text, &ident.span) {
             out.push(duplicate(what, &ident.text, first, &ident.span));

@@ -35,7 +35,8 @@ pub(crate) fn compute(spec: &mut Spec, order: &[ItemId]) {
     }
 }
 
-/// Returns one value for each item. It is `true` if the item is in `open`, or contains an item of `open` at any depth.
+/// Returns a boolean for each item, which is `true` if the item is in `open`, or contains an item of `open` at any
+/// depth.
 pub(crate) fn holders(spec: &Spec, mut open: Vec<usize>) -> Vec<bool> {
     let mut holders: Vec<Vec<usize>> = vec![Vec::new(); spec.items.len()];
     for (id, item) in spec.items.iter().enumerate() {

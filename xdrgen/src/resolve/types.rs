@@ -161,8 +161,8 @@ impl<'a> TypeResolver<'a> {
         None
     }
 
-    /// Returns the declared type of a constant, after resolving typedefs. An undeclared type is not an error, because it
-    /// does not affect the encoding.
+    /// Returns the declared type of a constant, after resolving typedefs. An undeclared type is not an error, because
+    /// it does not affect the encoding.
     pub(super) fn constant_type(&self, spec: &TypeSpec) -> Option<Base> {
         let mut spec = spec;
         // Each step resolves one typedef.

@@ -28,8 +28,8 @@ const MAX_LEN: usize = 64 << 20;
 /// The error for versions that take over more procedures than can be written out.
 pub(super) struct TooMany;
 
-/// Writes the procedures that versions take over into these versions, and removes the names of the base versions. `text` has no
-/// annotations.
+/// Writes the procedures that versions take over into these versions, and removes the names of the base versions.
+/// `text` has no annotations.
 pub(super) fn expand(text: &str) -> Result<String, TooMany> {
     let tokens = lex(text);
     let code: Vec<&FmtToken<'_>> = tokens.iter().filter(|token| token.is_code()).collect();
@@ -63,11 +63,11 @@ pub(super) fn expand(text: &str) -> Result<String, TooMany> {
 }
 
 /// Returns the names and texts of all procedures of `version`. The procedures of its base come first. A procedure that
-/// `version` declares anew replaces the inherited one of the same name. The other procedures that `version` declares
-/// follow.
+/// `version` declares anew replaces the inherited procedure of the same name. The other procedures that `version`
+/// declares follow.
 ///
-/// `depth` is the maximum number of bases to follow. The text may have a cycle of bases, because it may not have been
-/// compiled.
+/// `depth` is the maximum number of bases to follow. The bases may form a cycle, because the compiler may not have
+/// checked the text.
 fn complete<'a>(
     text: &str,
     version: &VersionText<'a>,

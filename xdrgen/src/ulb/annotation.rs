@@ -98,8 +98,8 @@ fn bad(span: &Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::new(Code::BadArguments, message).at(span, "")
 }
 
-/// Returns the single argument of an annotation, if there is one. The argument can have one of `names` before it.
-/// Without `bare`, it must have one.
+/// Returns the single argument of an annotation, if there is one. The argument can have one of `names` before it. If
+/// `bare` is `false`, the name is required.
 fn argument<'a>(annotation: &'a Annotation, names: &[&str], bare: bool) -> AnnotationResult<Option<&'a ExprNode>> {
     let name = &annotation.name.text;
     let mut args = annotation.args.iter();
@@ -138,7 +138,7 @@ pub(super) fn port(value: &ExprNode, constants: &HashMap<String, i128>) -> Annot
         .ok_or_else(|| Box::new(bad(&value.span, format!("{n} is not a port: ports are 1 to 65535"))))
 }
 
-/// Evaluates a number of chunks.
+/// Evaluates the number of chunks that a limit allows.
 pub(super) fn limit(value: &ExprNode, constants: &HashMap<String, i128>) -> AnnotationResult<u32> {
     /// Maximum number of chunks. A chunk list of this length already makes the transport header larger than 4 KiB.
     const MAX_CHUNKS: u32 = 255;

@@ -1,5 +1,5 @@
-//! Application of facts to the specification. Stating a fact twice is an error, even if once in an annotation and once in
-//! a `.ulb` file.
+//! Application of facts to the specification. Stating a fact twice is an error, even if one statement is an annotation
+//! and the other is in a `.ulb` file.
 
 use std::{collections::HashMap, mem::Discriminant};
 

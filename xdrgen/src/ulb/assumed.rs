@@ -11,7 +11,8 @@ use crate::{
 pub(super) struct Assumed {
     /// The names of the procedures, in order.
     procedures: Vec<String>,
-    /// The unbounded item of the first procedure, the reason, and the procedure.
+    /// The position of the unbounded item of the first procedure, the reason why the item is unbounded, and the
+    /// position of the procedure.
     first: Option<(Span, &'static str, Span)>,
 }
 

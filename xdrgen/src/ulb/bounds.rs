@@ -91,7 +91,8 @@ pub(super) fn compute(
     }
 }
 
-/// If a version takes the procedure over, returns its program, the version that declares it, and its number.
+/// Returns the indices of the program and of the version that declares a procedure, and the procedure number. Returns
+/// `None` if no other version declares it.
 fn declaration(spec: &Spec, id: ProcedureId) -> Option<(usize, usize, u32)> {
     let procedure = procedure(spec, id)?;
     Some((id.0, procedure.declared_in?, procedure.number))
@@ -228,8 +229,9 @@ impl<'a> Bounder<'a> {
 
     /// Returns bounds that user code computes.
     ///
-    /// The number and the sizes of the items are known only when a call is made. For example, an NFSv4 COMPOUND contains
-    /// any number of operations (RFC 8267 §6.4). This function therefore requires neither a limit nor a maximum.
+    /// The number and the sizes of the items are known only when a call is made. For example, an NFSv4 COMPOUND
+    /// contains any number of operations (RFC 8267 §6.4). This function therefore requires neither a limit nor a
+    /// maximum.
     fn computed(&mut self, procedure: &'a Procedure, max: &ast::ExprNode) -> Option<ReplyBounds> {
         let id = self.scope.procedure;
         if procedure.args.is_empty() {
@@ -246,7 +248,9 @@ impl<'a> Bounder<'a> {
         Some(ReplyBounds { computed: true, ..ReplyBounds::default() })
     }
 
-    /// Checks the number of eligible items against the most specific limit. Returns `false` after reporting an error.
+    /// Checks the number of eligible items in the arguments or in the result against the most specific limit. `items`
+    /// is `None` if the number is unbounded. `what` names the arguments or the result in the message. Returns `false`
+    /// after reporting an error.
     fn limit(
         &mut self,
         what: &str,
@@ -283,8 +287,8 @@ impl<'a> Bounder<'a> {
         false
     }
 
-    /// Returns the maximum number of bytes that remain in the payload stream. `known` follows from the type of `result`, and from
-    /// the maxima of its items.
+    /// Returns the maximum number of bytes that remain in the payload stream. `known` follows from the type of
+    /// `result`, and from the maxima of its items.
     fn inline(&mut self, result: Option<(AnnotationPlace, &'a Field)>, known: Option<Expr>) -> Option<Expr> {
         let known = known.filter(|max| !matches!(max, Expr::Const(max) if *max > MAX_INLINE));
         let id = self.scope.procedure;
@@ -419,7 +423,8 @@ impl<'a> Bounder<'a> {
         })
     }
 
-    /// Returns the maximum size of the contents of an eligible result, in bytes.
+    /// Returns the maximum size of the contents of an eligible result, in bytes. Returns `None` after reporting an
+    /// error.
     fn maximum(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<Expr> {
         let spec = self.scope.spec;
         let id = self.scope.procedure;

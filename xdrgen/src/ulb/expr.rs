@@ -23,7 +23,7 @@ pub(super) struct ExprScope<'a> {
 }
 
 impl ExprScope<'_> {
-    /// Resolves an expression for this procedure.
+    /// Resolves an expression for the procedure of the scope.
     pub(super) fn resolve(&self, expr: &ast::ExprNode) -> ExprResult<Expr> {
         evaluate(expr, self.constants, Some(self))
     }
@@ -186,8 +186,8 @@ fn wrong_kind_error(field: &Field, ty: &Type, whole: &ast::ExprNode, wanted: Exp
 }
 
 impl ExprScope<'_> {
-    /// Returns the index of the argument that `parts` refers to, and the rest of the path. The fields of a single argument
-    /// need no qualifier.
+    /// Returns the index of the argument that `parts` refers to, and the rest of the path. The fields of a single
+    /// argument need no qualifier.
     fn argument<'p>(&self, procedure: &Procedure, parts: &'p [Ident]) -> Result<(usize, &'p [Ident]), String> {
         let by_name = |name: &Ident| procedure.args.iter().position(|arg| arg.name.text == name.text);
         match (procedure.args.as_slice(), parts) {
@@ -250,7 +250,7 @@ pub(super) fn number(expr: &ast::ExprNode, constants: &HashMap<String, i128>) ->
 const DEPENDS: &str = "this cannot depend on a call's arguments";
 
 /// Resolves an expression, and evaluates the parts that do not depend on a call. `scope` has the arguments of the call.
-/// Without it, the whole expression must not depend on a call.
+/// If `scope` is `None`, the whole expression must not depend on a call.
 fn evaluate(
     expr: &ast::ExprNode,
     constants: &HashMap<String, i128>,

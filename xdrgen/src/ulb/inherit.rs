@@ -132,7 +132,7 @@ fn key(fact: &StatedFact) -> FactKey {
 #[derive(Default)]
 struct KnownFacts {
     stated: HashSet<FactKey>,
-    /// The facts of each version and procedure, as indices.
+    /// The indices of the facts about each version and procedure.
     by_owner: HashMap<FactOwner, Vec<usize>>,
 }
 

@@ -65,8 +65,9 @@ impl EligibleItems {
         self.runs.iter().flat_map(|run| &run.items)
     }
 
-    /// Returns the items of a value followed by a value of `other`. If items of the first may be missing, the items that follow
-    /// take their positions. Each position then has room for the longest of them (RFC 8166 §4.3.2.2).
+    /// Returns the items of a value followed by a value of `other`. If items of the first value may be missing, later
+    /// items take their positions. Each position then has room for the longest item that can take it (RFC 8166
+    /// §4.3.2.2).
     pub(super) fn then(self, other: Self) -> Self {
         let (is_first_call, is_other_call) = (self.depends_on_call(), other.depends_on_call());
         let is_variable = is_first_call || self.lens.len() > 1;

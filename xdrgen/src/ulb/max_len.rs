@@ -15,8 +15,8 @@ use crate::{
 /// Length of the flag that precedes the next node of a linked list, in bytes (RFC 4506 §4.19).
 const LINK: u64 = 4;
 
-/// Returns the maximum length of the encoding of the type, field or arm that `path` names, in bytes. The length of the node of a
-/// linked list includes the flag that precedes the next node.
+/// Returns the maximum length of the encoding of the type, field or arm that `path` names, in bytes. The length of the
+/// node of a linked list includes the flag that precedes the next node.
 pub(super) fn of(spec: &Spec, path: &[Ident], span: &Span) -> ExprResult<u64> {
     let Some((first, rest)) = path.split_first() else { return Err(Box::new(bad(span, "a type is missing"))) };
     let types = || spec.items.iter().enumerate().filter(|(_, item)| !matches!(item.kind, ItemKind::Const(_)));

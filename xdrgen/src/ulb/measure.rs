@@ -23,7 +23,8 @@ const WORD: u64 = 4;
 /// The bounds of a type for the arguments of one call.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
-    /// Maximum number of bytes that stay in the payload stream if all eligible items are reduced. `None` means unbounded.
+    /// Maximum number of bytes that stay in the payload stream if all eligible items are reduced. `None` means
+    /// unbounded.
     pub(super) inline: Option<Expr>,
     /// Maximum number of eligible items, for all calls. `None` means unbounded.
     pub(super) items: Option<u64>,
@@ -63,7 +64,7 @@ fn shortened(expr: Expr) -> Expr {
     if expr::size(&expr, MAX_EXPRESSION) < MAX_EXPRESSION { expr } else { TOO_LONG }
 }
 
-/// Returns one value for each item. It is `true` if the item contains an item that `@max` limits, at any depth.
+/// Returns a boolean for each item, which is `true` if the item contains an item that `@max` limits, at any depth.
 pub(super) fn limited_holders(spec: &Spec, stated: &BoundFacts) -> Vec<bool> {
     let is_limited = |id: &usize| parts(spec, ItemId(*id)).iter().any(|(place, _)| stated.limited.contains_key(place));
     sizes::holders(spec, (0..spec.items.len()).filter(is_limited).collect())

@@ -1,8 +1,8 @@
 //! Upper-layer bindings (ULB, RFC 8166 §6). A binding states which items are eligible for direct data placement, the
 //! maximum size of replies, and the port of a program.
 //!
-//! Bindings are written as annotations in the XDR, or in a `.ulb` file. Both are converted to [`StatedFact`]s, which are
-//! applied to the specification and checked. The bounds are then computed from them.
+//! Bindings are written as annotations in the XDR, or in a `.ulb` file. Both are converted to [`StatedFact`]s, which
+//! are applied to the specification and checked. The bounds are then computed from them.
 
 mod annotation;
 mod apply;
@@ -34,21 +34,22 @@ pub(crate) use expr::show;
 #[cfg(feature = "tools")]
 pub(crate) use walk::{contents, parts};
 
-/// Maximum number of eligible items in the arguments of a call, and in its result, unless `@limit` states another number.
+/// Maximum number of eligible items in the arguments of a call, and in its result, unless `@limit` states another
+/// number.
 ///
-/// RFC 8166 §6.1 allows a binding to limit the number of chunks, but does not specify a number. Each chunk adds bytes to
-/// the transport header of every call: 16 chunks of one segment take about 400 of the 1024 bytes that every peer can
+/// RFC 8166 §6.1 allows a binding to limit the number of chunks, but does not specify a number. Each chunk adds bytes
+/// to the transport header of every call: 16 chunks of one segment take about 400 of the 1024 bytes that every peer can
 /// receive inline.
 pub const DEFAULT_LIMIT: u32 = 16;
 
 /// Maximum size of the part of a reply that stays in the message, in bytes, if a specification without a binding states
 /// no maximum.
 ///
-/// A requester provides memory of this size for each call (RFC 8166 §6.2). A larger reply is an error of the call.
+/// A requester provides memory of this size for each call (RFC 8166 §6.2). A call fails if its reply is larger.
 pub const DEFAULT_REPLY_MAX: u64 = 64 << 10;
 
-/// Maximum size of an eligible item in a result, in bytes, if only a hint of another dialect marks the item (`zcopaque`,
-/// `pragma pages`) and neither its type nor a binding states a maximum.
+/// Maximum size of an eligible item in a result, in bytes, if only a hint of another dialect marks the item
+/// (`zcopaque`, `pragma pages`) and neither its type nor a binding states a maximum.
 pub const DEFAULT_ITEM_MAX: u64 = 1 << 20;
 
 /// Options that decide which replies need a maximum size.
@@ -77,7 +78,7 @@ struct StatedFact {
 
 #[derive(Debug, Clone)]
 enum FactKind {
-    /// The item is eligible. May state the maximum size of its contents.
+    /// The item is eligible. The expression is the maximum size of its contents, if one is stated.
     Ddp(Option<ast::ExprNode>),
     /// The maximum size of an eligible item's contents in results of this procedure.
     DdpFor(ProcedureId, ast::ExprNode),
@@ -114,7 +115,8 @@ struct BoundFacts {
 
 /// Applies annotations and statements to a resolved specification, checks them and computes the bounds.
 ///
-/// `hints` are statements that constructs of other dialects imply. If they cause an error, they are ignored with a warning.
+/// `hints` are statements that constructs of other dialects imply. If they cause an error, they are ignored with a
+/// warning.
 pub(crate) fn bind(
     mut resolved: Resolved,
     statements: &[Statement],

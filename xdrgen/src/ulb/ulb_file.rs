@@ -160,7 +160,8 @@ impl<'a> Binder<'a> {
         self.member(id, rest)
     }
 
-    /// Finds the last of `parts`. Each part is a field or arm of the type before it.
+    /// Finds the field or arm that the last of `parts` names. Each part is a field or arm of the type of the part
+    /// before it.
     fn member(&self, mut id: ItemId, parts: &[Ident]) -> SidecarResult<AnnotationPlace> {
         let mut place = AnnotationPlace::Item(id);
         for (index, part) in parts.iter().enumerate() {

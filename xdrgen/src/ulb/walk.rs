@@ -48,8 +48,8 @@ pub(super) fn fields_with_places(spec: &Spec) -> Vec<(AnnotationPlace, Option<&s
     all
 }
 
-/// Returns the maximum size of an item's contents in bytes, without count and padding. Returns `None` if the type allows
-/// any length.
+/// Returns the maximum size of an item's contents in bytes, without count and padding. Returns `None` if the type
+/// allows any length.
 pub(crate) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
     match through_typedefs(spec, ty) {
         Type::Opaque(u32::MAX) | Type::String(u32::MAX) | Type::Array(_, u32::MAX) => None,

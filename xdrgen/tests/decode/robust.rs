@@ -36,7 +36,7 @@ const FORMATS: [MessageFormat; 6] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Changes bytes of the packets after their Ethernet headers.
+    /// The decoder handles packets in which bytes after the Ethernet header are wrong.
     #[test]
     fn mutated_packets(
         which in 0..5usize,
@@ -53,7 +53,7 @@ proptest! {
         print(&decoder().capture(&capture.pcap(snap)));
     }
 
-    /// Drops, repeats and moves packets.
+    /// The decoder handles packets that are missing, repeated or out of order.
     #[test]
     fn packets_in_any_order(which in 0..5usize, order in prop::collection::vec(any::<prop::sample::Index>(), 0..60)) {
         let whole = captures().swap_remove(which);
@@ -61,7 +61,7 @@ proptest! {
         print(&decoder().capture(&Capture { packets }.pcap(65535)));
     }
 
-    /// Damages the structure of the file.
+    /// The decoder handles capture files with wrong bytes and without their end.
     #[test]
     fn mutated_files(
         which in 0..5usize,
@@ -84,7 +84,8 @@ proptest! {
         print(&decoder().messages([bytes.clone(), bytes], FORMATS[format]));
     }
 
-    /// Decodes random messages of small and extreme numbers, which stand for lengths, positions and discriminants.
+    /// The decoder handles random messages of small and extreme numbers, which stand for lengths, positions and
+    /// discriminants.
     #[test]
     fn random_words(
         words in prop::collection::vec(prop_oneof![0..6u32, Just(u32::MAX), Just(40u32), any::<u32>()], 0..60),

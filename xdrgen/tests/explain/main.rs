@@ -192,7 +192,8 @@ fn long_pages_are_written_quickly() {
     assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
-/// An enumerator whose name several enumerations have is shown as a specification must write it.
+/// If several enumerations have an enumerator of the same name, the page shows the name with its enumeration, as a
+/// specification must write it.
 #[test]
 fn ambiguous_enumerators_are_shown_with_their_enumeration() {
     let text = "enum color { RED = 1, GREEN = 2 }; enum light { RED = 5 }; struct paint { opaque pixels[1'000'000]; };";

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{formatted, meaning, specifications};
 
-/// Definitions of every kind. None refers to another.
+/// Definitions of every kind. No definition refers to another.
 const DEFINITIONS: &[&str] = &[
     "const A = -0x10 ;",
     "const uint32 B = 1 ;",
@@ -132,7 +132,7 @@ fn blanks_of_every_kind() -> Result<(), TestCaseError> {
     check("struct\u{c}a {\u{1a} int\u{b}x;\u{feff}\tint y; }\u{1a};\u{1a}", "")
 }
 
-/// Found by fuzzing: a line that starts with a character that is white space in XDR but not for a preprocessor is no
+/// Found by fuzzing: a line that starts with a character that is white space in XDR but not for a preprocessor is not a
 /// directive. Before the first line, the character is a byte order mark.
 #[test]
 fn no_directives() -> Result<(), TestCaseError> {
@@ -144,7 +144,8 @@ fn no_directives() -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Found by fuzzing: a file that consists of a header comment keeps it, followed by any white space.
+/// Found by fuzzing: if a file consists only of a header comment and white space, the comment stays the header of the
+/// file.
 #[test]
 fn nothing_but_a_header() -> Result<(), TestCaseError> {
     for end in ["", "\n", "\n\n", "\n\n\n", "\n\u{1a}", "\n\u{feff}\n", "\n;\n"] {

@@ -89,7 +89,7 @@ fn commands_of_the_guide_run() {
     assert_eq!(blocks[at + 1], ("text", output.as_str()));
 }
 
-/// Sends the call in the guide and its reply, in version 2.
+/// Sends the call in the guide and its reply, over RPC-over-RDMA version 2.
 fn read(rdma: &mut dyn Rdma) {
     let chunk = |len: u32| [0x2a, 2, 32, 0, u32::from(len < 4096), 0x1f07, 0, 1, 1, 0x1f07, len, 0, 0x7000, 0, 0];
     let arguments = b"\0\0\0\x09notes.txt\0\0\0\0\0\x10\0".to_vec();

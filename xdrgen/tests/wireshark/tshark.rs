@@ -22,7 +22,7 @@ pub(crate) fn generate(specification: &str, protocol: &str) -> String {
     wireshark(&compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}")).spec, protocol)
 }
 
-/// Returns `true` if `tshark` runs Lua scripts. Newer versions run none for the user root.
+/// Returns `true` if `tshark` runs Lua scripts. Newer versions run no scripts for the user root.
 fn runs_scripts() -> bool {
     let place = tempfile::tempdir().unwrap();
     let script = place.path().join("probe.lua");
@@ -95,7 +95,8 @@ impl Tshark {
         out
     }
 
-    /// Returns the values of fields in the packets that match a filter. Several values of a field are separated by commas.
+    /// Returns the values of fields in the packets that match a filter. Several values of a field are separated by
+    /// commas.
     pub(crate) fn fields(&self, capture: &[u8], filter: &str, names: &[&str]) -> Vec<String> {
         let mut arguments = vec!["-Y", filter, "-T", "fields", "-E", "separator=|"];
         names.iter().for_each(|name| arguments.extend(["-e", name]));

@@ -23,8 +23,8 @@ use crate::{
     ulb::DEFAULT_LIMIT,
 };
 
-/// Reserved names of a version module: its own constants, prelude names that markers must not shadow, and the names of generic
-/// parameters, which would shadow a marker.
+/// Reserved names of a version module: its own constants, prelude names that markers must not shadow, and the names of
+/// generic parameters, which would shadow a marker.
 const RESERVED: [&str; 9] = ["PROGRAM", "VERSION", "PORT", "Ok", "Err", "Some", "None", "C", "T"];
 
 /// A program version, with the Rust names of its module.
@@ -51,7 +51,7 @@ struct NamedProcedure<'a> {
     method: RustName,
     with: Ident,
     view: Ident,
-    /// The procedure in the version that declares it. `None` if this version declares it itself.
+    /// The procedure in the version that declares it. `None` if this version itself declares the procedure.
     origin: Option<ProcedureOrigin>,
 }
 
@@ -65,8 +65,8 @@ struct ProcedureOrigin {
     marker: Ident,
 }
 
-/// Reserved method names: a client's own methods, and methods of prelude traits on a client or on the `Arc` of a handler. These
-/// would take precedence over the method of a procedure.
+/// Reserved method names: a client's own methods, and methods of prelude traits on a client or on the `Arc` of a
+/// handler. These would take precedence over the method of a procedure.
 const METHODS: [&str; 9] = ["new", "channel", "clone", "drop", "into", "try_into", "to_owned", "as_ref", "as_mut"];
 
 impl<'a> NamedVersion<'a> {

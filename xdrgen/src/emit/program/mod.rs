@@ -102,8 +102,8 @@ impl ProgramModule<'_> {
         self.is_cut.then(|| quote!(const #name: () = ();))
     }
 
-    /// Cuts the printed text of a module into pieces. Pieces with an odd index contain what the procedures add to the module. The
-    /// other pieces are the same for every range of procedures.
+    /// Cuts the printed text of a module into pieces. Pieces with an odd index contain what the procedures add to the
+    /// module. The other pieces are the same for every range of procedures.
     pub(crate) fn pieces(text: &str) -> Vec<String> {
         let (item, arm) = (format!("const {CUT}: () = ();"), format!("{CUT} => {{}}"));
         let mut pieces = vec![String::new()];

@@ -35,7 +35,7 @@ pub(crate) struct ProgramModule<'a> {
     pub(crate) client: Ident,
     /// The name of the server trait.
     pub(crate) handler: Ident,
-    /// The version whose procedures this one takes over.
+    /// The base version, whose procedures this version takes over.
     pub(crate) base: Option<BaseTrait>,
     /// The documentation of the server trait, if it differs from the default.
     pub(crate) handler_docs: Option<TokenStream>,

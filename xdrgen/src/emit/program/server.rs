@@ -141,8 +141,8 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// Returns the body of `dispatch`, which selects the handler of a call. A call of another procedure gets PROC_UNAVAIL (RFC 5531
-    /// §9).
+    /// Returns the body of `dispatch`, which selects the handler of a call. A call of another procedure gets
+    /// PROC_UNAVAIL (RFC 5531 §9).
     fn dispatch(&self) -> TokenStream {
         let (arc, boxed) = (self.alloc("sync", "Arc"), self.alloc("boxed", "Box"));
         if self.procedures.is_empty() {

@@ -38,8 +38,8 @@ pub(super) struct ResultVariants<'a> {
 /// The label of a case that replaces the default arm. No other case has this label, because it is an XDR keyword.
 pub(super) const DEFAULT: &str = "default";
 
-/// Replaces the default arm of a union with a boolean discriminant by the remaining case. Returns `None` for unions of
-/// another form.
+/// Replaces the default arm by an arm for the remaining case, if the union has a boolean discriminant. Returns `None`
+/// for unions of another form.
 pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     let default = union.default.as_ref().filter(|_| base == Base::Bool)?;
     let [Arm { cases, .. }] = union.arms.as_slice() else { return None };

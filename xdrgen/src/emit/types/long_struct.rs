@@ -54,7 +54,8 @@ struct Piece {
 }
 
 impl LongStruct {
-    /// Returns the plan for an item, or `None` if it is emitted as a whole, because it has few fields or a borrowed form.
+    /// Returns the plan for an item, or `None` if it is emitted as a whole, because it has few fields or a borrowed
+    /// form.
     pub(in crate::emit) fn plan(
         layout: &Layout<'_>,
         id: ItemId,
@@ -113,7 +114,7 @@ impl LongStruct {
         self.pieces.len()
     }
 
-    /// Emits a piece. The first one also has the code that does not belong to a field.
+    /// Emits a piece. The first piece also has the code that does not belong to a field.
     pub(in crate::emit) fn emit(&self, layout: &Layout<'_>, index: usize, options: &EmitOptions) -> Emitted {
         let emitter = emitter(layout, self.id, options);
         let ItemKind::Struct { fields, .. } = &emitter.item.kind else { return Emitted::default() };
@@ -266,7 +267,8 @@ mod tests {
         compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}")).spec
     }
 
-    /// Returns a struct of `count` fields, whose declarations repeat.
+    /// Returns a struct with `count` fields, which repeat `declarations` in order. `@` in a declaration stands for the
+    /// name of the field.
     fn long(count: usize, declarations: &[&str]) -> String {
         let fields = declarations.iter().cycle().take(count).enumerate();
         let fields: String = fields.map(|(at, field)| field.replace('@', &format!("field{at}")) + "; ").collect();
