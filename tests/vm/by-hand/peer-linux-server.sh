@@ -12,6 +12,8 @@ peer_runs 600 "peer-server-$FABRIC" requester "rdma://$ADDR:20049" --mount "$fil
 case $FABRIC in
   siw) peer_runs 600 peer-server-iwarp requester "iwarp://$ADDR:20049" --mount "$file" --part v1-server --part v1-nfs --part iwarp-server ;;
 esac
-# Linux still serves others. Cases that crash some servers are not among the above.
-nfs_mount 3 /mnt/nfs
-try 10 cmp /mnt/nfs/file /srv/nfs/file
+# Linux still serves others. siw may have closed its listener: README.md.
+if [ "$FABRIC" = rxe ]; then
+  nfs_mount 3 /mnt/nfs
+  try 10 cmp /mnt/nfs/file /srv/nfs/file
+fi
