@@ -103,7 +103,7 @@ impl IwarpQueuePair {
         &mut self.endpoint
     }
 
-    /// Continues the end of the connection.
+    /// Aborts a closing connection if it takes too long, and drops the socket of a closed one.
     #[cold]
     fn poll_end(&mut self, cx: &mut Context<'_>) {
         if self.endpoint.is_closing() {

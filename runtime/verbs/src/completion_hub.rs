@@ -49,7 +49,7 @@ const MAX_DISTRIBUTED: usize = 512;
 #[derive(Default)]
 struct CompletionInbox {
     completions: VecDeque<ffi::ibv_wc>,
-    /// The memory of the completed Receives among them, in order.
+    /// The memory of the Receives in `completions`, in the same order.
     slots: VecDeque<SlotGuard>,
     /// Number of messages that the peer may send.
     granted: usize,

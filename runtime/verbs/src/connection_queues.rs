@@ -177,7 +177,7 @@ impl ConnectionQueues {
         }
     }
 
-    /// Returns `true` once if the peer has sent a message that found no Receive of its own.
+    /// Returns `true` once if the peer has sent more messages than were permitted.
     pub(super) fn take_overrun(&mut self) -> bool {
         match self {
             Self::Own { .. } => false,

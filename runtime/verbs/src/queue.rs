@@ -71,13 +71,13 @@ pub(super) enum PostedKind {
 #[allow(dead_code, reason = "held, not looked at")]
 pub(super) enum HeldResource {
     Nothing,
-    /// Copied by the device when the request is posted.
+    /// A message that the device copies when the request is posted.
     Message(MessageBuf),
-    /// Copied by the device when the request is posted.
+    /// Payload that the device copies when the request is posted.
     Payload(Bytes),
-    /// Registered together with the connection.
+    /// A slot, which stays registered until the connection ends.
     Slot(SlotGuard),
-    /// Registered separately, or as a pool buffer.
+    /// Memory that is registered for this request, or as a pool buffer.
     Registered(RequestRegistration),
 }
 
@@ -133,7 +133,7 @@ pub(super) struct SendQueue {
     first_posted: u64,
     /// Number of requests posted since the last signaled one.
     unsignaled: u32,
-    /// `true` if the completion of at least one of these requests is awaited.
+    /// `true` if the completion of at least one of these unsignaled requests is awaited.
     is_awaited: bool,
 }
 

@@ -17,7 +17,7 @@ use rpcrdma_proto::ErrorChain;
 /// A time that is not reached unless something hangs.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Returns a page of a list, as JSON.
+/// Returns a page of a list, as JSON. `next` is the token of the next page, or empty on the last page.
 fn list(version: &str, next: &str, slices: &[String]) -> String {
     let next = if next.is_empty() { String::new() } else { format!(r#","continue":"{next}","remainingItemCount":1"#) };
     let items = slices.join(",");

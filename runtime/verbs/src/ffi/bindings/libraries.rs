@@ -57,7 +57,8 @@ struct LibraryName {
 /// A library that was loaded, for the life of the process.
 pub(super) struct LoadedLibrary {
     name: LibraryName,
-    /// Never dropped: functions of the library are called until the process ends.
+    /// The handle of the library. It is never dropped, because functions of the library are called until the process
+    /// ends.
     library: std::mem::ManuallyDrop<Library>,
 }
 
