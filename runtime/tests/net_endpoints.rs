@@ -61,7 +61,7 @@ fn fabric(name: &str) -> SimFabric {
 struct Node {
     url: String,
     state: Arc<State>,
-    /// The health that the server reports, if it does.
+    /// The health that the server reports. `None` if the server has no program HEALTH.
     health: Option<Health>,
     running: Option<(rpcrdma::server::ServerHandle, tokio::task::JoinHandle<()>)>,
 }
@@ -187,7 +187,8 @@ async fn nine_hundred_servers() {
     .await;
 }
 
-/// Members of the subset that cannot be reached are replaced until there are enough. The limit holds.
+/// Members of the subset that cannot be reached are replaced until enough servers are connected. The number of open
+/// connections never exceeds its limit.
 #[tokio::test(start_paused = true)]
 async fn most_of_nine_hundred_servers_are_dead() {
     timed(async {
@@ -264,7 +265,7 @@ async fn members_are_replaced() {
     .await;
 }
 
-/// Servers with a higher number of priority are used only while none with a lower one can be reached.
+/// Servers with a higher priority number are used only while no server with a lower priority number can be reached.
 #[tokio::test(start_paused = true)]
 async fn priorities() {
     timed(async {

@@ -15,7 +15,8 @@ use rpcrdma::{
 const LEN: usize = 25 * 4096;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Makes a call with memory on loan. Returns the memory, after a check that the result is in it.
+/// Makes a call with memory on loan. Checks that the result is in the memory: placed directly if `is_placed` is `true`,
+/// otherwise copied. Returns the memory.
 async fn get_into<M: LandingMemory>(channel: &Channel, memory: M, seed: u32, count: usize, is_placed: bool) -> M {
     let at = memory.as_slice().as_ptr();
     let (landing, loan) = LandingLoan::new(memory);

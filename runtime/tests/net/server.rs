@@ -410,7 +410,7 @@ async fn no_server() {
     .await;
 }
 
-/// The peer is a server of another protocol, a server that sends nothing, or one that disconnects.
+/// Connection set-up fails if the peer is a server of another protocol, sends nothing, or disconnects.
 #[tokio::test]
 async fn peer_speaks_another_protocol() {
     for greeting in [Some(&b"SSH-2.0-OpenSSH_9.2 and some more text than a frame has\r\n"[..]), Some(&[]), None] {
@@ -470,7 +470,7 @@ async fn garbage_client() {
     .await;
 }
 
-/// URLs with IPv6 addresses, host names and options.
+/// Servers and channels accept URLs with IPv6 addresses, host names and options.
 #[tokio::test]
 async fn urls() {
     timed(async {

@@ -87,7 +87,8 @@ async fn others_are_served(running: &Running) {
     }
 }
 
-/// Checks that one attacker holds the share of its host, that the others wait for it, and that clients get replies.
+/// Checks that one attacker holds the share of its host, that the other attackers wait for it, and that clients get
+/// replies.
 async fn one_attacker_holds_memory(running: &Running) {
     eventually(|| running.handle.memory().waiting == ATTACKERS - 1).await;
     assert!((1..=LIMIT).contains(&running.handle.memory().held));

@@ -30,9 +30,9 @@ pub struct Faults {
     pub wrap: AtomicBool,
     /// `true` if messages of more than 500 bytes get wrong checksums.
     pub damage: AtomicBool,
-    /// Holds back the encryption and decryption of large messages.
+    /// The switch that holds back the encryption and decryption of large messages.
     pub hold: Hold,
-    /// Holds back the steps of contexts.
+    /// The switch that holds back the steps of contexts.
     pub hold_steps: Hold,
     /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
     /// messages either.
@@ -248,7 +248,7 @@ struct TestContext {
     peer: String,
     until: Option<Instant>,
     number: usize,
-    /// Locked by each operation, as a Kerberos context is.
+    /// A lock that each operation takes, as with a Kerberos context.
     lock: Mutex<()>,
     faults: Arc<Faults>,
 }

@@ -75,7 +75,7 @@ pub(super) enum HeldResource {
     Message(MessageBuf),
     /// Payload that the device copies when the request is posted.
     Payload(Bytes),
-    /// A slot, which stays registered until the connection ends.
+    /// A slot of memory that stays registered after the request.
     Slot(SlotGuard),
     /// Memory that is registered for this request, or as a pool buffer.
     Registered(RequestRegistration),

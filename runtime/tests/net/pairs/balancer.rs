@@ -115,7 +115,8 @@ async fn second_attempts_do_not_wait_for_memory() {
     .await;
 }
 
-/// Another server has another cache: a call that its server would recognize is neither repeated there, nor has a second attempt.
+/// A call that its server would recognize is neither retried at another server nor hedged, because another server has
+/// another cache.
 #[tokio::test(start_paused = true)]
 async fn recognized_calls_stay_at_their_server() {
     timed(async {
@@ -200,7 +201,8 @@ async fn a_time_out_covers_all_attempts() {
     .await;
 }
 
-/// A security context belongs to one server. Each server has its own, which no other one replaces.
+/// A security context belongs to one server. The client has a context for each server, and the contexts do not replace
+/// each other.
 #[tokio::test(start_paused = true)]
 async fn each_server_needs_its_context() {
     timed(async {

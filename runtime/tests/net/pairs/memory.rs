@@ -9,7 +9,7 @@ use rpcrdma::{
 use super::*;
 
 const LIMIT: u64 = 600_000;
-/// Size of a call, in bytes. Two of them exceed the part of the limit that arguments may take.
+/// Size of a call, in bytes. Two such calls exceed the part of the limit that arguments may take.
 const LARGE: usize = 200_000;
 
 fn limited() -> ServerBuilder {
