@@ -1,4 +1,5 @@
-//! The choice of endpoints: priorities, weights, a limit on open ones, and the errors of calls that no server takes.
+//! The choice of endpoints: priorities, weights, a limit on open endpoints, and the errors of calls that no server
+//! takes.
 //!
 //! All servers are on simulated networks, and the clock is virtual.
 #![allow(missing_docs)]
@@ -214,7 +215,7 @@ async fn most_of_nine_hundred_servers_are_dead() {
     .await;
 }
 
-/// Servers that do not answer a connection request are replaced as well, before the attempts time out.
+/// Servers that do not answer a connection request are replaced before the attempts to connect time out.
 #[tokio::test(start_paused = true)]
 async fn servers_that_do_not_answer() {
     timed(async {
@@ -301,7 +302,7 @@ async fn priorities() {
     .await;
 }
 
-/// A standby server takes over if the first does not answer, before the attempt to connect times out.
+/// A standby server takes over if the first server does not answer, before the attempt to connect times out.
 #[tokio::test(start_paused = true)]
 async fn a_standby_server_takes_over() {
     timed(async {

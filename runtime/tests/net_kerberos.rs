@@ -178,7 +178,7 @@ async fn changed_messages(transport: Transport, level: ProtectionLevel) {
     }
 }
 
-/// The server has room for one context, and two clients. No call fails.
+/// No call fails although the server has room for only one context, and two clients evict the contexts of each other.
 async fn evicted_contexts() {
     kinit("1h");
     let config = GssServerConfig::new().max_contexts(1);

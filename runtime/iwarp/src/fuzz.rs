@@ -24,7 +24,8 @@ use crate::{
 pub(crate) struct Script<'a> {
     /// The data that has not arrived yet.
     pub(crate) incoming: &'a [u8],
-    /// Sizes in bytes of the pieces that arrive, in rotation. A piece of 0 bytes makes a read pending.
+    /// Sizes in bytes of the pieces that arrive, in rotation. A size of 0 makes a read pending if the number of earlier
+    /// reads is even.
     pub(crate) pieces: &'a [u8],
     turn: usize,
     /// The data that was sent.

@@ -182,7 +182,7 @@ struct Guard {
     impostor: bool,
     /// The behavior of the security of replies.
     reply: ReplyBehavior,
-    /// Holds back the decisions, if set.
+    /// The controls with which a test holds back the decisions. `None` to decide at once.
     slow: Option<Arc<SlowDecisions>>,
     /// The key of the bodies, if it differs from `key`.
     body_key: Option<u8>,
@@ -299,8 +299,8 @@ async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, Connec
     (result, after)
 }
 
-/// Length in bytes of the header of a call, with credential and verifier. The next constant is that of a reply with
-/// verifier.
+/// Length in bytes of the header of a call, with credential and verifier. `REPLY_HEADER` is the length of the header of
+/// a reply with verifier.
 const CALL_HEADER: u64 = 24 + 8 + 4 + 8 + 8;
 const REPLY_HEADER: u64 = 12 + 8 + 8 + 4;
 

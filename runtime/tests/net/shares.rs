@@ -1,5 +1,5 @@
-//! The shares of hosts and connections in a server's memory: clients that announce much and send little, that do not serve what the
-//! server fetches, and that do not read their replies. Others get their replies meanwhile.
+//! The shares of hosts and connections in a server's memory. Hostile clients announce much and send little, do not
+//! serve what the server fetches, or do not read their replies. Other clients get their replies meanwhile.
 
 use std::{
     net::SocketAddr,

@@ -1,4 +1,5 @@
-//! Servers that fall silent, refuse, or restart, under a virtual clock: how soon their clients notice, and what their calls do.
+//! Servers that fall silent, refuse calls or restart: how soon clients notice that, and how their calls end. The tests
+//! use a virtual clock.
 
 use std::{
     net::SocketAddr,

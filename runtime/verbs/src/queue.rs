@@ -1,9 +1,10 @@
 //! The send queue: work requests from post to completion.
 //!
-//! Requests are reported to the caller in the order posted. Few of them need a completion from the device: a Send or RDMA
-//! Write whose data was copied is complete for the caller once it is posted
-//! ([`Completion::Sent`](crate::provider::Completion::Sent)). The queue therefore signals only requests that somebody
-//! waits for (the last of a chain, for all before it), and one in [`SIGNAL_EVERY`] to free space in the device's queue.
+//! Requests are reported to the caller in the order posted. Few of them need a completion from the device: a Send or
+//! RDMA Write whose data was copied is complete for the caller once it is posted
+//! ([`Completion::Sent`](crate::provider::Completion::Sent)). The queue therefore signals the last request of a chain
+//! only if somebody waits for a request of the chain, and one request in [`SIGNAL_EVERY`] to free space in the device's
+//! queue.
 //!
 //! On InfiniBand and RoCE, a completion implies that all earlier requests have completed. On iWARP it does not: a device
 //! may complete a Send posted behind an RDMA Read while the Read still waits for its response. `siw` also sends directly
