@@ -153,7 +153,8 @@ fn security(level: ProtectionLevel) -> GssSecurity<KerberosClient> {
     GssSecurity::new(KerberosClient::new("nfs@localhost"), level)
 }
 
-/// Changed messages are noticed, and only privacy hides data. With `RPCRDMA_TEST_EVERY_BIT`, every bit is changed.
+/// Changed messages are noticed, and data is readable on the network with every protection level except privacy. With
+/// `RPCRDMA_TEST_EVERY_BIT`, every bit is changed.
 async fn changed_messages(transport: Transport, level: ProtectionLevel) {
     kinit("1h");
     let service = TestService::default();

@@ -202,7 +202,8 @@ async fn slow_clients(transport: Transport) {
     eventually(|| reported() == 4).await;
 }
 
-/// A greedy connection watches no more than its share, and leaves room for others. Its watches end with the connection.
+/// A greedy connection watches no more than its share, and leaves room for other connections. Its watches end with the
+/// connection.
 async fn greedy_clients(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health)).await;

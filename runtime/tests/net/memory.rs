@@ -164,7 +164,7 @@ async fn continued_calls_count() {
     .await;
 }
 
-/// A connection at the head of the queue that has reached its own limit does not block the others.
+/// A connection at the head of the queue that has reached its own limit does not block other connections.
 #[tokio::test]
 async fn connection_at_its_own_limit_does_not_block_others() {
     timed(async {

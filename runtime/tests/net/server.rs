@@ -210,8 +210,8 @@ async fn client_disconnects(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
 }
 
-/// When the server goes away, every call in progress fails, and its error tells if it was sent. With `on_demand`, the
-/// next call reconnects, and idempotent calls are retried automatically.
+/// When the server disconnects, every call in progress fails, and the error states if the call was sent. With
+/// `on_demand`, the next call reconnects, and idempotent calls are retried automatically.
 async fn server_disconnects(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);

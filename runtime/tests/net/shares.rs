@@ -280,7 +280,7 @@ impl Service for Leaves {
     }
 }
 
-/// A handler learns that its client has left, and gets no memory any more.
+/// A handler learns that its client has left, and gets no more memory.
 #[tokio::test]
 async fn handlers_learn_that_their_client_has_left() {
     timed(async {

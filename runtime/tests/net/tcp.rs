@@ -317,7 +317,8 @@ async fn null_of_any_program() {
     .await;
 }
 
-/// The server starts no more calls at a time than its number of credits, for a client that sends many calls and reads nothing.
+/// A server with a client that sends many calls and reads nothing executes no more calls at a time than its number of
+/// credits.
 #[tokio::test]
 async fn concurrent_calls_are_limited() {
     timed(in_step(async {

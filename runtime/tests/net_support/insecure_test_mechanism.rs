@@ -37,12 +37,13 @@ pub struct Faults {
     /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
     /// messages either.
     pub expired: AtomicUsize,
-    /// Number of the latest context that accepts no messages any more but still makes them, as an expired context of Kerberos.
+    /// Number of the latest context that no longer accepts messages but still makes them, as an expired Kerberos
+    /// context does.
     pub stale: AtomicUsize,
 }
 
 impl InsecureTestMechanism {
-    /// Lets all contexts expire that have been created so far. They still make messages.
+    /// Lets all contexts expire that have been created so far. Expired contexts still make messages.
     pub fn expire_contexts(&self) {
         self.faults.stale.store(self.started.load(Ordering::Relaxed), Ordering::Relaxed);
     }

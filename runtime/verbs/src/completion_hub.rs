@@ -163,7 +163,7 @@ fn distribute(core: &HubCore) -> bool {
     any
 }
 
-/// Distributes completions whenever the queue reports some. Returns `Ready` when the hub is gone or has failed.
+/// Distributes completions whenever the queue reports some. Returns `Ready` when the hub was dropped or has failed.
 fn poll_hub(core: &HubCore, cx: &mut Context<'_>) -> Poll<()> {
     let mut wakers = Vec::new();
     let mut state = lock(core);

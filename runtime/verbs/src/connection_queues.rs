@@ -1,4 +1,5 @@
-//! The completion queue and the Receives of a connection: its own, or shared ones.
+//! The completion queue and the Receives of a connection, which belong to it alone or are shared with other
+//! connections.
 
 use std::{io, ptr::NonNull, sync::Arc, task::Context};
 

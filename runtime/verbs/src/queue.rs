@@ -108,7 +108,7 @@ struct VerbsWork {
 pub(super) enum CompletionMode {
     /// The request's own completion, or the completion of a later request.
     Cumulative,
-    /// Only the request's own completion.
+    /// Only the request's own completion, because later requests can complete earlier.
     Individual,
 }
 

@@ -212,8 +212,8 @@ async fn ports() {
     assert!(error.to_string().contains("unknown scheme"), "{error}");
 }
 
-/// If the API server does not know the changes any more, the client lists again. Slices that were removed meanwhile
-/// disappear.
+/// If the API server no longer knows the changes, the client lists all slices again. Slices that were removed in the
+/// meantime disappear.
 #[tokio::test]
 async fn lists_again_after_status_410() {
     let mut api = ApiServer::start().await;
@@ -235,7 +235,7 @@ async fn lists_again_after_status_410() {
     api.next_watch("300").await.stream();
 }
 
-/// A connection that is lost in the middle of a line loses nothing: the watch goes on after the last whole event.
+/// No event is lost if the connection is lost in the middle of a line. The watch continues after the last whole event.
 #[tokio::test]
 async fn a_connection_is_lost() {
     let mut api = ApiServer::start().await;

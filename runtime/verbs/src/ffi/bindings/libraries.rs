@@ -168,7 +168,7 @@ mod tests {
         assert!(reason.contains("undefined symbol"), "{reason}");
     }
 
-    /// Installed libraries have all functions. Where they are not installed, the error says so.
+    /// Installed libraries have all functions. If they are not installed, loading fails with [`VerbsError::NoLibrary`].
     #[test]
     fn installed_libraries_are_loaded() {
         // SAFETY: as in `LoadedLibrary::new`.
