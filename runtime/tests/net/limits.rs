@@ -212,7 +212,7 @@ async fn a_panic_costs_one_call() {
     .await;
 }
 
-/// Of the limits whose scope contains a call, only those with the most specific scope apply to the call and count it.
+/// A call is limited and counted only by the most specific scope that contains it.
 #[tokio::test(start_paused = true)]
 async fn the_most_specific_scope_applies() {
     timed(async {
