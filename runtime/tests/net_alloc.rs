@@ -127,7 +127,7 @@ fn warm_calls_within_hooks() {
     assert_allocations(allocations_within::<Echo>(cached, Bytes::from(pattern(1, 100))), HANDLER + 2 + BOUNDS + 2);
 }
 
-/// A result in a buffer of the caller's pool has no owner of its own.
+/// A result in a buffer of the caller's pool needs no allocation for an owner.
 #[test]
 fn warm_calls_with_landing_buffers() {
     let options = |landing: &LandingPool| CallOptions::new().landing_from(landing);

@@ -17,7 +17,7 @@ use tokio::{
 const CALLS: u64 = 200;
 
 /// Returns the number of times that the runtime of the caller, which has one thread, found nothing to do and waited for
-/// an event. On a busy machine, the event may have happened by then.
+/// an event. On a busy machine, the event may have occurred before the wait begins.
 fn waits() -> u64 {
     Handle::current().metrics().worker_park_count(0)
 }

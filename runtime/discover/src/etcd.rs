@@ -183,7 +183,7 @@ impl EtcdService {
     /// Reads the servers, and watches them as long as the list is used.
     ///
     /// # Errors
-    /// See [`EtcdError`]: the servers could not be read for the first time. Each request times out after 5 s.
+    /// See [`EtcdError`]: the first attempt to read the servers failed. Each request times out after 5 s.
     pub async fn servers(self) -> Result<Servers, EtcdError> {
         let (sender, servers) = Servers::channel();
         let mut state = self.read(&sender).await?;

@@ -353,8 +353,9 @@ impl Endpoint {
         IoProgress::Busy
     }
 
-    /// Returns `true` if everything has been written and everything that arrived has been read. Another round would only find
-    /// the waker registered. (Input that was processed may have made work requests and responses ready to be sent.)
+    /// Returns `true` if everything has been written and everything that arrived has been read. Another round would
+    /// then do nothing. All work must be framed as well, because processed input can make work requests and responses
+    /// ready to be sent.
     fn is_settled(&self) -> bool {
         self.input_drained && self.is_framed() && self.output.is_empty()
     }

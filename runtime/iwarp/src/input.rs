@@ -262,8 +262,8 @@ impl StagingBuffer {
         self.tail = self.stage.len().min(self.tail + len);
     }
 
-    /// Returns the number of bytes, from the front of the staging buffer and behind `direct` bytes of payload, that
-    /// cannot be payload of a later tagged segment.
+    /// Returns the number of bytes, counted from the front of the staging buffer, that cannot be payload of a later
+    /// tagged segment. The `direct` bytes of payload that go into their destination are not counted.
     fn safe(&self, segment: Option<&InboundSegment>, direct: usize) -> usize {
         if let Some(segment) = segment {
             let rest = segment.len.saturating_sub(segment.placed).saturating_sub(direct);

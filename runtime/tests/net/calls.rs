@@ -152,7 +152,8 @@ fn transport_failure(error: &CallError) -> &CallFailure {
     }
 }
 
-/// In version 1, the number of running handlers is limited by the credits. Other calls wait, and each gets its own reply in any order.
+/// In version 1, the number of running handlers is limited by the credits. Other calls wait. Replies arrive in any
+/// order, and each call gets its own reply.
 async fn more_calls_than_credits(transport: Transport) {
     let service = TestService::default();
     let state = std::sync::Arc::clone(&service.0);

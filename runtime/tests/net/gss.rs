@@ -361,8 +361,8 @@ fn spawn_call<P: Procedure<Args: Send + Sync + 'static> + 'static>(
     tokio::spawn(async move { call_with::<P>(&channel, &security, &args).await })
 }
 
-/// While a large body of a context is in progress at the client, signatures and short bodies delay only their own calls. Other
-/// calls of the connection, and timers, share the one thread.
+/// While a large body of a context is in progress at the client, signatures and short bodies delay only their own
+/// calls. They do not delay timers and other calls of the connection, which run in the same thread.
 #[test]
 fn signatures_of_busy_contexts() {
     for transport in [Transport::Tcp, Transport::Iwarp] {

@@ -257,7 +257,8 @@ async fn a_pool_calls_a_silent_path_only_once_it_answers() {
     .await;
 }
 
-/// An idle connection to a server that has fallen silent is found lost, so that the next call makes a new one at once.
+/// An idle connection to a server that has fallen silent is given up, so that the next call makes a new connection at
+/// once.
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_probed() {
     timed(async {

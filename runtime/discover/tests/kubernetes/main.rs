@@ -173,7 +173,7 @@ async fn address_families() {
     assert_eq!(next(&mut servers).await, ["iwarp://[fd00::2]:20100", "iwarp://[fd00::3]:20100"]);
 }
 
-/// The port is chosen by its name or its protocol, and gives the scheme.
+/// The port is chosen by its name or its protocol, and determines the scheme of the URL.
 #[tokio::test]
 async fn ports() {
     let named = |name: &str, port: u32| format!(r#"{{"name":"{name}","port":{port},"protocol":"TCP"}}"#);

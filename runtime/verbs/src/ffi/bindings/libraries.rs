@@ -145,7 +145,7 @@ mod tests {
         load_from(libibverbs, librdmacm).err().expect("one of the libraries does not fit")
     }
 
-    /// A program runs where the libraries are missing. The error names the library, the loader's reason and the package.
+    /// If a library is missing, loading fails, and the error names the library, the loader's reason and the package.
     #[test]
     fn a_missing_library_is_an_error() {
         for error in [error_of(ABSENT, LIBRDMACM), error_of(LIBC, ABSENT)] {
