@@ -44,7 +44,8 @@ impl Inputs {
         Ok(())
     }
 
-    /// Reads a file. The path is relative to the folder of the crate's manifest. Messages show it as written.
+    /// Reads a file. The path is relative to the folder of the crate's manifest. Error messages show the path as it is
+    /// written in the macro.
     fn read(&mut self, path: &LitStr) -> syn::Result<String> {
         let dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
         let file = dir.join(path.value());

@@ -323,7 +323,7 @@ impl Variant {
             || self.text.lines().any(is_field)
     }
 
-    /// Returns `true` if the message contains the source. `source()` must not return it as well.
+    /// Returns `true` if the message contains the source, so that `source()` must not return it.
     fn displays_source(&self) -> bool {
         let attribute = self.text.split_once("#[error(").map_or("", |(_, rest)| rest);
         let message = attribute.split_once(")]").map_or(attribute, |(message, _)| message);

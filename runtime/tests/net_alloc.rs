@@ -15,13 +15,14 @@ use rpcrdma::{
     service::{Procedure, ProcedureId},
 };
 
-/// The box around a service's handler future.
+/// Number of allocations for the box around a service's handler future.
 const HANDLER: u64 = 1;
-/// The bounds of a result that its type does not bound, at the server.
+/// Number of allocations of the server for the bounds of a result that its type does not bound.
 const BOUNDS: u64 = 1;
-/// The owner of a `Bytes` in pooled memory, which the caller or the handler keeps.
+/// Number of allocations for the owner of a `Bytes` in pooled memory, which the caller or the handler keeps.
 const OWNER: u64 = 1;
-/// Vectors for a received chunk list and for each Write chunk in it, as the XDR declares them.
+/// Number of allocations for each vector of a received chunk list. The list is a vector, and each Write chunk in it is
+/// another one, as the XDR declares them.
 const LIST: u64 = 1;
 
 const CALLS: u64 = 400;
@@ -126,7 +127,7 @@ fn warm_calls_within_hooks() {
     assert_allocations(allocations_within::<Echo>(cached, Bytes::from(pattern(1, 100))), HANDLER + 2 + BOUNDS + 2);
 }
 
-/// A result in a buffer of the caller's pool has no owner of its own.
+/// A result in a buffer of the caller's pool needs no allocation for an owner.
 #[test]
 fn warm_calls_with_landing_buffers() {
     let options = |landing: &LandingPool| CallOptions::new().landing_from(landing);

@@ -254,7 +254,8 @@ async fn a_rolling_restart_fails_nothing() {
     .await;
 }
 
-/// A server that is connected but silent gets a call now and then, although it has the fewest calls in flight.
+/// A server that is connected but silent gets few calls, with growing pauses, although it has the fewest calls in
+/// flight.
 #[tokio::test]
 async fn a_silent_server_is_avoided() {
     timed(in_step(async {

@@ -1,4 +1,5 @@
-//! The choice of endpoints: priorities, weights, a limit on open ones, and the errors of calls that no server takes.
+//! The choice of endpoints: priorities, weights, a limit on open endpoints, and the errors of calls that no server
+//! takes.
 //!
 //! All servers are on simulated networks, and the clock is virtual.
 #![allow(missing_docs)]
@@ -61,7 +62,7 @@ fn fabric(name: &str) -> SimFabric {
 struct Node {
     url: String,
     state: Arc<State>,
-    /// The health that the server reports, if it does.
+    /// The health that the server reports. `None` if the server has no program HEALTH.
     health: Option<Health>,
     running: Option<(rpcrdma::server::ServerHandle, tokio::task::JoinHandle<()>)>,
 }
@@ -187,7 +188,8 @@ async fn nine_hundred_servers() {
     .await;
 }
 
-/// Members of the subset that cannot be reached are replaced until there are enough. The limit holds.
+/// Members of the subset that cannot be reached are replaced until enough servers are connected. The number of open
+/// connections never exceeds its limit.
 #[tokio::test(start_paused = true)]
 async fn most_of_nine_hundred_servers_are_dead() {
     timed(async {
@@ -213,7 +215,7 @@ async fn most_of_nine_hundred_servers_are_dead() {
     .await;
 }
 
-/// Servers that do not answer a connection request are replaced as well, before the attempts time out.
+/// Servers that do not answer a connection request are replaced before the attempts to connect time out.
 #[tokio::test(start_paused = true)]
 async fn servers_that_do_not_answer() {
     timed(async {
@@ -264,7 +266,7 @@ async fn members_are_replaced() {
     .await;
 }
 
-/// Servers with a higher number of priority are used only while none with a lower one can be reached.
+/// Servers with a higher priority number are used only while no server with a lower priority number can be reached.
 #[tokio::test(start_paused = true)]
 async fn priorities() {
     timed(async {
@@ -300,7 +302,7 @@ async fn priorities() {
     .await;
 }
 
-/// A standby server takes over if the first does not answer, before the attempt to connect times out.
+/// A standby server takes over if the first server does not answer, before the attempt to connect times out.
 #[tokio::test(start_paused = true)]
 async fn a_standby_server_takes_over() {
     timed(async {

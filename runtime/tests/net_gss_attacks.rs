@@ -109,7 +109,7 @@ async fn one_changed_bit_of_a_large_message() {
     .await;
 }
 
-/// Only privacy hides data.
+/// The data of calls is readable on the network with every protection level except privacy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn privacy_hides_data() {
     timed(async {
@@ -178,7 +178,7 @@ fn null_call(xid: u32) -> Vec<u8> {
     [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// An authenticator that gives replies another verifier.
+/// An authenticator that replaces the verifiers of replies by a wrong one.
 #[derive(Debug)]
 struct Impostor(GssAuthenticator<InsecureTestMechanism>, OpaqueAuth);
 
@@ -268,7 +268,8 @@ async fn error_replies_have_verifiers() {
     .await;
 }
 
-/// RFC 2203 §5.3.3.4: failures of the mechanism at the server.
+/// RFC 2203 §5.3.3.4: the server reports failures of its mechanism with the errors that the RFC requires, and executes
+/// no call whose arguments cannot be verified or decrypted.
 #[tokio::test]
 async fn failures_of_the_mechanism() {
     timed(async {

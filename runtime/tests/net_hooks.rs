@@ -37,7 +37,8 @@ impl Procedure for Count {
     }
 }
 
-/// A service that counts the calls of each connection. With `waits`, its handlers are not ready when they are polled first.
+/// A service that counts the calls of each connection. If `waits` is `true`, its handlers are pending at their first
+/// poll.
 #[derive(Default)]
 struct Counted {
     calls: Arc<AtomicU32>,

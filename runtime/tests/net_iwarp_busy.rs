@@ -16,21 +16,22 @@ use tokio::{
 /// Number of calls in each run.
 const CALLS: u64 = 200;
 
-/// Returns how often the runtime of the caller, which has one thread, found nothing to do and waited for an event. On a busy machine,
-/// the event may have happened by then.
+/// Returns the number of times that the runtime of the caller, which has one thread, found nothing to do and waited for
+/// an event. On a busy machine, the event may have occurred before the wait begins.
 fn waits() -> u64 {
     Handle::current().metrics().worker_park_count(0)
 }
 
 /// The numbers of times that a client waited for an event.
 struct Waits {
-    /// Waits for the replies to its calls.
+    /// Number of waits for replies to calls.
     calls: u64,
-    /// Waits while there was nothing to do.
+    /// Number of waits during the pause, in which there was nothing to do.
     pause: u64,
 }
 
-/// Makes calls between two threads, then pauses, and returns how often the client waited.
+/// Makes calls from a client to a server in another thread, then pauses. Returns how often the client waited. `query`
+/// has the options of both URLs.
 fn client_waits(query: &str) -> Waits {
     let (tell, told) = oneshot::channel();
     let (stop, stopped) = oneshot::channel::<()>();

@@ -153,7 +153,8 @@ fn security(level: ProtectionLevel) -> GssSecurity<KerberosClient> {
     GssSecurity::new(KerberosClient::new("nfs@localhost"), level)
 }
 
-/// Changed messages are noticed, and only privacy hides data. With `RPCRDMA_TEST_EVERY_BIT`, every bit is changed.
+/// Changed messages are noticed, and data is readable on the network with every protection level except privacy. With
+/// `RPCRDMA_TEST_EVERY_BIT`, every bit is changed.
 async fn changed_messages(transport: Transport, level: ProtectionLevel) {
     kinit("1h");
     let service = TestService::default();
@@ -178,7 +179,7 @@ async fn changed_messages(transport: Transport, level: ProtectionLevel) {
     }
 }
 
-/// The server has room for one context, and two clients. No call fails.
+/// No call fails although the server has room for only one context, and two clients evict the contexts of each other.
 async fn evicted_contexts() {
     kinit("1h");
     let config = GssServerConfig::new().max_contexts(1);

@@ -226,7 +226,7 @@ async fn cancelled_handlers(transport: Transport, snapshotter: Snapshotter) {
     eventually(|| count() == 1).await;
 }
 
-/// A peer cannot create label values: calls of unknown programs and procedures share one.
+/// A peer cannot create label values: calls of unknown programs and procedures share one label value.
 async fn unknown_procedures(transport: Transport, snapshotter: Snapshotter) {
     let (_running, channel) = start(transport).await;
     for number in 0..50 {

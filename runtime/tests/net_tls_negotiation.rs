@@ -332,7 +332,7 @@ async fn certification_paths() {
     .await;
 }
 
-/// Each certificate in a file of authorities counts, at both sides.
+/// Client and server trust each certificate in a file of authorities, and no other one.
 #[tokio::test]
 async fn several_authorities() {
     timed(async {
@@ -379,7 +379,7 @@ async fn closure_alerts() {
     .await;
 }
 
-/// The other peer ends its side of the session with an alert, too (RFC 8446 §6.1).
+/// A peer that receives a closure alert also ends its own side of the session with an alert (RFC 8446 §6.1).
 #[tokio::test]
 async fn closure_alerts_are_answered() {
     timed(async {

@@ -286,8 +286,8 @@ async fn data_behind_the_probe() {
     .await;
 }
 
-/// Messages that do not offer TLS: replies whose offer a man in the middle has removed, denials, and messages that are
-/// not the reply.
+/// A client does not start TLS if the response to its probe does not offer TLS: a reply whose offer a man in the middle
+/// has removed, a denial, or a message that is not the reply.
 #[tokio::test]
 async fn stripped_offers() {
     timed(async {

@@ -300,7 +300,7 @@ async fn calls_are_balanced_over_the_servers_that_live() {
     .await;
 }
 
-/// Calls in flight at a server that dies are retried at the others, if they are idempotent.
+/// Calls in flight at a server that dies are retried at the other servers, if they are idempotent.
 #[tokio::test(start_paused = true)]
 async fn calls_of_a_dead_server_move_to_others() {
     timed(async {

@@ -1,4 +1,4 @@
-//! Tests that the C codecs of rpcgen and libtirpc encode the same values to the same bytes.
+//! Tests that the C codecs of rpcgen and libtirpc encode the sample values to the same bytes as the generated codecs.
 //!
 //! The tests compare nothing if `rpcgen`, a C compiler or libtirpc is missing (Debian: rpcsvc-proto, gcc,
 //! libtirpc-dev).

@@ -43,7 +43,7 @@ use tokio::time::Instant;
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct DnsService {
-    /// The URL of a server, with its options. Host and port are replaced.
+    /// The URL of a server, with its options. Host and port are replaced by those of each server.
     url: Url,
     /// The name of the SRV records. `None` to use the addresses of the host in `url`.
     srv: Option<String>,
@@ -299,7 +299,7 @@ impl SrvRecord {
     }
 }
 
-/// Returns the records with the first priorities, at most [`MAX_TARGETS`], because each target costs queries.
+/// Returns the first records in the order of priority, at most [`MAX_TARGETS`], because each target costs queries.
 fn first_of(mut records: Vec<SrvRecord>) -> BTreeSet<SrvRecord> {
     records.sort_by_key(|record| record.share);
     if records.len() > MAX_TARGETS {
@@ -319,7 +319,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Returns the answer for a name without records. It is queried again soon.
+    /// Returns the answer for a name without records, which is queried again soon.
     fn nothing() -> Self {
         Self { records: BTreeSet::new(), addresses: BTreeMap::new(), valid_until: Instant::now() }
     }
@@ -443,7 +443,8 @@ mod tests {
         fails_with(servers, "cannot query DNS for _none._tcp.test.").await;
     }
 
-    /// The addresses of a target share its weight, and the shares of all targets stay as they are.
+    /// The addresses of a target share its weight, and the proportions between the weights of the targets do not
+    /// change.
     #[test]
     fn addresses_share_a_weight() {
         let service = DnsService::srv("tcp", "_test._tcp.test").unwrap();

@@ -71,7 +71,7 @@ pub enum EtcdError {
     File {
         /// The path of the file.
         path: PathBuf,
-        /// The error of reading.
+        /// The error of the operating system.
         source: Arc<std::io::Error>,
     },
     /// The service has an `https` URL and no CA, or TLS settings and a URL that is not `https`.
@@ -111,7 +111,7 @@ impl From<etcd_client::Error> for EtcdError {
 
 /// The status of gRPC for a server that cannot be reached, or that cannot answer now.
 const UNAVAILABLE: i32 = 14;
-/// The bounds of a list of servers.
+/// Maximum number of servers in the list.
 const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
 const MAX_URL_LEN: usize = ServersSender::MAX_URL_LEN;
 /// The timeout of a request.
@@ -183,7 +183,7 @@ impl EtcdService {
     /// Reads the servers, and watches them as long as the list is used.
     ///
     /// # Errors
-    /// See [`EtcdError`]: the servers could not be read for the first time. Each request times out after 5 s.
+    /// See [`EtcdError`]: the first attempt to read the servers failed. Each request times out after 5 s.
     pub async fn servers(self) -> Result<Servers, EtcdError> {
         let (sender, servers) = Servers::channel();
         let mut state = self.read(&sender).await?;
@@ -312,7 +312,7 @@ impl EtcdService {
         Ok(EtcdRegistration { end, task })
     }
 
-    /// Deletes a key whose value is `url`.
+    /// Deletes `key` if its value is `url`, so that the registration of another server stays.
     async fn delete(&self, key: &str, url: &str) -> Result<(), EtcdError> {
         let is_ours = Compare::value(key, CompareOp::Equal, url);
         let deletion = Txn::new().when([is_ours]).and_then([TxnOp::delete(key, None)]);
@@ -345,7 +345,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// Keeps the lease alive until it is lost. Returns the cause.
+    /// Keeps the lease of `ttl` seconds alive until it is lost. Returns the cause.
     async fn keep(&mut self, ttl: i64) -> EtcdError {
         let kept = async {
             let (mut keeper, mut replies) = limited(self.client.lease_keep_alive(self.id)).await?;

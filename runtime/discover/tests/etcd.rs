@@ -114,7 +114,7 @@ impl Etcd {
     }
 }
 
-/// The error of a call says that etcd is down.
+/// The error of a call contains the error of etcd, which has stopped.
 #[tokio::test]
 async fn errors_of_calls_have_the_error_of_etcd() {
     let Some(mut etcd) = Etcd::start(false).await else { return };

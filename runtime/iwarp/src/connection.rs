@@ -23,8 +23,8 @@ use crate::provider::{
 
 /// The time without progress after which a closing connection is aborted.
 const LINGER: Duration = Duration::from_secs(2);
-/// The time after which a closing connection is aborted despite progress. It bounds the wait for a peer that transfers a
-/// byte now and then. Memory of RDMA Reads and Writes in flight is not returned earlier.
+/// The time after which a closing connection is aborted despite progress. It bounds the wait for a peer that transfers
+/// single bytes at long intervals. Memory of RDMA Reads and Writes in flight is not returned earlier.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// A queue pair of the iWARP provider.
@@ -103,7 +103,7 @@ impl IwarpQueuePair {
         &mut self.endpoint
     }
 
-    /// Continues the end of the connection.
+    /// Aborts a closing connection if it takes too long, and drops the socket of a closed one.
     #[cold]
     fn poll_end(&mut self, cx: &mut Context<'_>) {
         if self.endpoint.is_closing() {

@@ -43,7 +43,7 @@ pub(crate) struct NegotiatedParams {
     pub(crate) ird: u32,
     /// Maximum number of local RDMA Reads in flight.
     pub(crate) ord: u32,
-    /// Number of Receives that are posted at the start.
+    /// Number of Receives posted at connection set-up.
     pub(crate) receive_count: usize,
     /// Size of each Receive, in bytes.
     pub(crate) receive_size: usize,
@@ -353,8 +353,9 @@ impl Endpoint {
         IoProgress::Busy
     }
 
-    /// Returns `true` if everything has been written and everything that arrived has been read. Another round would only find
-    /// the waker registered. (Input that was processed may have made work requests and responses ready to be sent.)
+    /// Returns `true` if everything has been written and everything that arrived has been read. Another round would
+    /// then do nothing. All work must be framed as well, because processed input can make work requests and responses
+    /// ready to be sent.
     fn is_settled(&self) -> bool {
         self.input_drained && self.is_framed() && self.output.is_empty()
     }
@@ -412,12 +413,12 @@ impl Endpoint {
     }
 }
 
-/// Checks the length of a message. It is less than 2^32 bytes (RFC 5041 §5.2).
+/// Checks that a message is shorter than 2^32 bytes (RFC 5041 §5.2). `kind` names the message in the error.
 fn check_len(kind: &str, len: usize) -> Result<(), String> {
     u32::try_from(len).map(|_| ()).map_err(|_| format!("{kind} of {len} bytes exceeds the limit of 2^32 - 1"))
 }
 
-/// Converts `done` to a poll result: `Ready` if it is `true`.
+/// Returns `Ready` if `done` is `true`, and `Pending` otherwise.
 pub(super) fn progress(done: bool) -> Poll<()> {
     if done { Poll::Ready(()) } else { Poll::Pending }
 }

@@ -24,7 +24,8 @@ use crate::{
 pub(crate) struct Script<'a> {
     /// The data that has not arrived yet.
     pub(crate) incoming: &'a [u8],
-    /// Sizes in bytes of the pieces that arrive, in rotation. 0 makes the first read pending.
+    /// Sizes in bytes of the pieces that arrive, in rotation. A size of 0 makes a read pending if the number of earlier
+    /// reads is even.
     pub(crate) pieces: &'a [u8],
     turn: usize,
     /// The data that was sent.
@@ -84,7 +85,8 @@ impl ByteStream for Script<'_> {
     }
 }
 
-/// Creates an endpoint to feed. Without `use_crc`, a fuzzer passes the CRC check.
+/// Creates an endpoint that receives the input of a fuzzer. If `use_crc` is `false`, CRCs are not checked, so that
+/// input without correct CRCs is processed.
 pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
     Endpoint::new(NegotiatedParams {
         use_crc,
@@ -162,7 +164,7 @@ pub fn mpa_frames(bytes: &[u8]) {
     }
 }
 
-/// Overwrites the STags of FPDUs with registered ones.
+/// Overwrites the STags of the FPDUs in `stream` with `stags`, in rotation.
 fn name_stags(stream: &mut [u8], stags: &[u32]) {
     let (mut at, mut turn) = (0, 0);
     while let Some(&[high, low]) = stream.get(at..).and_then(|rest| rest.first_chunk::<2>()) {

@@ -227,7 +227,8 @@ impl StagingBuffer {
         Some(right)
     }
 
-    /// Returns the part of the staging buffer to read into, after `direct` bytes of payload that are read elsewhere.
+    /// Returns the part of the staging buffer to read into, behind `direct` bytes of payload that the same read puts
+    /// into their destination.
     pub(crate) fn space(
         &mut self,
         segment: Option<&InboundSegment>,
@@ -244,7 +245,7 @@ impl StagingBuffer {
         IoSliceMut::new(self.stage.get_mut(self.tail..end).unwrap_or_default())
     }
 
-    /// Adds bytes that were read elsewhere. There must be room for them.
+    /// Adds bytes that were read into another buffer. The staging buffer must have room for them.
     pub(crate) fn stage(&mut self, bytes: &[u8]) {
         if self.stage.len() - self.tail < bytes.len() {
             self.stage.copy_within(self.head..self.tail, 0);
@@ -261,7 +262,8 @@ impl StagingBuffer {
         self.tail = self.stage.len().min(self.tail + len);
     }
 
-    /// Returns the number of bytes from the front that cannot be payload of a later tagged segment.
+    /// Returns the number of bytes, counted from the front of the staging buffer, that cannot be payload of a later
+    /// tagged segment. The `direct` bytes of payload that go into their destination are not counted.
     fn safe(&self, segment: Option<&InboundSegment>, direct: usize) -> usize {
         if let Some(segment) = segment {
             let rest = segment.len.saturating_sub(segment.placed).saturating_sub(direct);

@@ -123,8 +123,8 @@ pub enum FpduSize {
     /// The maximum of RFC 5044 §3: a ULPDU of 64768 bytes.
     #[default]
     Largest,
-    /// The size that fits a TCP segment at connection set-up (RFC 5044 §4.5, §5.1). For adapters that place segments
-    /// out of order.
+    /// The size that fits a TCP segment at connection set-up (RFC 5044 §4.5, §5.1). Choose it for adapters that place
+    /// segments out of order.
     Segment,
     /// A ULPDU of the given size in bytes, clamped to 128..=64768.
     Ulpdu(u16),

@@ -25,7 +25,7 @@ const COPIED_SEND: usize = 2048;
 const WRITES: usize = 16;
 
 /// Returns the range of a message's next segment, and `true` if it is the last one (RFC 5041 §4.1, §5.2). The segment
-/// is as large as the MULPDU permits (RFC 5044 §3, §4.5).
+/// begins at offset `from` and is as large as the MULPDU permits, at most `max` bytes (RFC 5044 §3, §4.5).
 fn part(len: usize, from: usize, max: usize) -> (std::ops::Range<usize>, bool) {
     let end = len.min(from + max);
     (from..end, end == len)
@@ -104,8 +104,8 @@ impl Endpoint {
         }
     }
 
-    /// Frames a small Send when it is posted, if everything posted before it is framed too. Returns `true` if it did.
-    /// The caller may then reuse the memory of the message.
+    /// Frames a small Send when it is posted, if everything posted before it is framed too. Returns `true` if the Send
+    /// was framed. The caller may then reuse the memory of the message.
     #[inline]
     pub(super) fn frame_posted(&mut self, request: &WorkRequest) -> bool {
         let WorkRequest::Send { id, message, invalidate, solicited, signaled } = request else { return false };

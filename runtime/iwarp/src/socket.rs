@@ -45,7 +45,8 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Registers a socket with the I/O driver of the current runtime, instead of that of its previous runtime.
+/// Registers a socket with the I/O driver of the current runtime, and deregisters it from the driver of its previous
+/// runtime.
 ///
 /// # Errors
 /// Returns an error if the socket cannot be registered.

@@ -39,11 +39,11 @@ struct StagEntry {
     access: Access,
     /// `true` until the memory is invalidated, by the local side or by the peer.
     valid: bool,
-    /// Number of local RDMA Reads that write to it, or of RDMA Read Responses that send from it.
+    /// Number of local RDMA Reads that write to the memory, or of RDMA Read Responses that send from it.
     users: u32,
     /// The end of the RDMA Write of the peer that reaches farthest, as an offset in bytes.
     written: usize,
-    /// The pending Invalidate, which waits until there are no users.
+    /// The Invalidate that waits until the memory has no users.
     invalidate: Option<WrId>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum InvalidateOutcome {
 /// The registered memory of one connection.
 pub(crate) struct StagTable {
     entries: FxHashMap<u32, StagEntry>,
-    /// Number of entries that tagged data may arrive for.
+    /// Number of entries whose memory may receive tagged data.
     writable: usize,
     recent: [u32; RECENT],
     next_recent: usize,
@@ -150,7 +150,8 @@ impl StagTable {
         Ok(start)
     }
 
-    /// Returns the number of bytes behind `end`, if the peer may write them and has written none of them.
+    /// Returns the number of bytes of the memory behind the offset `end`, if the peer may write them and has written
+    /// none of them; otherwise `None`.
     pub(crate) fn unwritten(&self, stag: u32, end: usize) -> Option<usize> {
         let entry = self.entries.get(&stag)?;
         let is_unwritten = entry.valid && entry.access == Access::RemoteWrite && entry.written <= end;
@@ -249,8 +250,8 @@ impl StagTable {
     }
 }
 
-/// Returns the position of `len` bytes at `offset` in memory of `size` bytes whose base is 0. Returns `Err(true)` if the
-/// range wraps, and `Err(false)` if it is out of bounds.
+/// Returns the position of `len` bytes at `offset` in memory of `size` bytes whose base is 0. Returns `Err(true)` if
+/// the end of the range exceeds 2^64 - 1, and `Err(false)` if the range is out of bounds.
 fn place(offset: u64, len: usize, size: usize) -> Result<usize, bool> {
     let end = u64::try_from(len).ok().and_then(|len| offset.checked_add(len)).ok_or(true)?;
     let size = u64::try_from(size).unwrap_or(u64::MAX);

@@ -49,7 +49,8 @@ impl TerminateCode {
         self.layer == DDP || self.layer == RDMAP && self.etype != 0
     }
 
-    /// Returns `true` if figure 10 includes the RDMAP header, provided that the segment has one.
+    /// Returns `true` if RFC 5040 figure 10 includes the RDMAP header in the Terminate, provided that the segment has
+    /// one.
     fn includes_rdmap_header(self) -> bool {
         self.layer == RDMAP && self.etype == 1
     }
@@ -131,7 +132,8 @@ impl Default for FaultySegment {
 }
 
 impl FaultySegment {
-    /// Starts another segment. A Terminate includes the headers of the segment that has the error (RFC 5040 §7.1).
+    /// Starts the record of another segment. A Terminate includes the headers of the segment that has the error (RFC
+    /// 5040 §7.1).
     pub(crate) fn begin(&mut self, ulpdu_len: u16) {
         (self.ulpdu_len, self.len) = (ulpdu_len, 0);
     }

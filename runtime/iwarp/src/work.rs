@@ -12,7 +12,8 @@ enum State {
 }
 
 struct QueuedWork {
-    /// `true` for requests of the provider itself, and for unsignaled ones that have succeeded. They are not reported.
+    /// `true` if the result is not reported: for requests of the provider itself, and for unsignaled requests that have
+    /// succeeded.
     is_silent: bool,
     state: State,
 }
@@ -97,7 +98,8 @@ impl WorkQueue {
         }
     }
 
-    /// Records the result of a work request, which frees its memory. Completes the requests that waited for it.
+    /// Records the result of a work request, and frees the memory of the request. Completes the requests that waited
+    /// for it.
     pub(crate) fn finish(&mut self, seq: u64, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let index = self.index(seq);
         if self.copied.is_empty() && index == Some(0) {
@@ -136,7 +138,7 @@ impl WorkQueue {
         self.complete(completions);
     }
 
-    /// Returns the number of requests up to `last`.
+    /// Returns the number of requests in front of and including `last`.
     fn count_to(&self, last: u64) -> usize {
         usize::try_from((last + 1).saturating_sub(self.first)).unwrap_or(usize::MAX)
     }
@@ -150,7 +152,7 @@ impl WorkQueue {
         }
     }
 
-    /// Completes all requests. Unfinished ones are reported as flushed (RFC 5040 §6.2.1, RFC 5041 §6.2.2).
+    /// Completes all requests. Unfinished requests are reported as flushed (RFC 5040 §6.2.1, RFC 5041 §6.2.2).
     pub(crate) fn flush(&mut self, completions: &mut Vec<Completion>) {
         self.first += self.copied.len() as u64;
         let failed = |send: CopiedSend| Completion::Failed { id: send.id, error: WorkError::Flushed };
@@ -160,7 +162,8 @@ impl WorkQueue {
         }
     }
 
-    /// Removes the first request of `queue`, in front of which there are no copied Sends. `result` is its result, unless it has one already.
+    /// Removes the first request of `queue`, in front of which there are no copied Sends. `result` is the result of the
+    /// request, unless it has a result already.
     fn pop(&mut self, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let Some(QueuedWork { is_silent, state }) = self.queue.pop_front() else { return };
         match state {
@@ -217,7 +220,7 @@ mod tests {
         completions.drain(..).map(id).collect()
     }
 
-    /// Copied Sends complete in the order posted, behind an RDMA Read in flight. Unsignaled ones report only failures.
+    /// Copied Sends complete in the order posted, behind an RDMA Read in flight. Unsignaled Sends report only failures.
     #[test]
     fn copied_sends_complete_in_order() {
         let (mut work, mut done) = (WorkQueue::default(), Vec::new());

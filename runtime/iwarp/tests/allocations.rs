@@ -1,4 +1,4 @@
-//! Once warm, the provider does not allocate for messages, FPDUs or registrations.
+//! After a few rounds, the provider no longer allocates memory for messages, FPDUs or registrations.
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
@@ -74,7 +74,7 @@ impl Ends {
         }
     }
 
-    /// Performs an RDMA Write and an RDMA Read of 300 000 bytes and small Sends, including registrations.
+    /// Registers memory, and performs an RDMA Write and an RDMA Read of 300 000 bytes and several small Sends.
     async fn round(&mut self) {
         let target = self.server.register(self.sinks[1].take().unwrap(), Access::RemoteWrite).unwrap();
         let landing = self.client.register(self.sinks[0].take().unwrap(), Access::ReadSink).unwrap();

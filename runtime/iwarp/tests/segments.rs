@@ -59,7 +59,7 @@ fn tagged_segments(opcode: u8, stag: u32, offset: u64, bytes: &[u8], max: usize)
     (0..=last).map(|index| tagged(control(index), stag, offset + (index * max) as u64, part(index))).collect()
 }
 
-/// RFC 5041 §5.2: all segments of a message but the last one are as large as they may be, and no message is cut short.
+/// RFC 5041 §5.2: all segments of a message except the last have the maximum size, and no message is cut short.
 #[tokio::test]
 async fn segments_have_the_configured_size() {
     let mut config = IwarpConfig::default();
@@ -182,8 +182,8 @@ async fn fpdus_fit_tcp_segments() {
     }
 }
 
-/// RFC 5040 §6.1, §5.5: an RDMA Read waits while the negotiated number of RDMA Reads is in flight, and so do the
-/// requests behind it.
+/// RFC 5040 §6.1, §5.5: an RDMA Read waits while the negotiated number of RDMA Reads is in flight, and the requests
+/// behind it wait as well.
 #[tokio::test]
 async fn requests_wait_behind_reads() {
     // The peer serves two RDMA Reads at a time.
@@ -233,7 +233,7 @@ async fn requests_wait_behind_reads() {
     assert_eq!(ids, [1, 2, 3, 4, 5]);
 }
 
-/// Sends that are framed when they are posted have the same encoding as others.
+/// Sends that are framed when they are posted have the same encoding as Sends that are framed later.
 #[tokio::test]
 async fn sends_have_one_encoding() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

@@ -25,7 +25,7 @@ fn params(private_data: &'static [u8]) -> SetupParams {
     params
 }
 
-/// Sends a request to a listener, and returns the result of reading it.
+/// Sends the bytes of an MPA request to a listener. Returns the peer, and the listener's result of reading the request.
 async fn requested(bytes: &[u8], config: IwarpConfig) -> (Raw, Result<IwarpRequest, SetupError>) {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), config).await.expect("bind");
     let mut raw = Raw::connect(listener.local_addr()).await;
@@ -133,7 +133,7 @@ async fn depths_left_to_the_upper_layers() {
     }
 }
 
-/// RFC 5044 §7.1.1: the initiator puts markers and CRCs into its stream as the reply says.
+/// RFC 5044 §7.1.1: the initiator puts markers and CRCs into its stream as the reply requires.
 #[tokio::test]
 async fn initiator_follows_the_reply() {
     for (own_crc, flags, markers, crc) in [
@@ -234,7 +234,7 @@ async fn peer_to_peer_without_reads() {
     }
 }
 
-/// RFC 6581 §9.1: 0x3fff is not a number of RDMA Reads.
+/// RFC 6581 §9.1: the value 0x3fff does not state a number of RDMA Reads, so the provider never sends it as a limit.
 #[tokio::test]
 async fn depths_have_their_limit() {
     let mut params = params(b"");

@@ -166,7 +166,7 @@ async fn segment_encoding() {
     assert_eq!(done, 5);
 }
 
-/// RFC 5044 §4.3: if the peer requires markers, there is one every 512 bytes from the first FPDU on.
+/// RFC 5044 §4.3: if the peer requires markers, the stream has a marker every 512 bytes from the first FPDU on.
 #[tokio::test]
 async fn markers_when_asked_for() {
     let (mut raw, mut queue_pair) = accepted_from(&mpa(REQUEST, 0xd0, 2, &[0, 1, 0, 1]), params()).await;
@@ -216,7 +216,7 @@ async fn markers_when_asked_for() {
     assert!(completions.iter().any(|c| matches!(c, Completion::Written { id: WrId(99) })));
 }
 
-/// Checks the reason and the completions after the peer has closed the connection in mid-stream.
+/// Sends `bytes` and closes the connection. Checks that the reason contains `words`, and that requests are flushed.
 async fn end_after(bytes: &[u8], words: &str) {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(RegisterableMemory::Sink(vec![0; 100].into()), Access::ReadSink).unwrap().handle;
@@ -303,8 +303,8 @@ async fn terminates_that_arrive() {
     }
 }
 
-/// Scripts a peer that sends one message, receives two, and sends a Terminate about the second. The Terminate repeats at
-/// most `most` bytes of it.
+/// Scripts a peer that sends one message, receives two, and sends a Terminate about the second. The Terminate repeats
+/// at most `most` bytes of the second message.
 async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
     raw.fpdus(&[&send(1, b"")]).await;
     raw.ulpdu().await;
@@ -316,7 +316,8 @@ async fn terminates_second(raw: &mut Raw, control: [u8; 4], most: usize) {
     raw.end().await;
 }
 
-/// Returns `true` if, after the received message, the first RDMA Read was flushed and the second refused.
+/// Returns `true` if the completions behind the received message report that the first RDMA Read was flushed and the
+/// second refused.
 fn blames_second(completions: &[Completion]) -> bool {
     matches!(
         &completions[1..],
@@ -327,7 +328,7 @@ fn blames_second(completions: &[Completion]) -> bool {
     )
 }
 
-/// The Read named by a Terminate fails with a remote access error, and the others are flushed.
+/// The RDMA Read named by a Terminate fails with a remote access error, and the other RDMA Reads are flushed.
 #[tokio::test]
 async fn terminate_names_the_read() {
     for swapped in [false, true] {
@@ -512,7 +513,7 @@ async fn is_open_after_disconnect() {
     assert!(!open, "is_open returned true, but the request was flushed");
 }
 
-/// The peer closes the stream inside a message, after one complete FPDU of it.
+/// The peer closes the stream inside a message, after one complete FPDU of the message.
 #[tokio::test]
 async fn ends_inside_a_message() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

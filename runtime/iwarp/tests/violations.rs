@@ -20,8 +20,8 @@ fn terminate(header: &[u8]) -> Vec<u8> {
     untagged(TERMINATE, 0, 2, 1, 0, header)
 }
 
-/// Returns a Terminate with segment length and DDP header of `offender`. It also has the RDMA Read Request header if
-/// `with_read` is `true`.
+/// Returns a Terminate with the segment length and the DDP header of `offender`. The Terminate also has the RDMA Read
+/// Request header if `with_read` is `true`.
 fn terminate_with(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
     let ddp_len = if offender[0] & 0x80 != 0 { 14 } else { 18 };
     let mut out = vec![types, code, if with_read { 0xe0 } else { 0xc0 }, 0];
@@ -30,7 +30,8 @@ fn terminate_with(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<
     terminate(&out)
 }
 
-/// STags of 32 bytes each: writable by the peer, readable by the peer, and a sink of local RDMA Reads.
+/// The STags of three memories of 32 bytes: one that the peer may write, one that it may read, and a sink of local RDMA
+/// Reads.
 #[derive(Clone, Copy)]
 struct Stags {
     sink: u32,
@@ -63,7 +64,8 @@ async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: 
     completions
 }
 
-/// Sends one segment that must be refused.
+/// Sends one segment that the provider must refuse with a Terminate of these `types` and this `code`. `words` are part
+/// of the local reason.
 async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, words: &str) {
     let build = |stags: Stags| {
         let segment = segment(stags);
@@ -266,7 +268,7 @@ async fn memory_invalidated_meanwhile() {
     assert_eq!(memory[10..], [0xee; 22]);
 }
 
-/// RFC 5042 §6.1.1: an STag names nothing on another connection.
+/// RFC 5042 §6.1.1: an STag of one connection is unknown on another connection.
 #[tokio::test]
 async fn stags_belong_to_their_connection() {
     let (_raw, mut other) = accepted(params()).await;
@@ -474,7 +476,7 @@ async fn message_too_long() {
     violation(build, "longer than the 64 bytes").await;
 }
 
-/// Each Send consumes a Receive, also one without payload. The two kinds of Sends are delivered in different ways.
+/// Each Send consumes a Receive, even if it has no payload. The two kinds of Sends are delivered in different ways.
 #[tokio::test]
 async fn no_receive_posted() {
     for control in [[0x41, 0x43], [0x41, 0x45]] {

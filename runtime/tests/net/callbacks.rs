@@ -229,7 +229,7 @@ over_each! {
 
 over_each_in_step! { client_without_services abandoned_callbacks idle closing shutting_down reconnected }
 
-/// Concurrent calls in both directions, each with a callback before its reply.
+/// Concurrent calls in both directions succeed, each with a callback before its reply.
 async fn both_ways_at_once(transport: Transport) {
     let Both { client, reader, server, .. } = with_defaults(&transport).await;
     assert_eq!(client.ask(21).await.unwrap(), 42);
@@ -306,7 +306,8 @@ async fn client_without_services(transport: Transport) {
     assert_eq!(failure(board.0.last()), CallFailure::ReverseDisabled);
 }
 
-/// Errors that a client returns for callbacks.
+/// A server gets the errors with which a client refuses callbacks: a panic, an unknown program or version, and a
+/// credential that the client's authenticator rejects.
 async fn refusals(transport: Transport) {
     #[derive(Debug)]
     struct Suspicious;
@@ -344,7 +345,7 @@ async fn refusals(transport: Transport) {
     board.0.readers()[0].null_with(options().credential(credential)).await.unwrap();
 }
 
-/// Callbacks can time out and be dropped, without effect on others.
+/// Callbacks can time out and be dropped, without effect on other callbacks.
 async fn abandoned_callbacks(transport: Transport) {
     let Both { client, board, reader, .. } = with_defaults(&transport).await;
     // Raises the number of credits: a peer that has not replied yet has one (RFC 8166 §3.3.3).
@@ -434,7 +435,7 @@ async fn shutting_down(transport: Transport) {
     drop(board);
 }
 
-/// Nested calls between handlers of both peers, deeper than the initial credits.
+/// Handlers of both peers can call each other in turn, nested deeper than the initial credits.
 async fn deep(transport: Transport) {
     let (server, channel) = (Server::builder().credits(8).reverse_credits(8), Channel::builder().credits(8));
     let Both { client, reader, .. } = both(&transport, server, channel.reverse_credits(8)).await;

@@ -27,7 +27,7 @@ async fn null_and_echo(transport: Transport) {
     assert_eq!(counters.exposed_regions, 0);
 }
 
-/// Eligible items of many sizes, to cover all message formats.
+/// Eligible items of many sizes arrive intact in both directions. The sizes cover all message formats.
 async fn put_and_get(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     for len in [0, 1, 5, 100, 1023, 1024, 4000, 4096, 70_001, 1 << 20] {
@@ -44,7 +44,7 @@ async fn put_and_get(transport: Transport) {
     assert!(counters.written_by_peer_bytes > 1 << 20 && counters.read_by_peer_bytes > 1 << 20, "{counters:?}");
 }
 
-/// Many sequential calls. No wake-up is lost between the caller and the driver's task.
+/// Many sequential calls succeed, so no wake-up is lost between the caller and the driver's task.
 async fn sequential_calls(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     let caller = async {
@@ -56,7 +56,8 @@ async fn sequential_calls(transport: Transport) {
     tokio::time::timeout(Duration::from_secs(100), caller).await.expect("call not woken for its reply");
 }
 
-/// The result is in the caller's own memory, and the server reads the arguments from where they are.
+/// Results are placed in memory that the caller provides, and arguments are sent from the caller's memory without a
+/// copy.
 async fn caller_provided_memory(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     let len = 1 << 20;
@@ -81,7 +82,7 @@ async fn caller_provided_memory(transport: Transport) {
     assert_eq!(channel.counters().copied_eligible_bytes, 0);
 }
 
-/// The buffers of a landing pool are reused when nobody has a view of them. Results are not copied.
+/// The buffers of a landing pool are reused after all views of them were dropped. Results are not copied.
 async fn landing_pool(transport: Transport) {
     let (running, _state, channel) = start(transport).await;
     let landing = LandingPool::new(channel.pool(), 100_000);
@@ -115,7 +116,7 @@ async fn landing_pool(transport: Transport) {
     assert_eq!((channel.counters().copied_eligible_bytes, server.copied_eligible_bytes), (0, 0));
 }
 
-/// Over TCP nothing is placed, and the buffer stays free.
+/// Over TCP, no result is placed directly, and the buffer of the landing pool stays free.
 #[tokio::test]
 async fn landing_pool_over_tcp() {
     timed(async {
@@ -151,7 +152,8 @@ fn transport_failure(error: &CallError) -> &CallFailure {
     }
 }
 
-/// In version 1, the number of running handlers is limited by the credits. Other calls wait, and each gets its own reply in any order.
+/// In version 1, the number of running handlers is limited by the credits. Other calls wait. Replies arrive in any
+/// order, and each call gets its own reply.
 async fn more_calls_than_credits(transport: Transport) {
     let service = TestService::default();
     let state = std::sync::Arc::clone(&service.0);
@@ -243,7 +245,7 @@ async fn result_longer_than_the_callers_binding(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-/// RFC 8166 §6.1: the peers disagree about eligible items, in the call and in the reply.
+/// RFC 8166 §6.1: a call fails if the peers disagree about the eligible items of its arguments or of its result.
 async fn placement_violations(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     // The server returns an item inline that should be in its Write chunk: a permanent error for the caller.

@@ -291,7 +291,8 @@ async fn late_calls_are_not_sent_again(scheme: &str) {
     assert_eq!(client.add(&args).await.unwrap(), 10);
 }
 
-/// The planted fault: without the cache, the same call is executed twice.
+/// Without a cache, a call that is sent again is executed twice. This shows that the other tests detect a missing
+/// cache.
 async fn without_a_cache_the_call_is_executed_twice(scheme: &str) {
     let setup = Setup::new(scheme, Server::builder(), Channel::builder().deduplicated_all()).await;
     let (client, args) = (setup.client(), entry(0));
@@ -369,7 +370,8 @@ async fn unavailable_is_safe_to_retry(scheme: &str) {
     assert_eq!(setup.client().fail(UNAVAILABLE).await.unwrap(), 2);
 }
 
-/// With RPCSEC_GSS, the reply that is sent again has a new verifier and new protection, and the client is its principal.
+/// With RPCSEC_GSS, the reply that is sent again has a new verifier and new protection, and the client is identified by
+/// its principal.
 async fn secured_calls(scheme: &str) {
     for level in [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
         let mechanism = |name: &str| InsecureTestMechanism::new(77, name);

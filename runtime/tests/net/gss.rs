@@ -113,7 +113,8 @@ impl Service for WhoAmI {
     }
 }
 
-/// Data arrives unchanged with each service. Only the service none reduces it (RFC 8166 §8.2.2.2, §8.2.2.3).
+/// Data arrives unchanged with each service of RPCSEC_GSS. Eligible items are reduced only with `rpc_gss_svc_none` (RFC
+/// 8166 §8.2.2.2, §8.2.2.3).
 async fn services(transport: Transport) {
     let is_rdma = !matches!(transport, Transport::Tcp);
     for (level, rounds) in LEVELS.into_iter().zip(1..) {
@@ -187,7 +188,7 @@ impl Authenticator for Restarting {
 
 /// Contexts expire, and the server forgets them, under traffic. No call fails.
 ///
-/// Each caller completes a call in between, because a call is sent again only a few times.
+/// Each caller completes a call between two expirations, because a call is sent again only a few times.
 async fn refresh_under_traffic(transport: Transport) {
     for level in LEVELS {
         let mechanism = user("nfs@server");
@@ -267,7 +268,8 @@ async fn one_context(transport: Transport) {
     assert_eq!(mechanism.started.load(Ordering::Relaxed), 1);
 }
 
-/// More concurrent calls than the window allows: none falls below the window, in whatever order the server takes them.
+/// If there are more concurrent calls than the window allows, none of them falls below the window, whatever the order
+/// in which the server receives them.
 async fn small_windows(transport: Transport) {
     let (server, _) = serve(&transport, gss(GssServerConfig::new().sequence_window(3))).await;
     let channel = connect(&server, alice(ProtectionLevel::Integrity)).await;
@@ -359,8 +361,8 @@ fn spawn_call<P: Procedure<Args: Send + Sync + 'static> + 'static>(
     tokio::spawn(async move { call_with::<P>(&channel, &security, &args).await })
 }
 
-/// While a large body of a context is in progress at the client, signatures and short bodies delay only their own calls. Other
-/// calls of the connection, and timers, share the one thread.
+/// While a large body of a context is in progress at the client, signatures and short bodies delay only their own
+/// calls. They do not delay timers and other calls of the connection, which run in the same thread.
 #[test]
 fn signatures_of_busy_contexts() {
     for transport in [Transport::Tcp, Transport::Iwarp] {
@@ -538,7 +540,7 @@ async fn replaced_contexts_delay_no_call() {
     .await;
 }
 
-/// Failures of the server with one call, and damaged bodies. The context stays in use.
+/// After a failure of the server that concerns one call, and after a damaged body, the context stays in use.
 async fn failures_of_the_server(transport: Transport) {
     let data = || Bytes::from(pattern(1, 1000));
     for level in [LEVELS[1], LEVELS[2]] {

@@ -1,4 +1,4 @@
-//! The program HEALTH: questions, and calls back to clients that watch.
+//! The program HEALTH: the questions of clients, and the server's callbacks to clients that watch it.
 
 use std::{
     sync::{
@@ -78,7 +78,8 @@ async fn answers(transport: Transport) {
     running.handle.shutdown_within(Duration::ZERO);
 }
 
-/// A server reports changes at once, and its shutdown. The latest state wins.
+/// A server reports changes of its state and its shutdown at once. After several changes in a row, the client learns
+/// the latest state.
 async fn changes_are_reported(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health).drain_delay(LONG)).await;
@@ -103,7 +104,7 @@ async fn changes_are_reported(transport: Transport) {
     running.handle.shutdown_within(Duration::ZERO);
 }
 
-/// A server that cannot call back is asked again.
+/// A client without callbacks asks the server again after each interval.
 async fn without_callbacks_the_server_is_asked(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health)).await;
@@ -158,8 +159,8 @@ impl HealthCallbackV1 for SlowClient {
     }
 }
 
-/// A slow client has one call in flight, and is told the latest state after it. A client that does not reply is not
-/// called again, until it watches anew.
+/// A server has at most one call to a slow client in flight, and then reports the latest state. A client that does not
+/// reply is not called again until it sends another WATCH.
 async fn slow_clients(transport: Transport) {
     let health = Health::new();
     let timeout = Duration::from_secs(40);
@@ -201,7 +202,8 @@ async fn slow_clients(transport: Transport) {
     eventually(|| reported() == 4).await;
 }
 
-/// A greedy connection watches no more than its share, and leaves room for others. Its watches end with the connection.
+/// A greedy connection watches no more than its share, and leaves room for other connections. Its watches end with the
+/// connection.
 async fn greedy_clients(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health)).await;
@@ -225,7 +227,7 @@ async fn greedy_clients(transport: Transport) {
     channel.close().await;
 }
 
-/// Limits of the whole server do not apply, so that a saturated server answers.
+/// The limits of the whole server do not apply to the program HEALTH, so that a saturated server answers.
 async fn saturated_servers_answer(transport: Transport) {
     let health = Health::new();
     let limits = Limits::new().concurrency(1);

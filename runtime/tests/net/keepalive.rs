@@ -1,4 +1,4 @@
-//! TCP keep-alive detects dead hosts: client and server sockets enable it. `net_tls` has the same for TLS.
+//! TCP keep-alive detects dead hosts: client and server sockets enable it. `net_tls` has the same test for TLS.
 
 use crate::{
     keep_alive::both_ask,

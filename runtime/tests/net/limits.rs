@@ -122,7 +122,7 @@ async fn excess_calls_are_refused() {
     .await;
 }
 
-/// A caller with many calls does not hold up another one. Callers are told apart by their principals.
+/// A caller with many calls does not delay other callers. Callers are told apart by their principals.
 #[tokio::test(start_paused = true)]
 async fn callers_take_turns() {
     timed(async {
@@ -158,7 +158,7 @@ async fn callers_take_turns() {
     .await;
 }
 
-/// A handler ends with its connection if its limits say so. Other handlers run to their end.
+/// A handler is cancelled with its connection if its limits request that. Other handlers run to their end.
 async fn handlers_of_lost_clients(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -212,7 +212,7 @@ async fn a_panic_costs_one_call() {
     .await;
 }
 
-/// Only the most specific scope applies to a call and counts it.
+/// A call is limited and counted only by the most specific scope that contains it.
 #[tokio::test(start_paused = true)]
 async fn the_most_specific_scope_applies() {
     timed(async {

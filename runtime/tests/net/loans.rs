@@ -1,4 +1,4 @@
-//! Landing memory of the caller that comes back.
+//! Landing memory that a caller lends to a call and gets back.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,8 @@ use rpcrdma::{
 const LEN: usize = 25 * 4096;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Makes a call with memory on loan. Returns the memory, after a check that the result is in it.
+/// Makes a call with memory on loan. Checks that the result is in the memory: placed directly if `is_placed` is `true`,
+/// otherwise copied. Returns the memory.
 async fn get_into<M: LandingMemory>(channel: &Channel, memory: M, seed: u32, count: usize, is_placed: bool) -> M {
     let at = memory.as_slice().as_ptr();
     let (landing, loan) = LandingLoan::new(memory);
@@ -30,7 +31,8 @@ async fn get_into<M: LandingMemory>(channel: &Channel, memory: M, seed: u32, cou
     landed.memory
 }
 
-/// A vector and aligned memory go from call to call. Over TCP, where nothing is placed, the results are copied into them.
+/// A vector and aligned memory are lent to one call after the other. Over TCP, where nothing is placed directly, the
+/// results are copied into them.
 async fn memory_comes_back_with_the_result(transport: Transport) {
     let is_placed = !matches!(transport, Transport::Tcp);
     let (running, _state, channel) = start(transport).await;
@@ -50,7 +52,7 @@ async fn memory_comes_back_with_the_result(transport: Transport) {
     }
 }
 
-/// A call with memory that is too short is not sent. The error names both lengths, and the memory comes back.
+/// A call with memory that is too short is not sent. The error names both lengths, and the caller gets the memory back.
 async fn short_memory_comes_back_with_the_error(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     let memory = vec![0; LEN];
@@ -88,7 +90,7 @@ async fn start_with_grace(transport: Transport, grace: Duration) -> (Running, Ar
     start_with(transport, unprobed().connection(config)).await
 }
 
-/// The memory of a dropped call comes back with the reply, because the server may write to it until then.
+/// The caller gets the memory of a dropped call back with the reply, because the server may write to it until then.
 async fn memory_of_a_dropped_call_comes_back_with_the_reply(transport: Transport) {
     let (_running, state, channel) = start_with_grace(transport, HOUR).await;
     let loan = abandoned(&channel, &state).await;
@@ -99,7 +101,7 @@ async fn memory_of_a_dropped_call_comes_back_with_the_reply(transport: Transport
     eventually(|| channel.counters().exposed_regions == 0).await;
 }
 
-/// The memory of a dropped call comes back when the connection ends without a reply.
+/// The caller gets the memory of a dropped call back when the connection ends without a reply.
 async fn memory_of_a_dropped_call_comes_back_with_the_connection(transport: Transport) {
     let (running, state, channel) = start_with_grace(transport, HOUR).await;
     let loan = abandoned(&channel, &state).await;
@@ -109,7 +111,8 @@ async fn memory_of_a_dropped_call_comes_back_with_the_connection(transport: Tran
     eventually(|| running.handle.connections().is_empty()).await;
 }
 
-/// The memory of a dropped call comes back after the grace period, without a reply and while the connection is open.
+/// The caller gets the memory of a dropped call back after the grace period, without a reply and while the connection
+/// is open.
 async fn memory_of_a_dropped_call_comes_back_in_time(transport: Transport) {
     let (running, state, channel) = start_with_grace(transport, Duration::ZERO).await;
     let loan = abandoned(&channel, &state).await;

@@ -133,7 +133,7 @@ async fn many(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// A call that is received in several Sends (RPC-over-RDMA v2 §4.4.2) counts like one that is fetched.
+/// A call that is received in several Sends (RPC-over-RDMA v2 §4.4.2) counts like a call that is fetched.
 #[tokio::test]
 async fn continued_calls_count() {
     timed(async {
@@ -164,7 +164,7 @@ async fn continued_calls_count() {
     .await;
 }
 
-/// A connection at the head of the queue that has reached its own limit does not block the others.
+/// A connection at the head of the queue that has reached its own limit does not block other connections.
 #[tokio::test]
 async fn connection_at_its_own_limit_does_not_block_others() {
     timed(async {

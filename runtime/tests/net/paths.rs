@@ -141,8 +141,8 @@ async fn the_best_path_is_used() {
     .await;
 }
 
-/// A refused path costs no time, and a silent path costs the delay between attempts. The channel says why it uses
-/// another one.
+/// A refused path costs no time, and a silent path costs the delay between attempts. The channel reports why it uses
+/// another path.
 #[tokio::test(start_paused = true)]
 async fn another_path_is_used_meanwhile() {
     timed(async {
@@ -170,8 +170,8 @@ async fn another_path_is_used_meanwhile() {
     .await;
 }
 
-/// A channel whose path is lost uses the next one, and returns when the better one is back. Calls in flight finish on
-/// the path that they use.
+/// A channel whose path is lost uses the next path, and returns when the better path works again. Calls in flight
+/// finish on the path that they use.
 #[tokio::test(start_paused = true)]
 async fn the_channel_returns_to_the_best_path() {
     timed(async {
@@ -216,7 +216,8 @@ async fn a_pool_moves_to_the_best_path() {
     .await;
 }
 
-/// Calls that may be repeated survive a path that falls silent. Others fail, and are not made again over the other path.
+/// Calls that may be repeated survive a path that falls silent. Other calls fail, and are not made again over the other
+/// path.
 #[tokio::test(start_paused = true)]
 async fn a_silent_path_is_left() {
     timed(async {
@@ -240,7 +241,7 @@ async fn a_silent_path_is_left() {
     .await;
 }
 
-/// A path that accepts connections and then stays silent does not replace one that works.
+/// A path that accepts connections and then stays silent does not replace a path that works.
 #[tokio::test(start_paused = true)]
 async fn a_path_has_to_answer_before_it_replaces_another() {
     timed(async {
@@ -265,7 +266,7 @@ async fn a_path_has_to_answer_before_it_replaces_another() {
     .await;
 }
 
-/// If no path works, the error is from the best one.
+/// If no path works, the error is the error of the best path.
 #[tokio::test(start_paused = true)]
 async fn no_path() {
     timed(async {

@@ -90,7 +90,7 @@ async fn a_call_goes_to_the_connection_with_the_fewest_calls() {
     .await;
 }
 
-/// A call that may transfer many bytes counts as many small ones, whether in its arguments or in its result.
+/// A call that may transfer many bytes counts as many small calls, whether in its arguments or in its result.
 #[tokio::test]
 async fn a_call_goes_to_the_connection_with_the_fewest_bytes() {
     timed(async {
@@ -199,8 +199,7 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
     .await;
 }
 
-/// A call that the server recognizes is sent again by its own connection, even if the pool has another one that is
-/// open.
+/// A call that the server recognizes is sent again by its own connection, even if the pool has another open connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_the_server_recognizes_is_sent_again() {
     timed(async {

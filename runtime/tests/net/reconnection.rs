@@ -394,7 +394,7 @@ async fn a_call_with_a_landing_buffer_is_not_retried() {
     .await;
 }
 
-/// A lazy channel connects once even with `Reconnect::Never`. Its addresses are unspecified before.
+/// A lazy channel connects once even with `Reconnect::Never`. Its addresses are unspecified until then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lazy_channels() {
     timed(async {
@@ -419,7 +419,7 @@ async fn lazy_channels() {
     .await;
 }
 
-/// ONC RPC over a local socket, to a TCP server behind it.
+/// A channel makes calls over a local socket, which a task forwards to a TCP server.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn local_sockets() {

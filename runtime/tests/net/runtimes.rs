@@ -225,7 +225,7 @@ async fn the_accepting_runtime_may_serve() {
     .await;
 }
 
-/// Without runtimes of its own, a server is served by the runtime that accepts.
+/// If no runtimes are configured, connections are served by the runtime that accepts them.
 #[tokio::test]
 async fn without_runtimes() {
     timed(async {
@@ -309,7 +309,8 @@ async fn the_connection_limit_is_that_of_all_runtimes(transport: Transport) {
     end(running).await;
 }
 
-/// When a runtime ends, only its connections are lost, and the other runtime gets new ones. When all have ended, connections are rejected.
+/// When a runtime ends, only its connections are lost, and the other runtime gets new ones. When all runtimes have
+/// ended, connections are rejected.
 async fn runtimes_may_end(transport: Transport) {
     let mut threads = Threads::start(2);
     let running = transport.serve(threads.server(TestService::default())).await;

@@ -60,11 +60,11 @@ impl SchemeProvider for TwoNetworks {
 static SCHEME: LazyLock<Scheme> =
     LazyLock::new(|| Scheme::register("x-two.networks+sim", TwoNetworks(Default::default())).unwrap());
 
-/// A scheme with other networks.
+/// A scheme with networks of its own, which [`SCHEME`] does not reach.
 static OTHER_SCHEME: LazyLock<Scheme> =
     LazyLock::new(|| Scheme::register("x-other-networks", TwoNetworks(Default::default())).unwrap());
 
-/// Pipes within the process. The option `buffer` is the size of each in bytes.
+/// Pipes within the process. The option `buffer` is the size of each pipe, in bytes.
 #[derive(Default)]
 struct Pipes(Mutex<HashMap<SocketAddr, UnboundedSender<DuplexStream>>>);
 

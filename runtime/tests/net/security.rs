@@ -182,7 +182,7 @@ struct Guard {
     impostor: bool,
     /// The behavior of the security of replies.
     reply: ReplyBehavior,
-    /// Holds back the decisions, if set.
+    /// The controls with which a test holds back the decisions. `None` to decide at once.
     slow: Option<Arc<SlowDecisions>>,
     /// The key of the bodies, if it differs from `key`.
     body_key: Option<u8>,
@@ -299,7 +299,8 @@ async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, Connec
     (result, after)
 }
 
-/// Lengths of the headers of a call and of a reply with credential and verifiers, in bytes.
+/// Length in bytes of the header of a call, with credential and verifier. `REPLY_HEADER` is the length of the header of
+/// a reply with verifier.
 const CALL_HEADER: u64 = 24 + 8 + 4 + 8 + 8;
 const REPLY_HEADER: u64 = 12 + 8 + 8 + 4;
 
@@ -554,7 +555,7 @@ async fn reduced_item_of_a_protected_call_is_refused() {
     .await;
 }
 
-/// RPC-over-RDMA v2 §11.2.2.3: items of protected calls are not reduced in version 2 either, in any message format.
+/// RPC-over-RDMA v2 §11.2.2.3: in version 2, items of protected calls are not reduced in any message format.
 #[tokio::test]
 async fn protected_calls_in_version_2() {
     timed(async {

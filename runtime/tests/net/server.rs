@@ -210,8 +210,8 @@ async fn client_disconnects(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
 }
 
-/// When the server goes away, every call in progress fails, and its error tells if it was sent. With `on_demand`, the
-/// next call reconnects, and idempotent calls are retried automatically.
+/// When the server disconnects, every call in progress fails, and the error states if the call was sent. With
+/// `on_demand`, the next call reconnects, and idempotent calls are retried automatically.
 async fn server_disconnects(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -410,7 +410,7 @@ async fn no_server() {
     .await;
 }
 
-/// The peer is a server of another protocol, a server that sends nothing, or one that disconnects.
+/// Connection set-up fails if the peer is a server of another protocol, sends nothing, or disconnects.
 #[tokio::test]
 async fn peer_speaks_another_protocol() {
     for greeting in [Some(&b"SSH-2.0-OpenSSH_9.2 and some more text than a frame has\r\n"[..]), Some(&[]), None] {
@@ -470,7 +470,7 @@ async fn garbage_client() {
     .await;
 }
 
-/// URLs with IPv6 addresses, host names and options.
+/// Servers and channels accept URLs with IPv6 addresses, host names and options.
 #[tokio::test]
 async fn urls() {
     timed(async {

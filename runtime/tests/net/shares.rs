@@ -1,5 +1,5 @@
-//! The shares of hosts and connections in a server's memory: clients that announce much and send little, that do not serve what the
-//! server fetches, and that do not read their replies. Others get their replies meanwhile.
+//! The shares of hosts and connections in a server's memory. Hostile clients announce much and send little, do not
+//! serve what the server fetches, or do not read their replies. Other clients get their replies meanwhile.
 
 use std::{
     net::SocketAddr,
@@ -87,7 +87,8 @@ async fn others_are_served(running: &Running) {
     }
 }
 
-/// Checks that one attacker holds the share of its host, that the others wait for it, and that clients get replies.
+/// Checks that one attacker holds the share of its host, that the other attackers wait for it, and that clients get
+/// replies.
 async fn one_attacker_holds_memory(running: &Running) {
     eventually(|| running.handle.memory().waiting == ATTACKERS - 1).await;
     assert!((1..=LIMIT).contains(&running.handle.memory().held));
@@ -279,7 +280,7 @@ impl Service for Leaves {
     }
 }
 
-/// A handler learns that its client has left, and gets no memory any more.
+/// A handler learns that its client has left, and gets no more memory.
 #[tokio::test]
 async fn handlers_learn_that_their_client_has_left() {
     timed(async {

@@ -1,4 +1,5 @@
-//! Servers that fall silent, refuse, or restart, under a virtual clock: how soon their clients notice, and what their calls do.
+//! Servers that fall silent, refuse calls or restart: how soon clients notice that, and how their calls end. The tests
+//! use a virtual clock.
 
 use std::{
     net::SocketAddr,
@@ -143,7 +144,7 @@ async fn repeatable_calls_move_when_a_server_is_silent() {
     .await;
 }
 
-/// A connection that is made while the server is silent is given up as well, even if a probe would find no credit.
+/// A connection that is made while the server is silent is given up, even if a probe would find no credit.
 #[tokio::test(start_paused = true)]
 async fn a_new_connection_to_a_silent_server_is_given_up() {
     timed(async {
@@ -256,7 +257,8 @@ async fn a_pool_calls_a_silent_path_only_once_it_answers() {
     .await;
 }
 
-/// An idle connection to a server that has fallen silent is found lost, so that the next call makes a new one at once.
+/// An idle connection to a server that has fallen silent is given up, so that the next call makes a new connection at
+/// once.
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_probed() {
     timed(async {
@@ -312,7 +314,7 @@ async fn a_probe_that_cannot_be_sent_proves_nothing() {
     .await;
 }
 
-/// With eight credits or more, one is left for a probe, however many calls wait.
+/// With eight credits or more, calls leave one credit for a probe, however many calls wait.
 #[tokio::test(start_paused = true)]
 async fn calls_leave_a_credit_for_probes() {
     timed(async {
@@ -346,7 +348,7 @@ async fn calls_leave_a_credit_for_probes() {
     .await;
 }
 
-/// Calls over TCP leave room for a probe as well, however many of them wait.
+/// Calls over TCP leave room for a probe, however many calls wait.
 #[tokio::test]
 async fn calls_over_tcp_leave_room_for_probes() {
     timed(in_step(async {
@@ -368,7 +370,7 @@ async fn calls_over_tcp_leave_room_for_probes() {
     .await;
 }
 
-/// Without probes, nothing notices the silence.
+/// Without probes, a client does not notice that its server has fallen silent.
 #[tokio::test(start_paused = true)]
 async fn probes_can_be_disabled() {
     timed(async {
@@ -404,7 +406,8 @@ async fn probes_do_not_keep_an_idle_connection() {
     .await;
 }
 
-/// A client of a server that accepts connections and closes them connects rarely, and its error says what happens.
+/// A client of a server that accepts connections and closes them connects rarely, and its error says that the server
+/// closes its connections.
 #[tokio::test(start_paused = true)]
 async fn connections_that_are_closed_at_once_are_not_made_in_a_loop() {
     timed(async {

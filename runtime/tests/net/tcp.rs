@@ -104,7 +104,7 @@ async fn eligible_items_stay_in_the_record() {
     .await;
 }
 
-/// One server with the same services on two transports.
+/// One server offers the same services on two transports at once.
 #[tokio::test]
 async fn several_transports_at_once() {
     timed(async {
@@ -217,7 +217,7 @@ async fn replies_to_calls_that_are_not_executed() {
     .await;
 }
 
-/// Violations that close a connection without affecting the server and its other connections.
+/// A violation closes its connection, and does not affect the server and its other connections.
 #[tokio::test]
 async fn violations_close_the_connection() {
     timed(async {
@@ -317,7 +317,8 @@ async fn null_of_any_program() {
     .await;
 }
 
-/// The server starts no more calls at a time than its number of credits, for a client that sends many calls and reads nothing.
+/// A server with a client that sends many calls and reads nothing executes no more calls at a time than its number of
+/// credits.
 #[tokio::test]
 async fn concurrent_calls_are_limited() {
     timed(in_step(async {
@@ -463,7 +464,7 @@ async fn late_replies() {
     .await;
 }
 
-/// Fragments in both directions, and records longer than one read.
+/// Messages in several fragments, and records longer than one read, arrive intact in both directions.
 #[tokio::test]
 async fn fragments_both_ways() {
     timed(async {

@@ -219,7 +219,7 @@ async fn server_disconnects_over_version_2() {
     .await;
 }
 
-/// A channel that is closed while its connection is to be made again with version 1 fails its calls.
+/// If a channel is closed before it has reconnected with version 1, its calls fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_after_the_server_hung_up() {
     timed(async {

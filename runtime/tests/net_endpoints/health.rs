@@ -46,7 +46,8 @@ async fn reported() {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-/// A server that says that it is not serving gets no calls, until it says that it is. None of the calls fails.
+/// A server that reports that it is not serving gets no calls until it reports that it is serving. None of the calls
+/// fails.
 #[tokio::test(start_paused = true)]
 async fn servers_that_are_not_serving() {
     timed(async {

@@ -6,11 +6,12 @@ use tokio::task::JoinSet;
 
 /// Stops the clock of the test's runtime, which has one thread. The clock runs again when this value is dropped.
 ///
-/// The clock that `start_paused` pauses moves whenever the runtime is idle, also while it waits for a socket. This one does not.
-/// Meanwhile, `tokio::time::sleep` only ends if another task moves the clock.
+/// The clock that `start_paused` pauses moves whenever the runtime is idle, also while it waits for a socket. A
+/// `ManualClock` does not. Meanwhile, `tokio::time::sleep` only ends if another task moves the clock.
 #[derive(Debug)]
 pub struct ManualClock {
-    /// Ends the blocking task. tokio does not move a paused clock while there is one.
+    /// A sender that ends a blocking task when it is dropped. tokio does not move a paused clock while a blocking task
+    /// runs.
     _release: mpsc::Sender<()>,
 }
 

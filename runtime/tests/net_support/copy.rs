@@ -140,7 +140,8 @@ impl Service for CopyService {
     }
 }
 
-/// Returns the number of blocks that a test copies: 16 MiB, or as many MiB as the variable `RPCRDMA_TEST_COPY_MIB` says.
+/// Returns the number of blocks that a test copies: 16, or the value of the environment variable
+/// `RPCRDMA_TEST_COPY_MIB`. Each block has 1 MiB.
 pub fn blocks() -> u32 {
     env::var("RPCRDMA_TEST_COPY_MIB").ok().map_or(16, |mib| mib.parse().expect("RPCRDMA_TEST_COPY_MIB is a number"))
 }

@@ -30,19 +30,20 @@ pub struct Faults {
     pub wrap: AtomicBool,
     /// `true` if messages of more than 500 bytes get wrong checksums.
     pub damage: AtomicBool,
-    /// Holds back the encryption and decryption of large messages.
+    /// The switch that holds back the encryption and decryption of large messages.
     pub hold: Hold,
-    /// Holds back the steps of contexts.
+    /// The switch that holds back the steps of contexts.
     pub hold_steps: Hold,
     /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
     /// messages either.
     pub expired: AtomicUsize,
-    /// Number of the latest context that accepts no messages any more but still makes them, as an expired context of Kerberos.
+    /// Number of the latest context that no longer accepts messages but still makes them, as an expired Kerberos
+    /// context does.
     pub stale: AtomicUsize,
 }
 
 impl InsecureTestMechanism {
-    /// Lets all contexts expire that have been created so far. They still make messages.
+    /// Lets all contexts expire that have been created so far. Expired contexts still make messages.
     pub fn expire_contexts(&self) {
         self.faults.stale.store(self.started.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -248,7 +249,7 @@ struct TestContext {
     peer: String,
     until: Option<Instant>,
     number: usize,
-    /// Locked by each operation, as a Kerberos context is.
+    /// A lock that each operation takes, as with a Kerberos context.
     lock: Mutex<()>,
     faults: Arc<Faults>,
 }

@@ -164,7 +164,7 @@ procedures! {
     Gate = 5, u32 => u32, false, |_a| (4, &[]);
     Panic = 6, u32 => (), false, |_a| (0, &[]);
     Fail = 7, u32 => (), false, |_a| (0, &[]);
-    /// Returns as many bytes as its argument says. Its bounds allow 5000.
+    /// Returns the number of bytes that its argument states. The bounds of the procedure allow 5000.
     Exceed = 8, u32 => Data, false, |_a| (4, &[5000]);
     /// Calls `Bound`, with the bound of `Exceed`.
     Underestimate = 15, u32 => Data, false, |_a| (4, &[5000]);
@@ -180,11 +180,11 @@ procedures! {
     Flat = 12, Range => Bytes, false, |a| (opaque_len(a.1 as usize) as u64, &[]);
     /// Calls `Echo` with arguments that are not eligible there.
     EchoReduced = 1, Data => Bytes, false, |a| (opaque_len(a.0.len()) as u64, &[]);
-    /// Like `Gate`, with arguments that are held until the gate opens. Returns their length in bytes.
+    /// Holds its arguments until the service's gate opens. Returns their length in bytes.
     Hold = 13, Data => u64, false, |_a| (8, &[]);
-    /// Like `Hold`, with arguments that are not eligible.
+    /// Does the same as `Hold`, with arguments that are not eligible.
     HoldFlat = 14, Bytes => u64, false, |_a| (8, &[]);
-    /// Replies after as many milliseconds as its argument says.
+    /// Replies after the time in its argument, in milliseconds.
     Sleep = 11, u32 => u32, true, |_a| (4, &[]);
 }
 

@@ -105,7 +105,7 @@ impl Proxy {
         self.state.lock().unwrap().flip = Some(flip);
     }
 
-    /// Returns `true` if the change was made.
+    /// Returns `true` if the change that [`flip`](Self::flip) requested was made, or if none was requested.
     pub fn has_flipped(&self) -> bool {
         self.state.lock().unwrap().flip.is_none()
     }

@@ -37,7 +37,7 @@ pub fn channel(tls: TlsClientBuilder) -> ChannelBuilder {
     Channel::builder().tls(tls.build().unwrap()).reconnect(Reconnect::Never)
 }
 
-/// Checks that the server serves others after a refusal.
+/// Checks that the server serves other clients after a refusal.
 pub async fn still_serves(running: &Running, authority: &Authority) {
     call::<Null>(&running.connect(channel(authority.client())).await, &()).await.unwrap();
 }

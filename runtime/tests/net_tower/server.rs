@@ -380,7 +380,7 @@ async fn a_layer_refuses_calls() {
     .await;
 }
 
-/// A generated client over a service that adds a credential to each call.
+/// A generated client can use a service that adds a credential to each call.
 #[tokio::test]
 async fn an_interceptor_adds_a_credential() {
     timed(async {

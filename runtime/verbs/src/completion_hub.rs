@@ -49,7 +49,7 @@ const MAX_DISTRIBUTED: usize = 512;
 #[derive(Default)]
 struct CompletionInbox {
     completions: VecDeque<ffi::ibv_wc>,
-    /// The memory of the completed Receives among them, in order.
+    /// The memory of the Receives in `completions`, in the same order.
     slots: VecDeque<SlotGuard>,
     /// Number of messages that the peer may send.
     granted: usize,
@@ -163,7 +163,7 @@ fn distribute(core: &HubCore) -> bool {
     any
 }
 
-/// Distributes completions whenever the queue reports some. Returns `Ready` when the hub is gone or has failed.
+/// Distributes completions whenever the queue reports some. Returns `Ready` when the hub was dropped or has failed.
 fn poll_hub(core: &HubCore, cx: &mut Context<'_>) -> Poll<()> {
     let mut wakers = Vec::new();
     let mut state = lock(core);

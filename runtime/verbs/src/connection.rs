@@ -37,7 +37,7 @@ use crate::{
     },
 };
 
-/// The code of 0.64 ms (InfiniBand Architecture, table 45).
+/// The RNR timer code of 0.64 ms (InfiniBand Architecture, table 45).
 const RNR_TIMER: u8 = 12;
 
 /// Number of completions fetched at a time.
@@ -181,7 +181,7 @@ impl VerbsQueuePair {
         self.queues.are_shared()
     }
 
-    /// Makes the peer repeat a Send soon that finds no shared Receive. The connection manager's default is 655 ms.
+    /// Makes the peer soon repeat a Send that found no shared Receive. The connection manager's default is 655 ms.
     pub(super) fn set_rnr_timer(&self) {
         if let Some(qp) = self.qp.as_ref().filter(|_| self.shares_receives()) {
             qp.set_rnr_timer(RNR_TIMER);

@@ -1,4 +1,5 @@
-//! The completion queue and the Receives of a connection: its own, or shared ones.
+//! The completion queue and the Receives of a connection, which belong to it alone or are shared with other
+//! connections.
 
 use std::{io, ptr::NonNull, sync::Arc, task::Context};
 
@@ -177,7 +178,7 @@ impl ConnectionQueues {
         }
     }
 
-    /// Returns `true` once if the peer has sent a message that found no Receive of its own.
+    /// Returns `true` once if the peer has sent more messages than were permitted.
     pub(super) fn take_overrun(&mut self) -> bool {
         match self {
             Self::Own { .. } => false,

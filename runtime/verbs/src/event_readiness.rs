@@ -11,7 +11,7 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// A tracker of event sources. It knows whether a source that was polled with its waker has woken it since.
+/// A tracker of event sources, which records that a source had an event after the sources were last polled.
 pub(super) struct EventReadiness {
     state: Arc<WakeState>,
     waker: Waker,
@@ -21,7 +21,7 @@ pub(super) struct EventReadiness {
 
 struct WakeState {
     is_woken: AtomicBool,
-    /// The task to wake in turn.
+    /// The waker of the task, which is woken whenever a source has an event.
     task: Mutex<Waker>,
 }
 

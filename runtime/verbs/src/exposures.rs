@@ -26,7 +26,8 @@ const MIN_FREE_WINDOWS: usize = 64;
 const MAX_WINDOW: usize = 1 << 31;
 
 struct VerbsExposure {
-    /// Dropped before the region, because a region with a bound window cannot be deregistered.
+    /// The window that exposes the memory, if any. It is dropped before the region, because a region with a bound
+    /// window cannot be deregistered.
     window: Option<Mw>,
     region: ExposureRegistration,
     /// The copy that is exposed instead of read-only memory.

@@ -16,7 +16,8 @@ use super::memory::{BufferSource, LandingMemory};
 /// Size of a huge page, and alignment of mappings, in bytes.
 const HUGE: usize = 2 << 20;
 
-/// `MAP_HUGE_2MB` of `linux/mman.h`, which not every target of `libc` has: the binary logarithm of the size.
+/// `MAP_HUGE_2MB` of `linux/mman.h`: the binary logarithm of the page size, in the upper bits of the flags. `libc` does
+/// not define it for every target.
 const MAP_HUGE_2MB: libc::c_int = 21 << 26;
 
 /// Huge pages for the buffers of a [`BufferPool`](super::memory::BufferPool), of 2 MiB each.

@@ -45,7 +45,8 @@
 //!   number. If more messages arrive, the device asks the peers to repeat them. No connection is lost.
 //! - A message that exceeds the Receives of its own connection ends that connection. A peer cannot use up the Receives
 //!   of other connections.
-//! - A task distributes the completions, so a connection whose messages are processed slowly does not delay others.
+//! - A task distributes the completions, so a connection whose messages are processed slowly does not delay other
+//!   connections.
 //! - Memory stays protected: only a window permits access, and a window belongs to one queue pair. Devices without windows of
 //!   type 2B, such as soft iWARP, do not share: in a common protection domain, a peer could access the memory of other
 //!   connections. iWARP devices do not share either, because a message that finds the queue empty would end its connection.
@@ -126,9 +127,9 @@ pub use setup::{MAX_PRIVATE_DATA, VerbsConnector, VerbsIncoming, VerbsRequest};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerbsConfig {
-    /// The time to poll for completions after the last one, before waiting for an event. Busy polling lowers latency at the
-    /// cost of processor time. Tasks of the same thread that this connection wakes run first, and other tasks of the thread
-    /// are delayed. Default: zero (disabled).
+    /// The time after the last completion for which the queue is polled, before the connection waits for an event. Busy
+    /// polling lowers latency at the cost of processor time. Tasks of the same thread that this connection wakes run
+    /// first, and other tasks of the thread are delayed. Default: zero (disabled).
     pub busy_poll: Duration,
     /// Completion moderation: the maximum number of completions that the device collects, and the maximum time in
     /// microseconds. Ignored by devices that do not support it. Default: `None`.

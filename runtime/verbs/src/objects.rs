@@ -384,7 +384,7 @@ impl Drop for Srq {
 /// The receive queue of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReceiveQueueKind {
-    /// A queue of its own with room for this many Receives.
+    /// A separate queue with room for the given number of Receives.
     Own(u32),
     /// A queue that other queue pairs use as well.
     Shared(*mut ffi::ibv_srq),

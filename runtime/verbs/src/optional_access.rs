@@ -44,7 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Registers twice. Returns the flags of all attempts, and the error numbers of the results.
+    /// Registers twice. `refuse` returns the error number for the flags of an attempt, or `None` to accept them.
+    /// Returns the flags of all attempts, and the error numbers of the two results.
     fn attempts(relaxed: bool, refuse: impl Fn(u32) -> Option<i32>) -> (Vec<u32>, [Option<i32>; 2]) {
         let (optional, flags) = (OptionalAccess::new(relaxed), RefCell::new(Vec::new()));
         let results = [(), ()].map(|()| {

@@ -15,12 +15,12 @@ pub(super) struct PortAttempts {
 }
 
 impl PortAttempts {
-    /// Counts attempts with ports that the system chooses. The first one is permitted already.
+    /// Creates a counter for ports that the system chooses. It permits [`MAX_PORTS`] attempts, including the first.
     pub(super) fn new() -> Self {
         Self { left: MAX_PORTS - 1 }
     }
 
-    /// Permits one attempt, because the caller has chosen the port.
+    /// Creates a counter that permits only the first attempt, because the caller has chosen the port.
     pub(super) fn only_one() -> Self {
         Self { left: 0 }
     }

@@ -223,7 +223,7 @@ fn prepare(
 }
 
 impl SlotPool {
-    /// Returns the method for data of this length. Returns `None` if it must wait for a slot.
+    /// Returns the method of passing `len` bytes to the device. Returns `None` if the data must wait for a slot.
     fn placement(&self, pd: &Pd, len: usize, max_inline: usize) -> io::Result<Option<PayloadPlacement>> {
         Ok(if len <= max_inline {
             Some(PayloadPlacement::Inline)

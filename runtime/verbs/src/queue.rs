@@ -1,9 +1,10 @@
 //! The send queue: work requests from post to completion.
 //!
-//! Requests are reported to the caller in the order posted. Few of them need a completion from the device: a Send or RDMA
-//! Write whose data was copied is complete for the caller once it is posted
-//! ([`Completion::Sent`](crate::provider::Completion::Sent)). The queue therefore signals only requests that somebody
-//! waits for (the last of a chain, for all before it), and one in [`SIGNAL_EVERY`] to free space in the device's queue.
+//! Requests are reported to the caller in the order posted. Few of them need a completion from the device: a Send or
+//! RDMA Write whose data was copied is complete for the caller once it is posted
+//! ([`Completion::Sent`](crate::provider::Completion::Sent)). The queue therefore signals the last request of a chain
+//! only if somebody waits for a request of the chain, and one request in [`SIGNAL_EVERY`] to free space in the device's
+//! queue.
 //!
 //! On InfiniBand and RoCE, a completion implies that all earlier requests have completed. On iWARP it does not: a device
 //! may complete a Send posted behind an RDMA Read while the Read still waits for its response. `siw` also sends directly
@@ -71,13 +72,13 @@ pub(super) enum PostedKind {
 #[allow(dead_code, reason = "held, not looked at")]
 pub(super) enum HeldResource {
     Nothing,
-    /// Copied by the device when the request is posted.
+    /// A message that the device copies when the request is posted.
     Message(MessageBuf),
-    /// Copied by the device when the request is posted.
+    /// Payload that the device copies when the request is posted.
     Payload(Bytes),
-    /// Registered together with the connection.
+    /// A slot of memory that stays registered after the request.
     Slot(SlotGuard),
-    /// Registered separately, or as a pool buffer.
+    /// Memory that is registered for this request, or as a pool buffer.
     Registered(RequestRegistration),
 }
 
@@ -107,7 +108,7 @@ struct VerbsWork {
 pub(super) enum CompletionMode {
     /// The request's own completion, or the completion of a later request.
     Cumulative,
-    /// Only the request's own completion.
+    /// Only the request's own completion, because later requests can complete earlier.
     Individual,
 }
 
@@ -133,7 +134,7 @@ pub(super) struct SendQueue {
     first_posted: u64,
     /// Number of requests posted since the last signaled one.
     unsignaled: u32,
-    /// `true` if the completion of at least one of these requests is awaited.
+    /// `true` if the completion of at least one of these unsignaled requests is awaited.
     is_awaited: bool,
 }
 

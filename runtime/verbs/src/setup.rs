@@ -171,7 +171,8 @@ impl Connector for VerbsConnector {
 pub struct VerbsIncoming {
     // Dropped before the channel of its events.
     pub(super) id: CmId,
-    /// Registered with the runtime that accepts the request, which may differ from the runtime of the listener.
+    /// The channel of the identifier's events. It is registered with the runtime that accepts the request, which may
+    /// differ from the runtime of the listener.
     pub(super) channel: Arc<EventChannel>,
     pub(super) event: CmEvent,
     pub(super) peer_addr: SocketAddr,

@@ -5,9 +5,9 @@
 //! the number of connections.
 //!
 //! If more messages arrive at a time than there are Receives, the device asks the peers to repeat them
-//! (`ConnParam::rnr_retries`). A message without a grant is dropped and ends its connection, so a peer cannot use up the
-//! Receives of others. A connection whose messages are processed slowly occupies memory for as many messages as were granted
-//! to it. The pool provides other memory to the other connections.
+//! (`ConnParam::rnr_retries`). A message without a grant is dropped and ends its connection, so a peer cannot use up
+//! the Receives of other peers. A connection whose messages are processed slowly occupies memory for as many messages
+//! as were granted to it. The pool provides other memory to the other connections.
 
 use std::{
     io, ptr,
@@ -24,8 +24,8 @@ use super::{
     slab::{SlotGuard, SlotPool},
 };
 
-/// Number of Receives beyond the granted ones. They catch messages without a grant, which would otherwise be repeated
-/// without limit.
+/// Number of Receives beyond those for granted messages. They catch messages without a grant, which would otherwise be
+/// repeated without limit.
 const SPARE: usize = 8;
 
 /// Number of completed Receives after which unused memory is returned.

@@ -79,7 +79,8 @@ fn the_example_of_the_standard() {
     check(file, wire);
 }
 
-/// RFC 4506 §4.1, §4.2, §4.4, §4.5: the bounds of each type, most significant byte first.
+/// RFC 4506 §4.1, §4.2, §4.4, §4.5: the smallest and the largest value of each type are encoded with the most
+/// significant byte first.
 #[test]
 fn integers() {
     check(1_i32, &[0, 0, 0, 1]);
@@ -98,8 +99,8 @@ fn integers() {
     check(scalars, &words(&wire));
 }
 
-/// RFC 4506 §4.3: an enumeration is encoded as a signed integer. Other integers are not values of it, alone and in a
-/// run.
+/// RFC 4506 §4.3: an enumeration is encoded as a signed integer. A decoder refuses other integers, both alone and in a
+/// run of words.
 #[test]
 fn enumerations() {
     check(Color::Black, &[0; 4]);
@@ -129,7 +130,8 @@ fn booleans() {
     }
 }
 
-/// RFC 4506 §4.6, §4.7, §4.8, §11: the formats of IEEE 754, all bits unchanged.
+/// RFC 4506 §4.6, §4.7, §4.8, §11: floating-point numbers have the formats of IEEE 754, and all their bits stay
+/// unchanged.
 #[test]
 fn floating_point() {
     for (single, twice) in [
@@ -160,7 +162,7 @@ fn floating_point() {
     assert_eq!(f64::from_bytes(&[0xc0, 4, 0, 0, 0, 0, 0, 0]), Ok(-2.5));
 }
 
-/// RFC 4506 §3, §4.10, §4.11: count, bytes, and zeros up to a multiple of four.
+/// RFC 4506 §3, §4.10, §4.11: counted bytes are encoded as the count, the bytes, and zeros up to a multiple of four.
 #[test]
 fn counted_bytes_of_every_length() {
     for len in 0..10_u8 {
@@ -174,7 +176,8 @@ fn counted_bytes_of_every_length() {
     }
 }
 
-/// RFC 4506 §4.9, §4.12: no count, exactly the declared length, and zeros after bytes.
+/// RFC 4506 §4.9, §4.12: fixed-length items are encoded without a count and have exactly the declared length. Zeros pad
+/// bytes to a multiple of four.
 #[test]
 fn fixed_lengths() {
     let fixed = Fixed { bytes: [1, 2, 3, 4, 5], numbers: [6, 7], last: -1 };
@@ -191,7 +194,8 @@ fn fixed_lengths() {
     assert_eq!(Uncounted::from_bytes(&wire), Ok(exact));
 }
 
-/// RFC 4506 §4.10, §4.11, §4.13: lengths up to the declared maximum, and no others, in both directions.
+/// RFC 4506 §4.10, §4.11, §4.13: encoders and decoders accept lengths up to the declared maximum, and refuse longer
+/// items.
 #[test]
 fn maximum_lengths() {
     for [data, text, numbers] in [[5, 5, 2], [6, 5, 2], [5, 6, 2], [5, 5, 3]] {
@@ -226,8 +230,8 @@ fn arrays_and_structs() {
     check(Nothing {}, &[]);
 }
 
-/// RFC 4506 §4.15, §4.16: the discriminant, then the arm. A void arm is empty. Without a default arm, other discriminants are
-/// errors.
+/// RFC 4506 §4.15, §4.16: a union is encoded as the discriminant, then the arm. A void arm is empty. Without a default
+/// arm, other discriminants are errors.
 #[test]
 fn unions() {
     check(Pick::Red(-1), &words(&[2, u32::MAX]));
@@ -243,7 +247,8 @@ fn unions() {
     assert_eq!(mistaken.to_bytes(), Err(EncodeError::CaseInDefault { union: "other" }));
 }
 
-/// RFC 4506 §4.19: a flag, then the item if there is one. A list is a chain of such optional items.
+/// RFC 4506 §4.19: optional data is encoded as a flag, then the item if there is one. A list is a chain of such
+/// optional items.
 #[test]
 fn optional_data() {
     check(Some(7_u32), &words(&[1, 7]));

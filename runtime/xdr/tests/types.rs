@@ -75,7 +75,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// An unknown operation of a later version may consist of its number only, however long the known ones are.
+/// An unknown operation of a later version may consist of its number only, however long the known operations are.
 #[test]
 fn unknown_arms_may_be_short() {
     assert_eq!(Decoder::new(&words(&[0, 1, 99])).read::<Compound>().unwrap().ops, [Arg::Unknown(99)]);

@@ -60,8 +60,8 @@ impl BoundsReply for CbCompound4args {
     }
 }
 
-/// Returns the size, in bytes, of the status, the tag (which the server returns) and the number of results. The bounds
-/// are marked as an estimate, because the protocol does not bound all results.
+/// Returns the bounds of the status, the number of results, and the tag of `tag` bytes, which the server returns. The
+/// bounds are marked as an estimate, because the protocol does not bound all results.
 fn head(tag: usize) -> ReplyBounds {
     ReplyBounds::new((tag as u64).next_multiple_of(4).saturating_add(3 * WORD), &[]).estimated()
 }

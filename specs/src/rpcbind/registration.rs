@@ -268,8 +268,8 @@ fn warn_of(error: &(dyn Error + 'static)) {
     );
 }
 
-/// Connects to rpcbind again. Registers `entries` if rpcbind does not list all of them. It lists them if it only closed
-/// an idle connection.
+/// Connects to rpcbind again. Registers `entries` if rpcbind does not list all of them. They are still listed if
+/// rpcbind only closed an idle connection.
 #[cfg(unix)]
 async fn restore(entries: &[Entry]) -> Result<Registered, KeepError> {
     let rpcbind = Rpcbind::local().await?;

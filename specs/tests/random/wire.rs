@@ -33,7 +33,7 @@ impl Choices<'_> {
     }
 }
 
-/// Returns an encoding of the named type. With `narrow`, integers stay within the range of C's shorter types.
+/// Returns an encoding of the named type. If `narrow` is `true`, integers stay within the range of C's shorter types.
 pub(crate) fn encoding(spec: &Spec, name: &str, narrow: bool, choices: Choices<'_>) -> Vec<u8> {
     let id = spec.items.iter().position(|item| item.name.text == name).unwrap_or_else(|| panic!("no type {name}"));
     let mut writer = Writer { spec, choices, narrow, out: Vec::new(), depth: 0 };

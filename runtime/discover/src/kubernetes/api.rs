@@ -103,7 +103,7 @@ impl Api {
         &self.service
     }
 
-    /// Reads all slices, page by page. Returns the version of the resources.
+    /// Reads all slices, page by page, and calls `found` for each slice. Returns the version of the resources.
     pub(super) async fn list(&self, mut found: impl FnMut(EndpointSlice)) -> Result<String, KubernetesError> {
         let mut next: Option<String> = None;
         for _ in 0..MAX_PAGES {

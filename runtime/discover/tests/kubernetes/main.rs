@@ -17,7 +17,7 @@ use rpcrdma_proto::ErrorChain;
 /// A time that is not reached unless something hangs.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Returns a page of a list, as JSON.
+/// Returns a page of a list, as JSON. `next` is the token of the next page, or empty on the last page.
 fn list(version: &str, next: &str, slices: &[String]) -> String {
     let next = if next.is_empty() { String::new() } else { format!(r#","continue":"{next}","remainingItemCount":1"#) };
     let items = slices.join(",");
@@ -173,7 +173,7 @@ async fn address_families() {
     assert_eq!(next(&mut servers).await, ["iwarp://[fd00::2]:20100", "iwarp://[fd00::3]:20100"]);
 }
 
-/// The port is chosen by its name or its protocol, and gives the scheme.
+/// The port is chosen by its name or its protocol, and determines the scheme of the URL.
 #[tokio::test]
 async fn ports() {
     let named = |name: &str, port: u32| format!(r#"{{"name":"{name}","port":{port},"protocol":"TCP"}}"#);
@@ -212,8 +212,8 @@ async fn ports() {
     assert!(error.to_string().contains("unknown scheme"), "{error}");
 }
 
-/// If the API server does not know the changes any more, the client lists again. Slices that were removed meanwhile
-/// disappear.
+/// If the API server no longer knows the changes, the client lists all slices again. Slices that were removed in the
+/// meantime disappear.
 #[tokio::test]
 async fn lists_again_after_status_410() {
     let mut api = ApiServer::start().await;
@@ -235,7 +235,7 @@ async fn lists_again_after_status_410() {
     api.next_watch("300").await.stream();
 }
 
-/// A connection that is lost in the middle of a line loses nothing: the watch goes on after the last whole event.
+/// No event is lost if the connection is lost in the middle of a line. The watch continues after the last whole event.
 #[tokio::test]
 async fn a_connection_is_lost() {
     let mut api = ApiServer::start().await;

@@ -13,7 +13,7 @@ use crate::{
     rdmap::READ_REQUEST,
 };
 
-/// Encodes a message of one segment.
+/// Encodes an untagged message of one segment.
 fn untagged(opcode: Opcode, queue: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
     let mut header = [0; UNTAGGED];
     let control = DdpControl::new(opcode, true);
@@ -203,7 +203,7 @@ fn write_errors_are_reported() {
     }
 }
 
-/// A stream that accepts some bytes, and then is full.
+/// A stream that accepts `room` bytes, and then is full.
 struct Narrow {
     room: usize,
 }

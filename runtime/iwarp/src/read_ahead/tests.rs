@@ -64,7 +64,7 @@ fn append(out: &mut Vec<u8>, header: &DdpHeader, payload: &[u8]) {
     out.extend(output.gather(|_| payload).flat_map(|piece| piece.to_vec()));
 }
 
-/// The message that follows the response.
+/// The payload of the Send that follows the RDMA Read Response.
 const SEND: &[u8] = &[9; 100];
 
 /// An endpoint with an RDMA Read in flight, and its sink.
@@ -96,7 +96,7 @@ impl Reader {
         Self { endpoint, sink, data }
     }
 
-    /// Returns the response in segments of these sizes, in rotation, and a Send behind it.
+    /// Returns the RDMA Read Response in segments of these sizes in bytes, in rotation, with a Send behind it.
     fn response(&self, sizes: &[usize]) -> Vec<u8> {
         let (mut out, mut from) = (Vec::new(), 0);
         for size in sizes.iter().cycle() {
@@ -114,7 +114,8 @@ impl Reader {
         out
     }
 
-    /// Receives a stream. Returns the completions and the number of reads.
+    /// Receives a stream in reads of at most `lens` bytes, in rotation. Returns the completions and the number of
+    /// reads.
     fn receive(&mut self, stream: &[u8], lens: &[usize]) -> (Vec<Completion>, usize) {
         let mut link = Pieces { incoming: stream, lens, reads: 0 };
         let mut cx = Context::from_waker(Waker::noop());
@@ -128,7 +129,7 @@ impl Reader {
         (completions, link.reads)
     }
 
-    /// Receives a correct stream, and checks what has arrived.
+    /// Receives the RDMA Read Response and the Send behind it, and checks their data. Returns the number of reads.
     fn receive_all(&mut self, stream: &[u8], lens: &[usize]) -> usize {
         let (completions, reads) = self.receive(stream, lens);
         let [Completion::Read { id: WrId(1) }, Completion::Received { message, .. }] = &completions[..] else {
@@ -278,8 +279,8 @@ fn append_write(out: &mut Vec<u8>, stag: MemoryHandle, data: &[u8], size: usize,
     append(out, &DdpHeader::Untagged { control, invalidate: 0, queue: queue::SEND, msn, mo: 0 }, SEND);
 }
 
-/// Receives RDMA Writes of these lengths, each into memory of `room` bytes, with reads of at most `lens` bytes. Returns the number of
-/// reads, and of bytes copied.
+/// Receives RDMA Writes of the lengths `writes`, in segments of `size` bytes, each into memory of `room` bytes. Reads
+/// return at most `lens` bytes, in rotation. Returns the number of reads, and the number of bytes copied.
 fn receive_writes(room: usize, writes: &[usize], size: usize, lens: &[usize]) -> (usize, u64) {
     let mut endpoint = Reader::new(1).endpoint;
     endpoint.receives.posted = writes.len();

@@ -125,7 +125,8 @@ fn stags_use_all_bits() {
     assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
 }
 
-/// Ranges of small and of extreme lengths are placed or refused as 128-bit arithmetic requires (RFC 5041 §7.1).
+/// Ranges with small and with extreme offsets and lengths are accepted or refused as a calculation with 128-bit numbers
+/// requires (RFC 5041 §7.1).
 #[test]
 fn all_ranges_are_placed_or_refused() {
     let ends = [u64::from(u32::MAX), 1 << 32, i64::MAX as u64, u64::MAX];

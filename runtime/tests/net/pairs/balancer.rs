@@ -65,7 +65,7 @@ fn balanced(nodes: &[Node], builder: ChannelBuilder, is_hedged: bool) -> Service
     ServiceCaller::balanced(Endpoints::new(servers, builder), attempts)
 }
 
-/// Makes quick calls for longer than the period whose latencies count.
+/// Makes quick calls for longer than the period over which the balancer measures latencies.
 async fn warm_up(caller: &ServiceCaller) {
     for _ in 0..150 {
         for _ in 0..2 {
@@ -79,8 +79,8 @@ fn started(nodes: &[Node]) -> usize {
     nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum()
 }
 
-/// A second attempt ends a call whose server has no memory for its arguments, and the first attempt gives back the
-/// memory that it gets later.
+/// A second attempt completes a call whose server has no memory for its arguments. If the first attempt gets memory
+/// later, it releases the memory.
 #[tokio::test(start_paused = true)]
 async fn second_attempts_do_not_wait_for_memory() {
     timed(async {
@@ -115,7 +115,8 @@ async fn second_attempts_do_not_wait_for_memory() {
     .await;
 }
 
-/// Another server has another cache: a call that its server would recognize is neither repeated there, nor has a second attempt.
+/// A call that its server would recognize is neither retried at another server nor hedged, because another server has
+/// another cache.
 #[tokio::test(start_paused = true)]
 async fn recognized_calls_stay_at_their_server() {
     timed(async {
@@ -200,7 +201,8 @@ async fn a_time_out_covers_all_attempts() {
     .await;
 }
 
-/// A security context belongs to one server. Each server has its own, which no other one replaces.
+/// A security context belongs to one server. The client has a context for each server, and the contexts do not replace
+/// each other.
 #[tokio::test(start_paused = true)]
 async fn each_server_needs_its_context() {
     timed(async {

@@ -56,7 +56,7 @@ async fn refusals_by_limits_are_signed() {
     .await;
 }
 
-/// Protected arguments hold memory until the handler has returned, as others do.
+/// Protected arguments hold memory until the handler has returned, as unprotected arguments do.
 #[tokio::test]
 async fn protected_arguments_hold_memory() {
     timed(async {
@@ -82,7 +82,7 @@ async fn protected_arguments_hold_memory() {
     .await;
 }
 
-/// Calls that are given up leave the window of sequence numbers to later ones, however they are given up.
+/// Calls that are given up do not block the window of sequence numbers for later calls, however they are given up.
 #[tokio::test(start_paused = true)]
 async fn calls_given_up_leave_the_window() {
     timed(async {

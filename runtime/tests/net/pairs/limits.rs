@@ -33,7 +33,7 @@ async fn busy_handlers_do_not_look_silent() {
     .await;
 }
 
-/// Procedure 0 has no limits but its own.
+/// The limits of the server do not apply to procedure 0, but limits for procedure 0 itself do.
 #[tokio::test(start_paused = true)]
 async fn procedure_0_can_have_limits() {
     timed(async {
@@ -171,7 +171,8 @@ impl Service for CallsAgain {
     }
 }
 
-/// A call that a handler causes by a callback waits for a handler like any other. If there is none, the deadline ends both.
+/// A call that a handler causes by a callback waits for a handler like any other call. If no handler is free, the
+/// deadline ends both calls.
 #[tokio::test(start_paused = true)]
 async fn calls_nested_in_callbacks_end_at_the_deadline() {
     timed(async {
@@ -196,7 +197,8 @@ async fn calls_nested_in_callbacks_end_at_the_deadline() {
     .await;
 }
 
-/// A call that waits for a handler when a shutdown begins is executed within the grace period. Later, it leaves the queue.
+/// A call that waits for a handler when a shutdown begins is executed within the grace period. After the grace period,
+/// the call is removed from the queue and fails.
 #[tokio::test(start_paused = true)]
 async fn waiting_calls_are_executed_before_a_shutdown_ends() {
     timed(async {

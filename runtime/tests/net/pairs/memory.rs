@@ -9,7 +9,7 @@ use rpcrdma::{
 use super::*;
 
 const LIMIT: u64 = 600_000;
-/// Size of a call, in bytes. Two of them exceed the part of the limit that arguments may take.
+/// Size of a call, in bytes. Two such calls exceed the part of the limit that arguments may take.
 const LARGE: usize = 200_000;
 
 fn limited() -> ServerBuilder {
@@ -61,7 +61,7 @@ async fn a_wait_for_memory_is_no_idleness(transport: Transport) {
 
 over_each_in_step! { a_wait_for_memory_is_no_idleness }
 
-/// Each copy of a call holds its arguments, and releases them when it gets the reply of the first one.
+/// Each copy of a call holds its arguments, and releases them when it gets the reply of the first copy.
 #[tokio::test(start_paused = true)]
 async fn copies_return_their_memory() {
     timed(async {

@@ -111,7 +111,8 @@ async fn long_replies_arrive_during_a_drain() {
     .await;
 }
 
-/// A server that shuts down waits for the handler of a call that its client has given up, and a channel that closes does not.
+/// A server that shuts down waits for the handler of a call that its client has given up. A channel that closes does
+/// not wait for it.
 #[tokio::test(start_paused = true)]
 async fn calls_given_up_are_served_to_their_end() {
     timed(async {

@@ -84,7 +84,8 @@ impl CallHeader {
         RpcMsg { xid: self.xid, body: RpcMsgBody::Call(body) }
     }
 
-    /// Returns `true` if the credential of an encoded call has no body.
+    /// Returns `true` if the credential of an encoded call has an empty body. Returns `false` if `message` is too
+    /// short.
     #[inline]
     #[doc(hidden)]
     pub fn has_no_credential(message: &[u8]) -> bool {
@@ -205,7 +206,8 @@ pub enum CallHeaderError {
 }
 
 impl CallHeaderError {
-    /// Converts the decoding error of a call header.
+    /// Converts the decoding error of a call header: to `BadAuth` if the credential or verifier is too long, otherwise
+    /// to `Malformed`.
     fn of(xid: u32, error: DecodeError) -> Self {
         if matches!(error.kind(), DecodeErrorKind::LengthExceedsMaximum { .. }) {
             let is_verifier = error.path().any(|step| step == PathSegment::Field("call_body", "verf"));

@@ -31,7 +31,8 @@ const AUTH_NONE: u32 = 0;
 pub struct ReplyHeader {
     /// Transaction identifier of the call.
     pub xid: u32,
-    /// Verifier, which authenticates the server. A reply that denies a call has none; it is AUTH_NONE in that case.
+    /// Verifier, which authenticates the server. A reply that denies a call carries no verifier, and this field is then
+    /// AUTH_NONE.
     pub verifier: OpaqueAuth,
     /// Outcome of the call. After `Ok`, the results follow the header.
     pub outcome: Result<(), RpcError>,
@@ -63,7 +64,7 @@ impl ReplyHeader {
         self.to_wire().encoded_len() + if self.reason().is_some() { 8 } else { 0 }
     }
 
-    /// Returns the reason that follows SYSTEM_ERR.
+    /// Returns the reason that follows SYSTEM_ERR; `None` if the reply has no such extension.
     fn reason(&self) -> Option<u32> {
         match self.outcome {
             Err(RpcError::Unavailable) => Some(UNAVAILABLE),
@@ -169,7 +170,8 @@ impl ReplyHeader {
     }
 }
 
-/// Reads the reason that may follow SYSTEM_ERR.
+/// Reads the reason that may follow SYSTEM_ERR, and returns the error that it stands for. Without a known reason, reads
+/// nothing and returns [`RpcError::SystemError`].
 fn take_reason(decoder: &mut Decoder<'_>) -> RpcError {
     let error = match peek_words(decoder.rest()) {
         Some([REASON, UNAVAILABLE]) => RpcError::Unavailable,
@@ -209,10 +211,11 @@ pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
 /// §11.2.2.2).
 #[must_use]
 pub fn max_reply_len(max_verifier: u32, results: u64) -> u64 {
-    /// Length of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not longer.
+    /// Length in bytes of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not
+    /// longer.
     const HEADER: u64 = 6 * 4;
-    /// Length in bytes of what follows the header of an error: low and high in PROG_MISMATCH, or the two words after
-    /// SYSTEM_ERR. A small result is shorter.
+    /// Length in bytes of the data after the header of an error reply: low and high in PROG_MISMATCH, or the two words
+    /// after SYSTEM_ERR. An error reply can be longer than a reply with a small result.
     const MISMATCH: u64 = 2 * 4;
     let verifier = padded_len(max_verifier as usize) as u64;
     results.max(MISMATCH).saturating_add(HEADER + verifier)

@@ -30,7 +30,7 @@ fn encode_reply(reply: &ReplyHeader) -> Vec<u8> {
     out
 }
 
-/// Returns the length of the reason that follows SYSTEM_ERR, an extension of RFC 5531.
+/// Returns the length in bytes of the reason that follows SYSTEM_ERR, an extension of RFC 5531; 0 for other replies.
 fn reason_len(reply: &ReplyHeader) -> usize {
     if matches!(reply.outcome, Err(RpcError::Unavailable | RpcError::HandlerTimedOut)) { 8 } else { 0 }
 }
@@ -55,7 +55,7 @@ fn a_call_byte_by_byte() {
     assert_eq!(decode_call(&wire), Ok(call));
 }
 
-/// Either of credential and verifier may be empty.
+/// A call may have an empty credential with a verifier, or a credential with an empty verifier.
 #[test]
 fn credentials_and_verifiers_are_independent() {
     for (credential, verifier) in [(&b""[..], &b"verf"[..]), (b"cred", b""), (b"cred", b"verf"), (b"", b"")] {
@@ -131,7 +131,7 @@ fn auth_sys_byte_by_byte() {
     assert_eq!(Credential::from_opaque(&decoded.credential), Ok(credential));
 }
 
-/// Returns every reply of RFC 5531 §9, as a header and as encoded words.
+/// Returns a reply of every kind in RFC 5531 §9, each as a header and as encoded words.
 fn replies() -> Vec<(ReplyHeader, Vec<u32>)> {
     let accepted = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 0, 0, 0], words].concat());
     let denied = |error, words: &[u32]| (ReplyHeader::failure(9, error), [&[9, 1, 1], words].concat());
@@ -478,7 +478,7 @@ proptest! {
         decode_anything(&bytes);
     }
 
-    /// Words that resemble a message do not cause a panic either.
+    /// Words in the value ranges of a message's fields do not cause a panic.
     #[test]
     fn message_like_words_do_not_panic(words in proptest::collection::vec(prop_oneof![0..7u32, Just(400), any::<u32>()], 0..40)) {
         decode_anything(&encode_words(&words));

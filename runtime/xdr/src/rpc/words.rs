@@ -19,13 +19,14 @@ pub(super) fn put_words<const N: usize, S: Sink + ?Sized>(words: [u32; N], sink:
     sink.put(words.map(u32::to_be_bytes).as_flattened());
 }
 
-/// Returns `true` if the body is within its bound (RFC 5531 §8.2).
+/// Returns `true` if the body of a credential or verifier is at most 400 bytes long (RFC 5531 §8.2).
 #[inline]
 pub(super) fn is_regular(auth: &OpaqueAuth) -> bool {
     auth.body.len() <= MAX_AUTH_BODY as usize
 }
 
-/// Appends a credential or verifier for which [`is_regular`] returns `true`. It is not eligible (RFC 8166 §8.2.2).
+/// Appends a credential or verifier for which [`is_regular`] returns `true`. Credentials and verifiers are not
+/// DDP-eligible (RFC 8166 §8.2.2).
 #[inline]
 pub(super) fn put_auth<S: Sink + ?Sized>(auth: &OpaqueAuth, sink: &mut S) {
     let len = auth.body.len();
@@ -56,7 +57,7 @@ pub(super) fn take_known_auth(decoder: &mut Decoder<'_>, known: &OpaqueAuth) -> 
     Ok(known.clone())
 }
 
-/// Reads a credential or verifier for which [`end_of_auth`] has found the end.
+/// Reads a credential or verifier that is complete and within its bound, as checked by [`end_of_auth`].
 #[inline]
 pub(super) fn take_auth(decoder: &mut Decoder<'_>) -> Result<OpaqueAuth, DecodeError> {
     let flavor = decoder.take_u32()?;

@@ -204,8 +204,8 @@ pub fn take_array_fixed_ref<'a, T: XdrDecodeRef<'a>, const N: usize>(
     elements_fixed(decoder, T::decode_ref)
 }
 
-/// Writes a borrowed DDP-eligible `opaque x<max>` or `string x<max>`. Copies it if the sink accepts it, because reduced items
-/// must own their memory. The owned form avoids the copy.
+/// Writes a borrowed DDP-eligible `opaque x<max>` or `string x<max>`. Copies the item if the sink accepts it, because
+/// reduced items must own their memory. The owned form avoids the copy.
 ///
 /// # Errors
 /// Returns [`EncodeError::TooLong`] if the item is longer than `max` bytes.

@@ -30,7 +30,7 @@ pub const fn times(n: u64, bound: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The constants of [`XdrType`] as one value, for types composed of others.
+/// The constants of [`XdrType`] as one value, to compute the bounds of composed types.
 ///
 /// Every function is `const`, so that the compiler evaluates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,9 +142,9 @@ impl EncodingBounds {
         }
     }
 
-    /// Returns `true` if an uncounted item of type `T` can be DDP-eligible. It must not be a union (RFC 8166 §6.1) or contain an
-    /// eligible item, and it must have a fixed length, because its reader could not determine the length of the chunk
-    /// otherwise.
+    /// Returns `true` if an uncounted item of type `T` can be DDP-eligible. The type must not be a union (RFC 8166
+    /// §6.1) or contain an eligible item. It must have a fixed length, from which the decoder knows the length of the
+    /// chunk.
     #[must_use]
     pub const fn can_be_placed<T: XdrType + ?Sized>() -> bool {
         !T::IS_UNION && Self::has_fixed_len::<T>()

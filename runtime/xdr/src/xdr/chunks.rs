@@ -34,7 +34,8 @@ pub(super) struct ChunkCursor<'a> {
 }
 
 impl<'a> ChunkCursor<'a> {
-    /// Returns the chunk of the eligible item of `len` bytes at `position` in the unreduced stream.
+    /// Returns the chunk of the eligible item of `len` bytes at `position` in the unreduced stream; `None` if the item
+    /// is inline.
     #[inline(never)]
     pub(super) fn next(&mut self, len: usize, position: u64) -> Result<Option<&'a Bytes>, DecodeError> {
         if let Some(data) = self.next_read(len, position)? {

@@ -48,10 +48,11 @@ pub struct Decoder<'a> {
     rest: &'a [u8],
     /// Length of the whole payload stream, in bytes.
     len: usize,
-    /// Position of the end of `rest` in the unreduced stream, if no more chunks are spliced in.
+    /// Position in bytes of the end of `rest` in the unreduced stream, if no more chunks are spliced in.
     end: u64,
     shared: Option<&'a Bytes>,
-    /// `None` if there are no chunks, or after [`abandon`](Decoder::abandon). Most messages have none and are a few words long.
+    /// Chunks that have not been spliced in. `None` if the message has no chunks, as most messages, or after
+    /// [`abandon`](Decoder::abandon).
     chunks: Option<ChunkCursor<'a>>,
     limits: DecodeLimits,
     levels: NestedLevels,
@@ -354,7 +355,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Copies `bytes`, which were just read.
+    /// Copies `bytes`, which were just read, into a new allocation or into a block that short items share.
     fn copy(&mut self, bytes: &[u8]) -> Result<Bytes, DecodeError> {
         let copies = self.copies.get_or_insert_default();
         copies.count = copies.count.saturating_add(1);
@@ -415,13 +416,14 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Returns `true` if the message has no chunks, so that all items are inline.
+    /// Returns `true` if the message has no chunks, so that all items are inline, or after [`abandon`](Self::abandon).
     #[inline]
     fn is_inline(&self) -> bool {
         self.chunks.is_none()
     }
 
-    /// Returns the chunk of the eligible item of `len` bytes at the current position. The chunk holds at least `len` bytes.
+    /// Returns the chunk of the eligible item of `len` bytes at the current position. The chunk holds at least `len`
+    /// bytes. `None` if the item is inline.
     #[inline]
     fn next_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
         // A copy, for the same reason as in `error`.

@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use super::{NonEmpty, Quadruple, XdrString};
 
-/// Generates arbitrary bytes. Generated types that derive `Arbitrary` call it, because `Bytes` does not implement the trait.
+/// Generates arbitrary bytes. Generated types that derive `Arbitrary` call this function, because `Bytes` does not
+/// implement the trait.
 ///
 /// # Errors
 /// Returns an error if `input` is exhausted.
@@ -29,7 +30,7 @@ pub fn arbitrary_opaque<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<
 /// Generates `opaque x[LEN]`, with exactly `LEN` bytes. Missing input counts as zero.
 ///
 /// # Errors
-/// Returns an error if `input` is exhausted.
+/// Never returns an error, because missing input counts as zero.
 pub fn arbitrary_opaque_exact<const LEN: u32>(input: &mut Unstructured<'_>) -> Result<Bytes> {
     let mut bytes = alloc::vec![0; LEN as usize];
     input.fill_buffer(&mut bytes)?;

@@ -1,4 +1,5 @@
-//! `serde` implementations for the building blocks of generated types. `Bytes` has one under its own feature.
+//! `serde` implementations for the building blocks of generated types. The crate `bytes` implements them for `Bytes`
+//! under a feature of its own.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -90,7 +91,7 @@ pub mod serde_array {
     /// Deserializes a tuple of `N` elements.
     ///
     /// # Errors
-    /// Returns an error if the deserializer does, or if there are fewer elements.
+    /// Returns an error if the deserializer does, or if there are fewer than `N` elements.
     pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>, const N: usize>(
         deserializer: D,
     ) -> Result<[T; N], D::Error> {

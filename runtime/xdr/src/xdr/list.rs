@@ -45,7 +45,7 @@ pub(super) fn nodes<'a, T: XdrType>(
     Ok(nodes)
 }
 
-/// Appends the remaining nodes of a list. The next one has index `from` + `nodes.len()`.
+/// Appends the remaining nodes of a list. The next node has the index `from` + `nodes.len()`, which errors name.
 #[inline]
 fn more_nodes<'a, T: XdrType>(
     decoder: &mut Decoder<'a>,

@@ -7,7 +7,8 @@ pub trait Output {
     /// Appends bytes.
     fn append(&mut self, bytes: &[u8]);
 
-    /// Appends one 32-bit word in big-endian order (RFC 4506 §4.1, §4.2). Most XDR items are 32-bit words, so implementations should make it fast.
+    /// Appends one 32-bit word in big-endian order (RFC 4506 §4.1, §4.2). Most XDR items are 32-bit words, so
+    /// implementations should make this method fast.
     #[inline]
     fn append_u32(&mut self, word: u32) {
         self.append(&word.to_be_bytes());

@@ -31,7 +31,7 @@ pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, max: u32) -
 /// Reads a DDP-eligible `opaque x<max>`.
 ///
 /// # Errors
-/// Returns the same errors as [`take_opaque`](super::take_opaque), and an error if a chunk does not fit.
+/// Returns the same errors as [`take_opaque`](super::take_opaque), and an error if the chunk does not fit the item.
 #[inline]
 pub fn take_ddp_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
     let len = decoder.take_count(max)?;
@@ -68,8 +68,8 @@ pub fn take_ddp_string(decoder: &mut Decoder<'_>, max: u32) -> Result<XdrString,
     take_ddp_opaque(decoder, max).map(XdrString)
 }
 
-/// Writes a DDP-eligible item that is not stored as `Bytes`: encoded into a separate buffer if the sink accepts it, else
-/// inline.
+/// Writes a DDP-eligible item that is not stored as `Bytes`. If the sink accepts the item, encodes it into a separate
+/// buffer, otherwise inline.
 fn put_placed<S: Sink + ?Sized, C: PlacedContents + ?Sized>(
     sink: &mut S,
     len: usize,
@@ -89,7 +89,7 @@ fn put_placed<S: Sink + ?Sized, C: PlacedContents + ?Sized>(
     Ok(())
 }
 
-/// Contents of an eligible item.
+/// Contents of an eligible item that is not stored as `Bytes`.
 trait PlacedContents {
     fn put<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
 }
@@ -138,12 +138,12 @@ pub fn put_ddp_value<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, value: &T) ->
 /// Reads a DDP-eligible item of any type whose encoding has a fixed length.
 ///
 /// # Errors
-/// Returns an error if the item cannot be decoded, or if a chunk does not fit.
+/// Returns an error if the item cannot be decoded, or if the chunk does not fit the item.
 pub fn take_ddp_value<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
     take_placed(decoder, const { value_len::<T>() }, T::decode)
 }
 
-/// Writes a DDP-eligible `opaque x[N]` that is stored as an array. Copies it if the sink accepts it.
+/// Writes a DDP-eligible `opaque x[N]` that is stored as an array. Copies the bytes if the sink accepts the item.
 pub fn put_ddp_byte_array<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
     if !sink.would_reduce(bytes.len()) {
         sink.keep(bytes.len());
@@ -156,7 +156,7 @@ pub fn put_ddp_byte_array<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
 /// Reads a DDP-eligible `opaque x[N]` into an array.
 ///
 /// # Errors
-/// Returns an error if a chunk does not fit, or if bytes or padding are missing.
+/// Returns an error if the chunk does not fit the item, or if bytes or padding are missing.
 pub fn take_ddp_byte_array<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
     match decoder.take_chunk(N)? {
         None => take_opaque_fixed(decoder),
@@ -185,7 +185,8 @@ pub fn put_ddp_array<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a DDP-eligible `T x<max>`.
 ///
 /// # Errors
-/// Returns an error if there are more than `max` elements, if a chunk does not fit, or if an element cannot be decoded.
+/// Returns an error if there are more than `max` elements, if the chunk does not fit the item, or if an element cannot
+/// be decoded.
 pub fn take_ddp_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     take_ddp_array_exact(decoder, count)
@@ -207,7 +208,7 @@ pub fn put_ddp_array_exact<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a DDP-eligible `T x[len]` into a vector.
 ///
 /// # Errors
-/// Returns an error if a chunk does not fit, or if an element cannot be decoded.
+/// Returns an error if the chunk does not fit the item, or if an element cannot be decoded.
 pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
     let bytes = encoded_elements_len::<T>(decoder, len as usize)?;
     take_placed(decoder, bytes, |decoder| take_elements(decoder, len))
@@ -225,7 +226,7 @@ pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: 
 /// Reads a DDP-eligible `T x[N]`.
 ///
 /// # Errors
-/// Returns an error if a chunk does not fit, or if an element cannot be decoded.
+/// Returns an error if the chunk does not fit the item, or if an element cannot be decoded.
 pub fn take_ddp_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
     let bytes = encoded_elements_len::<T>(decoder, N)?;
     take_placed(decoder, bytes, take_array_fixed)

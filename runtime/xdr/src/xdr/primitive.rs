@@ -1,5 +1,6 @@
-//! Encodings of the primitive XDR types, and the functions that generated code calls for each declarator. They write items that are
-//! not eligible for direct data placement, so they write everything to the payload stream (RFC 8166 §3.4.2, §6.1).
+//! Encodings of the primitive XDR types, and the functions that generated code calls for each declarator. The functions
+//! handle items that are not eligible for direct data placement, so everything goes to the payload stream (RFC 8166
+//! §3.4.2, §6.1).
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::cmp::Ordering;
@@ -291,7 +292,8 @@ pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], m
     put_elements(sink, elements)
 }
 
-/// Memory charged for an element that may be empty on the wire, in bytes. The default limit allows a million of them.
+/// Memory charged for an element that may be empty on the wire, in bytes. The default limit allows a million such
+/// elements.
 const FREE_ELEMENT_COST: usize = 64;
 
 pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32) -> Result<Vec<T>, DecodeError> {

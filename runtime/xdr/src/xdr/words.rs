@@ -108,14 +108,14 @@ impl<'a> Words<'a> {
         Self { bytes, end }
     }
 
-    /// Returns the position of the next item in the unreduced stream.
+    /// Returns the position of the next item in the unreduced stream, in bytes.
     #[inline(always)]
     pub(super) fn position(&self) -> u64 {
         // As for `Decoder::position`.
         self.end.wrapping_sub(self.bytes.len() as u64)
     }
 
-    /// Reads `N` bytes, in the order of RFC 4506 §4.1, §4.2 and §4.5.
+    /// Reads `N` bytes, in the byte order of RFC 4506 §4.1, §4.2 and §4.5.
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
@@ -234,7 +234,7 @@ impl<'a> WordsMut<'a> {
         Self(bytes)
     }
 
-    /// Writes `N` bytes, in the order of RFC 4506 §4.1, §4.2 and §4.5.
+    /// Writes `N` bytes, in the byte order of RFC 4506 §4.1, §4.2 and §4.5.
     ///
     /// # Panics
     /// Panics if fewer than `N` bytes of the buffer remain, because a type encoded more than its [`XdrType::MIN_LEN`].

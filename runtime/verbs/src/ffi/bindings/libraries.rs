@@ -57,7 +57,8 @@ struct LibraryName {
 /// A library that was loaded, for the life of the process.
 pub(super) struct LoadedLibrary {
     name: LibraryName,
-    /// Never dropped: functions of the library are called until the process ends.
+    /// The handle of the library. It is never dropped, because functions of the library are called until the process
+    /// ends.
     library: std::mem::ManuallyDrop<Library>,
 }
 
@@ -144,7 +145,7 @@ mod tests {
         load_from(libibverbs, librdmacm).err().expect("one of the libraries does not fit")
     }
 
-    /// A program runs where the libraries are missing. The error names the library, the loader's reason and the package.
+    /// If a library is missing, loading fails, and the error names the library, the loader's reason and the package.
     #[test]
     fn a_missing_library_is_an_error() {
         for error in [error_of(ABSENT, LIBRDMACM), error_of(LIBC, ABSENT)] {
@@ -167,7 +168,7 @@ mod tests {
         assert!(reason.contains("undefined symbol"), "{reason}");
     }
 
-    /// Installed libraries have all functions. Where they are not installed, the error says so.
+    /// Installed libraries have all functions. If they are not installed, loading fails with [`VerbsError::NoLibrary`].
     #[test]
     fn installed_libraries_are_loaded() {
         // SAFETY: as in `LoadedLibrary::new`.

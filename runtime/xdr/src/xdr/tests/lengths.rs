@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Returns lengths to declare: small ones, and those near 2^16, 2^31 and 2^32.
+/// Returns lengths for the count of an item: small lengths, and lengths near 2^16, 2^31 and 2^32.
 fn declared() -> impl Iterator<Item = u32> {
     (0..=17).chain([1 << 16, i32::MAX as u32, 1 << 31]).chain(u32::MAX - 8..=u32::MAX)
 }
 
-/// Returns the number of bytes that an item of `len` bytes takes, counted in words (RFC 4506 §4.10).
+/// Returns the number of bytes that an item of `len` bytes takes in whole words (RFC 4506 §4.10).
 fn padded(len: u64) -> u64 {
     let mut padded = len - len % 4;
     if !len.is_multiple_of(4) {
@@ -71,8 +71,8 @@ fn all_short_arrays_are_accepted_or_refused() {
     }
 }
 
-/// A Read chunk is spliced in where its position is, for all short streams, positions and lengths (RFC 8166 §3.4.5). An item is in a chunk
-/// or inline, not both.
+/// A Read chunk is spliced in at its position, for all short streams, positions and lengths (RFC 8166 §3.4.5). An item
+/// is in a chunk or inline, not both.
 #[test]
 fn all_short_chunks_are_spliced_or_refused() {
     for position in (0..=20).step_by(4).chain([u32::MAX - 3]) {

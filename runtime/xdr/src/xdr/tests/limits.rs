@@ -15,7 +15,7 @@ sample! { Marker: 4, Some(4), Some(4), Some(0);
     take(decoder) decoder.take_u32().map(|_| Self)
 }
 
-/// An operation. Its decoder abandons the stream after operation 9.
+/// An operation, identified by its number. Its decoder abandons the stream after operation 9.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Operation(u32);
 
@@ -64,7 +64,7 @@ fn every_allocation_counts() {
     assert!(take_list::<Marker>(&mut Decoder::new(&nodes).with_limits(limits(2))).is_err());
 }
 
-/// The stack of all levels together has a limit of 128 KiB. One level may be larger.
+/// The stack of all levels together has a limit of 128 KiB. A single level may be larger.
 #[test]
 fn levels_share_the_stack() {
     const ALL: usize = 128 << 10;
@@ -104,7 +104,8 @@ fn many_short_items_share_memory() {
     }
 }
 
-/// Items of 256 bytes or more share the memory of the message, or have memory of their own.
+/// An item of 256 bytes or more is not copied if the message has memory of its own. Otherwise it is copied into an
+/// allocation of its own, not into a shared block.
 #[test]
 fn the_length_from_which_items_are_not_copied() {
     for (len, is_shared) in [(255, false), (256, true)] {

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Encodes an item for a call. Returns the stream, the reduced items with their positions, and the copied eligible bytes.
+/// Encodes an item for a call. Returns the stream, the reduced items with their positions, and the number of eligible
+/// bytes copied inline.
 fn reduced(put: impl Fn(&mut ReducingSink<'_, Vec<u8>>)) -> (Vec<u8>, Vec<(u64, Bytes)>, u64) {
     let mut out = Vec::new();
     let mut sink = ReducingSink::for_call(&mut out, 8);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Encodes `values` for a call, after a header of `before` bytes. Returns the stream, the reduced items and the copied bytes.
+/// Encodes `values` for a call, after a header of `before` bytes. `min` is the minimum length of a reduced item, in
+/// bytes. Returns the stream, the reduced items with their positions, and the number of eligible bytes copied inline.
 fn for_call<T: XdrEncode>(values: &[T], before: usize, min: usize) -> (Vec<u8>, Vec<(u64, Bytes)>, u64) {
     let mut out = Vec::new();
     let mut sink = ReducingSink::for_call(&mut out, min);
@@ -13,7 +14,8 @@ fn for_call<T: XdrEncode>(values: &[T], before: usize, min: usize) -> (Vec<u8>, 
     (out, reduced.into_iter().map(|item| (item.position, item.data)).collect(), copied)
 }
 
-/// Encodes `values` for a reply with these Write chunks. Returns the stream and the reduced items.
+/// Encodes `values` for a reply. `chunks` has an element for each Write chunk, `false` for an empty one. Returns the
+/// stream, and the reduced items with the indexes of their chunks.
 fn for_reply<T: XdrEncode>(values: &[T], chunks: &[bool]) -> (Vec<u8>, Vec<(usize, Bytes)>) {
     let mut out = Vec::new();
     let mut sink = ReducingSink::for_reply(&mut out, chunks.iter().copied());

@@ -21,7 +21,7 @@ fn with_reads<T: XdrDecode>(stream: &[u8], reads: &[ReadChunk]) -> Result<T, Dec
     Ok(value)
 }
 
-/// Decodes two results, one after the other.
+/// Decodes two results, one after the other, with Write chunks. Both must use up the stream and the chunks.
 fn with_writes<T: XdrDecode>(stream: &[u8], writes: &[WriteChunk]) -> Result<(T, T), DecodeError> {
     let mut decoder = Decoder::new(stream).with_write_chunks(writes);
     let values = (decoder.read()?, decoder.read()?);
