@@ -126,9 +126,9 @@ pub enum Authentication {
 impl Authentication {
     /// Denies the call if it would be accepted and `check` returns an error. A decision that takes time is checked when it is made.
     ///
-    /// Policies around another authenticator use this. One that looks only at [`Accepted`](Self::Accepted) would admit the calls
-    /// whose decision is [`Pending`](Self::Pending). Calls that the authenticator has answered itself are not checked: they set up
-    /// security contexts, and no service sees them.
+    /// Policies around another authenticator use this. A policy that looks only at [`Accepted`](Self::Accepted) would
+    /// admit the calls whose decision is [`Pending`](Self::Pending). Calls that the authenticator has answered itself
+    /// are not checked: they set up security contexts, and no service sees them.
     pub fn filter<F>(self, check: F) -> Self
     where
         F: FnOnce(&AuthenticatedCaller) -> Result<(), AuthFailure> + Send + 'static,

@@ -118,7 +118,8 @@ impl BlockingQueue {
         Self::default()
     }
 
-    /// Runs `work` on a thread for blocking work, when one is free.
+    /// Runs `work` on a thread for blocking work, when one is free. `is_large` is `true` if the work is on a large
+    /// body, which waits for other large bodies only.
     ///
     /// # Errors
     /// Returns an error if `work` panics or the runtime is shutting down.
@@ -139,7 +140,7 @@ impl BlockingQueue {
         done.await.map_err(|error| SecurityError(format!("the work of a security context failed: {error}")))
     }
 
-    /// Runs `work` in this thread, which may block.
+    /// Runs `work` in this thread, which may block. If `is_large` is `true`, no short work runs in tasks meanwhile.
     pub(crate) fn run_here<T>(&self, is_large: bool, work: impl FnOnce() -> T) -> T {
         let _body = is_large.then(|| self.0.body.write().unwrap_or_else(PoisonError::into_inner));
         work()

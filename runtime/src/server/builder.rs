@@ -185,11 +185,11 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves the program INTROSPECTION ([`introspection`](crate::introspection)) to callers for which `allows` returns `true`.
-    /// Others get AUTH_TOOWEAK. The authenticator and the layers of the server apply as well.
+    /// Serves the program INTROSPECTION ([`introspection`](crate::introspection)) to callers for which `allows` returns
+    /// `true`. Other callers get AUTH_TOOWEAK. The authenticator and the layers of the server apply as well.
     ///
-    /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server can be inspected. It can have
-    /// limits of its own.
+    /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server can be
+    /// inspected. The program can have limits of its own.
     ///
     /// The program reveals the addresses of clients, the procedures that they call, and the numbers of calls. For each
     /// call, the server reads the clock twice and performs a few atomic operations.
@@ -426,9 +426,9 @@ impl ServerBuilder {
     }
 
     /// Sets the function that joins the [span](crate::trace) of a call with the trace of its client, for example by
-    /// `tracing-opentelemetry`. It is called before the span is entered, for calls of clients that
-    /// [send the context](crate::client::ChannelBuilder::trace_context). Clients can send any context. Default: none, and contexts
-    /// are ignored.
+    /// `tracing-opentelemetry`. The function is called before the span is entered, for calls of clients that [send the
+    /// context](crate::client::ChannelBuilder::trace_context). Clients can send any context. Default: none, and
+    /// contexts are ignored.
     pub fn trace_context(mut self, join: impl Fn(&tracing::Span, TraceContext) + Send + Sync + 'static) -> Self {
         self.trace = Some(TraceJoin::new(join));
         self
@@ -437,9 +437,9 @@ impl ServerBuilder {
     /// Sets the time for which a server that shuts down still serves, before it stops listening and drains its connections.
     /// Default zero.
     ///
-    /// During this time, [`ServerHandle::is_ready`](super::ServerHandle::is_ready) returns `false`. Set it to the time that clients need to notice, through
-    /// service discovery or a health check, that the server goes away. They then use other servers before this one closes its
-    /// connections.
+    /// During this time, [`ServerHandle::is_ready`](super::ServerHandle::is_ready) returns `false`. Set the delay to
+    /// the time that clients need to notice, through service discovery or a health check, that the server goes away.
+    /// They then use other servers before this one closes its connections.
     pub fn drain_delay(mut self, delay: Duration) -> Self {
         self.drain_delay = delay;
         self

@@ -24,7 +24,8 @@ use crate::{
 const MAX_PER_CONNECTION: usize = 16;
 /// Maximum number of services that all connections watch together, each counted once for each connection.
 const MAX_WATCHED: usize = 4096;
-/// Maximum number of services that the connections of one host watch, so that it cannot keep others from watching.
+/// Maximum number of services that the connections of one host watch, so that one host cannot keep others from
+/// watching.
 const MAX_PER_HOST: usize = MAX_WATCHED / 2;
 
 /// A program number and a version number.

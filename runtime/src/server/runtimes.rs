@@ -230,7 +230,7 @@ impl ServingRuntime {
 }
 
 impl AbortOnDrop<Result<(), SetupError>> {
-    /// Waits for the end of the task.
+    /// Waits for the end of the task. Returns the result of the set-up.
     async fn outcome(mut self) -> Result<(), HandOverError> {
         let Some(task) = &mut self.0 else { return Err(HandOverError::Ended) };
         match task.await {
@@ -312,7 +312,7 @@ mod tests {
         stalled.shutdown_background();
     }
 
-    /// Runtimes with the same number of connections take turns. One that has ended gets none.
+    /// Runtimes with the same number of connections take turns. A runtime that has ended gets no connections.
     #[tokio::test(start_paused = true)]
     async fn runtimes_take_turns_and_end() {
         let runtimes = Runtimes::new(vec![Handle::current(), Handle::current(), Handle::current()]).unwrap();

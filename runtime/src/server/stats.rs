@@ -109,7 +109,8 @@ impl EndedTotals {
         self.0.setup_failed += 1;
     }
 
-    /// Counts a closed connection. `counters` are its last values.
+    /// Counts a closed connection. `counters` are its last values. `why` is `None` if its task was dropped before the
+    /// connection was closed.
     pub(super) fn ended(&mut self, why: Option<&CloseReason>, counters: ConnectionCounters) {
         self.0.ended.count(why);
         let mut last = counters;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::provider::{Connector, Listener};
 
-/// The schemes that were registered. None is ever removed, because channels and servers hold it.
+/// The schemes that were registered. No scheme is ever removed, because channels and servers keep references to it.
 static REGISTERED: RwLock<Vec<Scheme>> = RwLock::new(Vec::new());
 
 /// The scheme of a transport URL: an RDMA provider, or TCP.

@@ -79,7 +79,7 @@ impl Hash for CachedCall {
 }
 
 enum CacheEntry {
-    /// Copies of the call wait for its end. `None` if there are none.
+    /// A call in progress. Copies of the call wait for the announcement of its end. `None` if there are no copies.
     InProgress(Option<CallEnded>),
     Recorded(RecordedReply),
 }

@@ -113,8 +113,9 @@ impl DuplicateRequests {
         self
     }
 
-    /// Determines if the cache covers a procedure. The default is to cover procedures that are not declared `@idempotent`. A
-    /// handwritten service without [`Service::procedure`](super::Service::procedure) declares none.
+    /// Determines if the cache covers a procedure. The default is to cover procedures that are not declared
+    /// `@idempotent`. A handwritten service without [`Service::procedure`](super::Service::procedure) declares no
+    /// procedure `@idempotent`.
     ///
     /// Procedure 0 is never covered.
     pub fn cover(mut self, procedure: ProcedureId, is_covered: bool) -> Self {
@@ -124,7 +125,7 @@ impl DuplicateRequests {
 
     /// Excludes the stamp of AUTH_SYS credentials from the identity of clients. Default: it is included.
     ///
-    /// Use this for clients that change the stamp from call to call, as Linux's did before version 5.1.
+    /// Use this for clients that change the stamp from call to call, as Linux's NFS client did before version 5.1.
     pub fn ignore_stamp(mut self) -> Self {
         self.ignores_stamp = true;
         self

@@ -209,7 +209,7 @@ mod tests {
         ClientId { group, client }
     }
 
-    /// Returns the numbers of replies by client.
+    /// Returns the group, the client and the number of replies of each client.
     fn counts<K>(shares: &ReplyShares<K>) -> Vec<(u64, u64, u64)> {
         let clients = shares.groups.iter().flat_map(|(group, found)| {
             found.clients.iter().map(|(client, replies)| (*group, *client, replies.replies.len() as u64))
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(counts[0], (1, 1, 11));
     }
 
-    /// The bounds themselves may be reached. Beyond them, an eighth becomes free.
+    /// Replies may reach a bound. If they exceed it, an eighth of the bound becomes free.
     #[test]
     fn an_eighth_is_made_free() {
         for (bytes, max) in [(1, Room { entries: 16, bytes: 1000 }), (5, Room { entries: 1000, bytes: 80 })] {
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// No client loses more than its excess, and no group more than its own.
+    /// No client and no group loses more replies than it has above its fair share.
     #[test]
     fn as_few_replies_as_possible_are_evicted() {
         let evict = |held: &[(u64, u64, u64)], entries| {

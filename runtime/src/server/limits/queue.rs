@@ -152,7 +152,8 @@ impl RunningCalls {
     }
 }
 
-/// Returns `true` if a party that has `own` slots may take one of the `free` slots.
+/// Returns `true` if a party that has `own` slots may take one of the `free` slots. A party may have `ratio` times as
+/// many slots as it leaves free, and always one.
 fn share_has_room(own: Option<&usize>, ratio: usize, free: usize) -> bool {
     own.is_none_or(|own| *own < ratio * (free - 1))
 }
@@ -285,7 +286,7 @@ impl LimiterState {
         true
     }
 
-    /// Ends a call that ran, and admits the next ones.
+    /// Ends a call that ran, and admits waiting calls for which there is room.
     fn release(&mut self, source: &CallSource) {
         self.running.end(source);
         while self.admit_next() {}

@@ -36,7 +36,7 @@ fn ends(port: &DriverPort) -> (usize, usize) {
     })
 }
 
-/// Connections are told to drain, and to disconnect after the grace period. None is added meanwhile.
+/// Connections are told to drain, and to disconnect after the grace period. No connection is added meanwhile.
 #[tokio::test(start_paused = true)]
 async fn connections_drain_before_they_end() {
     let server = shared(9, Duration::ZERO);

@@ -90,7 +90,7 @@ fn ends(server: &Arc<ServerShared>, grace: Duration, polls: usize) -> JoinHandle
     })
 }
 
-/// A shutdown ends when the last connection has ended, also for connections that are set up meanwhile.
+/// A shutdown ends when the last connection has ended, including connections that are set up meanwhile.
 #[test]
 fn a_shutdown_waits_for_every_connection() {
     let _entered = enter_runtime();
