@@ -321,11 +321,12 @@ impl ChannelBuilder {
     ///
     /// `target` may also list several URLs of one service, the best first, separated by commas:
     /// `rdma://one:20049,tcp://one:2049`. `rdma,tcp://one:20100` is short for the same host and port with several
-    /// schemes. The channel uses the best path that works. It begins with the first, and tries each other one 250 ms
-    /// after the one before it, or as soon as that has failed. If its path is not the best, the channel tries the
-    /// better ones again, first after 2 s and then with growing pauses of up to one minute, and moves to one that
-    /// works. Calls in flight finish on the old path. A path is never less protected than another one: the strongest
-    /// TLS policy among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are not used.
+    /// schemes. The channel uses the best path that works. It begins with the first path, and tries each further path
+    /// 250 ms after the path before it, or as soon as that path has failed. If its path is not the best, the channel
+    /// tries the better paths again, first after 2 s and then with growing pauses of up to one minute, and moves to a
+    /// path that works. Calls in flight finish on the old path. A path is never less protected than another one: the
+    /// strongest TLS policy among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are
+    /// not used.
     ///
     /// # Errors
     /// See [`ConnectError`]: a URL is invalid, two services have the same program and version, or no address of the
@@ -491,7 +492,8 @@ impl ChannelBuilder {
         Ok(Some(TlsTarget { config: config.clone(), policy, name }))
     }
 
-    /// Returns the TLS policy for a server. `requested` is the policy in its URL, if there is one.
+    /// Returns the TLS policy for a server. `requested` is the policy in its URL, if there is one. `is_tcp` is `true`
+    /// for a server over TCP, which can use TLS. `server` names the server in errors.
     fn tls_policy(
         &self,
         requested: Option<TlsPolicy>,

@@ -127,9 +127,10 @@ impl CallOptions {
     /// result, or the call fails with [`CallError::Landing`]. Over TCP nothing is placed directly: the buffer is dropped, and the
     /// `Bytes` are a view of the reply.
     ///
-    /// A call with such a buffer is never retried. If the server denies it because of its security context, the channel sends it
-    /// again with a buffer from its pool, and the result's `Bytes` are a view of that. To get the memory back, make the buffer by
-    /// [`LandingLoan::new`](crate::memory::LandingLoan::new). To reuse buffers, see [`landing_from`](Self::landing_from).
+    /// A call with such a buffer is never retried. If the server denies it because of its security context, the channel
+    /// sends it again with a buffer from its pool, and the result's `Bytes` are a view of that buffer. To get the
+    /// memory back, make the buffer by [`LandingLoan::new`](crate::memory::LandingLoan::new). To reuse buffers, see
+    /// [`landing_from`](Self::landing_from).
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
         self.landing.push(Landing::Buffer(memory));
         self
@@ -210,7 +211,8 @@ impl CallOptions {
         self
     }
 
-    /// Secures the call with `security` in place of the channel's. Use it if one connection carries the calls of several users.
+    /// Secures the call with `security` in place of the security of the channel. Use this if one connection carries the
+    /// calls of several users.
     ///
     /// The channel does not [close](Security::close) this security.
     pub fn security(mut self, security: Arc<dyn Security>) -> Self {

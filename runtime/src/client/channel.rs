@@ -274,7 +274,7 @@ impl Channel {
     /// which [`Decoder::read_ref`] returns, are views of the reply and cannot outlive `read`.
     ///
     /// # Errors
-    /// See [`CallError`]. An error of `read`, and a part of the reply that `read` leaves, are decoding errors.
+    /// See [`CallError`]. If `read` fails or leaves a part of the reply, the error is a decoding error.
     pub async fn call_view<P: Procedure, T, F>(
         &self,
         args: &P::Args,
@@ -327,7 +327,7 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// See [`CallError`]. An error of `read`, and a part of the reply that `read` leaves, are decoding errors.
+    /// See [`CallError`]. If `read` fails or leaves a part of the reply, the error is a decoding error.
     pub async fn call_dynamic<A, T, F>(
         &self,
         procedure: ProcedureId,

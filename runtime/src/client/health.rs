@@ -70,7 +70,7 @@ impl HealthCheck {
 #[derive(Debug)]
 pub struct HealthWatch {
     check: HealthCheck,
-    /// The last report by a call back, since the last question.
+    /// The last report that the server has made by a call back since the last question.
     reports: watch::Receiver<Option<HealthReport>>,
     sender: watch::Sender<Option<HealthReport>>,
     /// The state that [`changed`](Self::changed) returned last.

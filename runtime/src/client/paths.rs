@@ -1,8 +1,8 @@
 //! Several ways to reach one service, the best first: RDMA, or TCP where RDMA is missing or broken.
 //!
-//! New connections are raced as Happy Eyeballs does (RFC 8305 §5). The attempts begin in the order of preference, each a short time after
-//! the one before it, or as soon as that has failed. The first connection that is made is used. If it is not the best one, the channel
-//! tries the better ones again from time to time.
+//! New connections are raced as Happy Eyeballs does (RFC 8305 §5). The attempts begin in the order of preference, each
+//! a short time after the attempt before it, or as soon as that attempt has failed. The first connection that is made
+//! is used. If its path is not the best, the channel tries the better paths again from time to time.
 
 use std::{
     future::poll_fn,

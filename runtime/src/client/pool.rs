@@ -244,8 +244,8 @@ impl ChannelPool {
         !self.channels().any(|channel| channel.is_connected() || channel.can_connect())
     }
 
-    /// Returns the open connection with the least load. One whose server has not replied yet gets a single call, unless there
-    /// is no other one.
+    /// Returns the open connection with the least load. A connection whose server has not replied yet gets a single
+    /// call, unless there is no other connection.
     fn least_loaded(&self) -> Option<&Member> {
         let PoolInner { members, next, changes, .. } = &*self.0;
         let first = next.fetch_add(1, Ordering::Relaxed) % members.len();

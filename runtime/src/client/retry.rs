@@ -156,11 +156,11 @@ pub(super) struct RetryFacts {
     pub(super) may_be_executed: bool,
     pub(super) repetition: Repetition,
     pub(super) scope: RetryScope,
-    /// Number of further attempts on other connections.
+    /// Number of further attempts that may be made on other connections.
     pub(super) retries: u32,
     /// The minimum pause before the next of these attempts.
     pub(super) pace: Duration,
-    /// Number of further attempts on the same connection.
+    /// Number of further attempts that may be made on the same connection.
     pub(super) resends: u32,
     /// Time until the call's deadline. `None` stands for no deadline.
     pub(super) time_left: Option<Duration>,
@@ -469,7 +469,8 @@ mod tests {
         }
     }
 
-    /// A later attempt that was not executed does not hide the failure of one that the server may have executed.
+    /// A later attempt that was not executed does not hide the failure of an earlier attempt that the server may have
+    /// executed.
     #[test]
     fn final_errors() {
         let denied = RpcError::ProcedureUnavailable;

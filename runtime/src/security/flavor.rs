@@ -118,8 +118,8 @@ impl BlockingQueue {
         Self::default()
     }
 
-    /// Runs `work` on a thread for blocking work, when one is free. `is_large` is `true` if the work is on a large
-    /// body, which waits for other large bodies only.
+    /// Runs `work` on a thread for blocking work, when one is free. `is_large` selects the thread for large bodies
+    /// instead of the thread for short work.
     ///
     /// # Errors
     /// Returns an error if `work` panics or the runtime is shutting down.

@@ -390,8 +390,8 @@ mod tests {
         CallError::Rpc { procedure: "P", source }
     }
 
-    /// Each failure of an attempt has a kind. It is known if the server may have executed the call, and if a retry
-    /// cannot help.
+    /// Each error of an attempt has the expected kind, and shows if the server may have executed the call and if every
+    /// retry would fail.
     #[tokio::test(start_paused = true)]
     async fn failures_of_attempts() {
         let disconnected = FailureKind::Disconnected { pause: Duration::ZERO };

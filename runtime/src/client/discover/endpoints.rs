@@ -87,7 +87,7 @@ struct Rank {
     priority: u16,
     /// RFC 2782: a server with weight 0 is hardly used if there are others.
     has_no_weight: bool,
-    /// Random, but stable for a URL: a client keeps its servers when the list changes.
+    /// A random number that is stable for a URL, so that a client keeps its servers when the list changes.
     hash: u64,
     url: Arc<str>,
 }

@@ -75,7 +75,7 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct RetryPolicy {
     budget: Arc<TpsBudget>,
     max_retries: Option<u32>,
-    /// Number of retries of one call: `tower` clones the policy for each.
+    /// Number of retries of one call: `tower` clones the policy for each call.
     retried: u32,
     /// The time of the first failure of the call.
     since: Option<Instant>,

@@ -64,8 +64,8 @@ async fn calls_are_retried_until_they_are_sent() {
     assert_eq!(script.ranks(), []);
 }
 
-/// The time in which a server recognizes a call begins with the attempt that it may have executed. The client connects after 60 s,
-/// loses the connection, and has it again after 60 s more.
+/// The time in which a server recognizes a call begins with the attempt that it may have executed. The client connects
+/// after 60 s, loses the connection, and connects again after another 60 s.
 #[tokio::test(start_paused = true)]
 async fn the_time_begins_with_the_first_attempt_that_was_sent() {
     let pause = Duration::from_secs(60);

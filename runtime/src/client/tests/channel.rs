@@ -155,7 +155,7 @@ async fn the_fallback_is_the_last_connection() {
     assert_eq!(script.ranks(), []);
 }
 
-/// A channel over the connection of another one does not close it.
+/// A channel over the connection of another channel does not close that connection.
 #[tokio::test(start_paused = true)]
 async fn borrowed_connections_stay_open() {
     let port = Arc::new(DriverPort::new(1));

@@ -168,7 +168,8 @@ async fn silent_connections_are_avoided() {
     drop(calls);
 }
 
-/// A pool makes calls as long as one connection is open, and does not try to make others if it cannot.
+/// A pool makes calls as long as one connection is open, and does not try to make others if its channels cannot
+/// connect.
 #[tokio::test(start_paused = true)]
 async fn a_pool_ends_with_its_last_connection() {
     let (pool, ports) = connected::<2>(Reconnect::on_demand());
