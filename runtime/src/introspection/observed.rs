@@ -14,7 +14,7 @@ use crate::{
     session::{EncodedReply, InboundCall, ReplyFuture, Service},
 };
 
-/// Calls are counted for procedures with numbers below this one.
+/// Exclusive upper bound of the numbers of procedures whose calls are counted.
 const COUNTED_NUMBERS: u32 = 1024;
 
 /// Number of calls that are reported as the slowest ones.
@@ -176,7 +176,7 @@ pub(crate) struct SlowCall {
     pub(crate) failed: bool,
 }
 
-/// The slowest calls of a server in the current window and in the one before.
+/// The slowest calls of a server in the current window and in the previous window.
 struct SlowestCalls {
     started: Instant,
     /// Duration in nanoseconds that a call must exceed to be one of the slowest.
@@ -218,7 +218,7 @@ impl SlowestCalls {
         now.duration_since(self.started).as_nanos() >= u128::from(self.window_end.load(Ordering::Relaxed))
     }
 
-    /// Returns the windows. Starts a new one before, if that is due.
+    /// Returns the windows. Starts a new window first if the current one is over.
     fn windows(&self, now: Instant) -> MutexGuard<'_, [Vec<SlowCall>; 2]> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_over(now) {

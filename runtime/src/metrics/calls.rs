@@ -205,7 +205,7 @@ impl ServerCall {
     }
 }
 
-/// An inbound call whose handler can be cancelled. Dropping it records that.
+/// An inbound call whose handler can be cancelled. Dropping it records the cancellation.
 #[must_use]
 pub(crate) struct WaitingServerCall(ServerCall);
 

@@ -68,7 +68,7 @@ pub struct Context {
     xid: u32,
     pub(super) credential: Credential,
     principal: Option<Arc<Principal>>,
-    /// Set if a duplicate request cache records the reply.
+    /// The record of the reply, if a duplicate request cache covers the call.
     pub(super) recorded: Option<Arc<RecordedCall>>,
     /// Values that layers have added.
     #[cfg(feature = "tower")]
