@@ -179,7 +179,7 @@ pub(crate) struct DriverPort {
 struct PublishedState {
     counters: ConnectionCounters,
     formats: CallFormats,
-    /// The time since which no call has been in flight. `None` while one is.
+    /// The time since which no call has been in flight. `None` while a call is in flight.
     idle_since: Option<Instant>,
 }
 
@@ -366,7 +366,8 @@ impl DriverPort {
         self.notify(inner);
     }
 
-    /// Wakes the driver for a command that was queued, unless it was woken for an earlier one and has not taken that yet.
+    /// Wakes the driver for a command that was queued, unless it was woken for an earlier command that it has not taken
+    /// yet.
     fn notify(&self, inner: MutexGuard<'_, PortInner>) {
         // Changed only under the lock, so a load and a store suffice.
         let is_first = !self.has_commands.load(Ordering::Relaxed);

@@ -301,7 +301,8 @@ impl ContextTable {
         setups.remove(&handle).filter(|setup| !is_late(setup, config, now))
     }
 
-    /// Keeps a context in creation until its client sends another token. Returns its handle.
+    /// Keeps a context in creation until its client sends another token. Returns its handle, which is new if `handle`
+    /// is `None`.
     pub(super) fn wait(
         &self,
         handle: Option<ContextHandle>,

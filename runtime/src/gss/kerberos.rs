@@ -376,7 +376,8 @@ mod tests {
         KerberosContext::complete(Library { flags, lifetime }, Name::new(b"alice@TEST", None)).unwrap()
     }
 
-    /// RFC 4121 §4.2.2, §4.2.6.2: the library also returns and accepts messages that are only signed.
+    /// RFC 4121 §4.2.2, §4.2.6.2: the library also returns and accepts messages that are only signed. The context
+    /// refuses such messages.
     #[test]
     fn messages_are_encrypted() {
         for flags in 0..8 {
@@ -408,7 +409,8 @@ mod tests {
         assert_eq!(error.major, major::BAD_MIC);
     }
 
-    /// RFC 2744 §5.18: a context may not expire at all. The library has no lifetime of a context that has expired.
+    /// RFC 2744 §5.18: a context may not expire at all. For an expired context, the library returns an error in place
+    /// of a lifetime.
     #[test]
     fn lifetimes_are_those_of_the_library() {
         let expired = Error { major: MajorFlags::GSS_S_CONTEXT_EXPIRED, minor: 0 };
@@ -424,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Two principals do not become one name.
+    /// A name that is not UTF-8 is an error, so that two principals cannot become one name.
     #[test]
     fn names_are_utf_8() {
         for name in [Name::new(b"al\xffice@TEST", None), Err(bad_mic())] {

@@ -29,7 +29,7 @@ use crate::{
 /// each of its servers. For calls of several users over one channel, see
 /// [`CallOptions::security`](crate::client::CallOptions::security).
 ///
-/// The creation of a context needs a tokio runtime. A call outside of one fails if there is no context.
+/// The creation of a context needs a tokio runtime. Outside of a runtime, a call fails if there is no context.
 ///
 /// [`Channel::close`](crate::Channel::close) destroys the context at the server, unless there are other clones of this security.
 pub struct GssSecurity<M> {

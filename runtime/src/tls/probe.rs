@@ -113,7 +113,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// The probe and the replies are encoded as in RFC 5531 §9 and RFC 9289 §4.1, word by word.
+    /// The probe and the reply that offers TLS are encoded as in RFC 5531 §9 and RFC 9289 §4.1, word by word.
     #[test]
     fn encodings() {
         assert_eq!(probe(9, 100_003, 3).unwrap(), words(&[LAST | 40, 9, 0, 2, 100_003, 3, 0, 7, 0, 0, 0]));

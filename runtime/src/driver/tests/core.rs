@@ -25,7 +25,7 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// An engine that follows the test's script. Without one, no input arrives, and no call gets a reply.
+/// An engine that follows the test's script. By default, no input arrives, and no call gets a reply.
 #[derive(Default)]
 struct Scripted {
     share: MemoryShare,
@@ -50,7 +50,7 @@ struct Script {
     due: Option<Instant>,
     handled: bool,
     started: usize,
-    /// Calls that have finished and were not reported to the driver yet. `replies` counts the calls that were.
+    /// Calls that have finished and were not reported to the driver yet. `replies` counts the reported calls.
     finished: Vec<CallId>,
     replies: u64,
     /// The port whose first slot must have no result when the counters are read next.

@@ -153,7 +153,8 @@ fn weak_services_are_refused() {
     }
 }
 
-/// RFC 2203 §5.3.3.2: the verifier of a reply. §5.3.3.4.1: CTXPROBLEM if it cannot be made.
+/// RFC 2203 §5.3.3.2: the verifier of a reply is the checksum of the call's sequence number. §5.3.3.4.1: if the
+/// verifier cannot be made, the call is denied with CTXPROBLEM.
 #[test]
 fn verifiers_of_replies() {
     let (server, created, now) = established(GssServerConfig::default());
@@ -196,7 +197,8 @@ fn contexts_are_destroyed() {
     assert_eq!(failure.stat(), Some(AuthStat::RpcsecGssCredproblem));
 }
 
-/// RFC 2203 §5.4: the response is that to a data request, so its empty results are protected as the credential says.
+/// RFC 2203 §5.4: the response has the form of a response to a data request, so its empty results are protected as the
+/// credential says.
 #[test]
 fn replies_about_destroyed_contexts_are_protected() {
     let levels = [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
