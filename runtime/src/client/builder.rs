@@ -110,10 +110,10 @@ impl ChannelBuilder {
 
     /// Sets the versions of RPC-over-RDMA to offer, both by default.
     ///
-    /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not support version
-    /// 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes the first one. The server's
-    /// version is remembered for 10 minutes. With [`Versions::V1`] nothing is negotiated. The `version` option of a [`Url`] takes
-    /// precedence.
+    /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not
+    /// support version 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes
+    /// the first connection. The server's version is remembered for 10 minutes. With [`Versions::V1`] nothing is
+    /// negotiated. The `version` option of a [`Url`] takes precedence.
     pub fn versions(mut self, versions: Versions) -> Self {
         self.config.connection = self.config.connection.versions(versions);
         self
@@ -370,8 +370,8 @@ impl ChannelBuilder {
     /// Connects a [`ChannelPool`] with one connection for each of `urls`, which lead to the same server. Repeat a URL for several
     /// connections on the same path. URLs that differ in the option `local` use several local addresses or devices.
     ///
-    /// Returns as soon as all attempts to connect have ended. At least one connection must be made. The pool makes the others
-    /// later.
+    /// Returns as soon as all attempts to connect have ended. At least one connection must be made. The pool makes the
+    /// other connections later.
     ///
     /// # Errors
     /// See [`ConnectError`]: there is no URL, a URL is invalid, two services have the same program and version, or no connection

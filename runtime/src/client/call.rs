@@ -46,7 +46,7 @@ pub struct CallOptions {
     pub(super) credential: Option<OpaqueAuth>,
     pub(super) security: Option<Arc<dyn Security>>,
     repeatable: bool,
-    /// Boxed because it is rarely set, and would enlarge every call.
+    /// The maximum size of the reply. Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
 }

@@ -68,9 +68,9 @@ struct ChannelInner {
     config: Arc<ChannelConfig>,
     reconnect: Reconnect,
     current: Mutex<ChannelState>,
-    /// Locked during an attempt to reconnect. Other calls wait for its outcome.
+    /// The pauses between attempts to reconnect. Locked during an attempt, for whose outcome other calls wait.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
-    /// Notified when the channel is closed, for calls that wait for the end of a pause.
+    /// Notifies calls that wait for the end of a pause when the channel is closed.
     closing: Changes,
     /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
     version_1_only: AtomicBool,
@@ -183,8 +183,8 @@ impl Channel {
         self.current().port.counters()
     }
 
-    /// Returns the pool of message buffers and landing buffers. Use it to allocate eligible arguments as well: fill the buffer of
-    /// `pool().alloc(len)` and freeze it. Such `Bytes` are sent without a copy, as any others are.
+    /// Returns the pool of message buffers and landing buffers. Use it to allocate eligible arguments as well: fill the
+    /// buffer of `pool().alloc(len)` and freeze it. These `Bytes`, like all others, are sent without a copy.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         &self.0.config.connection.engine.pool

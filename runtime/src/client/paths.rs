@@ -31,7 +31,7 @@ struct Attempt<'a> {
     dialing: DialFuture<'a>,
 }
 
-/// A dialer for several paths. The best path is tried first, and the first one that connects is used.
+/// A dialer for several paths. The best path is tried first, and the first path that connects is used.
 pub(super) struct PathsDialer {
     /// The paths, the best first. There is at least one.
     paths: Box<[UrlDialer]>,

@@ -1,8 +1,9 @@
 //! The decision about another attempt of a call.
 //!
-//! [`decide`] is the only function that says if a call whose attempt failed is made again, where, and after which pause. The channel,
-//! the pool and the retry policy of middleware ask it after each failed attempt. Each of them carries out the decisions that name
-//! its own [`RetryScope`], and returns the error to its caller for the others. The function does no I/O and reads no clock.
+//! [`decide`] is the only function that says if a call whose attempt failed is made again, where, and after which
+//! pause. The channel, the pool and the retry policy of middleware ask it after each failed attempt. Each of them
+//! carries out the decisions that name its own [`RetryScope`], and returns the error to its caller for the other
+//! decisions. The function does no I/O and reads no clock.
 //!
 //! | failure of the attempt | next attempt | condition |
 //! | --- | --- | --- |
@@ -152,7 +153,7 @@ pub(super) enum RetryScope {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RetryFacts {
     pub(super) failure: FailureKind,
-    /// `true` if the server may have executed this attempt or an earlier one.
+    /// `true` if the server may have executed this attempt or an earlier attempt.
     pub(super) may_be_executed: bool,
     pub(super) repetition: Repetition,
     pub(super) scope: RetryScope,
@@ -350,8 +351,9 @@ mod tests {
         }
     }
 
-    /// Every combination of failure, scope, execution and repetition. A group of three has the repetitions in the order harmless,
-    /// recognized, harmful. The first group of a scope is for calls that were not executed, the second for those that may have been.
+    /// Every combination of failure, scope, execution and repetition. A group of three has the repetitions in the order
+    /// harmless, recognized, harmful. The first group of a scope is for calls that were not executed, the second for
+    /// calls that may have been executed.
     #[test]
     fn every_failure_with_every_property() {
         let wanted = [

@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// A URL that asks for less protection than configured is reported. Any other one stays as it is.
+    /// A URL that asks for less protection than configured is reported. Any other URL stays as it is.
     #[cfg(all(feature = "tls", feature = "discover"))]
     #[test]
     fn listed_urls_do_not_weaken_the_configuration() {

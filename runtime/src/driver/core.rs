@@ -132,8 +132,9 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     formats: CallFormats,
     /// Commands taken from the port that were not executed yet.
     commands: CommandQueue,
-    /// The results of this round's finished calls. Delivered after the counters are published, because a caller may read them
-    /// as soon as it has its result. Empty between rounds, like `wakers`; both are kept to reuse their memory.
+    /// The results of this round's finished calls. Delivered after the counters are published, because a caller may
+    /// read them as soon as it has its result. Between rounds, this list and `wakers` are empty, and are kept to reuse
+    /// their memory.
     results: Vec<(ResultSlot, CallResult)>,
     /// The wakers of callers whose results were delivered in this round.
     wakers: Vec<Waker>,

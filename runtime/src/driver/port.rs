@@ -81,7 +81,7 @@ impl FreeSlots {
         Self { free: AtomicUsize::new(count), waiting: AtomicUsize::new(0), queue: Semaphore::new(0) }
     }
 
-    /// Takes a free slot, unless there is none or another caller waits for it.
+    /// Takes a free slot, unless no slot is free or another caller waits for a slot.
     fn try_take(&self) -> bool {
         let mut free = self.free.load(Ordering::Relaxed);
         while free > 0 && self.waiting.load(Ordering::Relaxed) == 0 {
@@ -160,7 +160,7 @@ pub(crate) struct DriverPort {
     has_commands: AtomicBool,
     /// `true` as soon as the connection takes no more calls. Readable without the lock of `inner`.
     closed: AtomicBool,
-    /// Notified when the connection is closed.
+    /// Notifies waiting tasks when the connection is closed.
     over: Notify,
     free_slots: FreeSlots,
     /// The waker of the driver's task. Set at its first poll, and never changed.

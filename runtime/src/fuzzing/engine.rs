@@ -154,7 +154,7 @@ impl<N: Network> World<N> {
         }
     }
 
-    /// Cancels the first call. Returns `false` if there is none.
+    /// Cancels the first call. Returns `false` if no call is in flight.
     pub(super) fn cancel(&mut self) -> bool {
         let first = self.calls.first();
         first.map(|id| self.engine.cancel_call(*id, self.now)).is_some()

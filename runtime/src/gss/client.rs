@@ -43,7 +43,7 @@ pub(super) struct ClientContext {
     /// `true` if the server has denied a call because of the context, or the context has expired.
     is_dead: AtomicBool,
     numbers: Mutex<SequenceNumbers>,
-    /// Notified when a call has ended.
+    /// Notifies waiting tasks when a call has ended.
     ended: Notify,
 }
 

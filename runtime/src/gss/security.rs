@@ -46,7 +46,7 @@ impl<M> Clone for GssSecurity<M> {
 struct GssSecurityShared<M> {
     mechanism: Arc<M>,
     contexts: Mutex<Contexts>,
-    /// Locked during the creation of a context. Other calls wait for it.
+    /// A lock that is held during the creation of a context, for which other calls wait.
     creating: tokio::sync::Mutex<()>,
     /// Has one permit, for the step of the mechanism in progress. The step may outlive its call. A KDC that does not
     /// answer thus blocks only one thread, and not one for each call that gives up, or for each server.

@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(reported(&slowest, slowest.started), (268..300).rev().collect::<Vec<_>>());
     }
 
-    /// Calls of the previous window are reported, and older ones are not, even if no later call is recorded.
+    /// Calls of the previous window are reported, and older calls are not, even if no later call is recorded.
     #[test]
     fn windows_end() {
         let slowest = SlowestCalls::new();

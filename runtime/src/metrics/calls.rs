@@ -223,7 +223,7 @@ impl Drop for WaitingServerCall {
     }
 }
 
-/// Number of procedures of a service that are found by number. Further ones are found by name.
+/// Number of procedures of a service that are found by number. Further procedures are found by name.
 const NUMBERED: usize = 64;
 
 /// The identifiers of a service's procedures, by procedure number. Clones share them.

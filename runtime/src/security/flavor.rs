@@ -100,7 +100,7 @@ pub struct BlockingQueue(Arc<Turns>);
 struct Turns {
     large: Arc<Semaphore>,
     short: Arc<Semaphore>,
-    /// Locked for writing by a large body in progress, and for reading by short work in tasks.
+    /// A lock that is held for writing by a large body in progress, and for reading by short work in tasks.
     body: RwLock<()>,
 }
 

@@ -17,13 +17,15 @@ pub struct TlsSession {
 }
 
 impl TlsSession {
-    /// Returns the peer's certificates in DER, its own first. Empty if the peer is a client that presented none.
+    /// Returns the peer's certificates in DER, its own first. Empty if the peer is a client that presented no
+    /// certificate.
     #[must_use]
     pub fn certificates(&self) -> &[Bytes] {
         &self.certificates
     }
 
-    /// Returns the identity in the peer's certificate, which was verified. `None` if the peer is a client that presented none.
+    /// Returns the identity in the peer's certificate, which was verified. `None` if the peer is a client that
+    /// presented no certificate.
     #[must_use]
     pub fn identity(&self) -> Option<&TlsIdentity> {
         self.identity.as_ref()

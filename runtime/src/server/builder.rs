@@ -216,10 +216,11 @@ impl ServerBuilder {
     /// connections stay evenly distributed when some of them last longer than others. All kinds of listeners are supported.
     /// Shutdown, limits and statistics apply to the connections of all runtimes together.
     ///
-    /// The runtimes need their I/O and time drivers (`enable_all`). Keep them running until `serve` has returned: connections of a
-    /// runtime that is not driven do not close. If a runtime is shut down earlier, its connections are lost, and new ones go to the
-    /// other runtimes. If all are shut down, new connections are rejected. A runtime that does not begin with a connection within a
-    /// second, because its threads are blocked, gets no connections until it runs again. Both are logged.
+    /// The runtimes need their I/O and time drivers (`enable_all`). Keep them running until `serve` has returned:
+    /// connections of a runtime that is not driven do not close. If a runtime is shut down earlier, its connections are
+    /// lost, and new ones go to the other runtimes. If all are shut down, new connections are rejected. A runtime that
+    /// does not begin with a connection within a second, because its threads are blocked, gets no connections until it
+    /// runs again. The server logs both cases.
     ///
     /// The runtime that calls `serve` accepts the connections. It may be one of `runtimes`.
     ///
@@ -386,9 +387,9 @@ impl ServerBuilder {
     /// The arguments of one call, a record, and the results of one call each have at most 7/16 of the limit. Results never wait for
     /// arguments, so that calls do not wait for one another.
     ///
-    /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
-    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, longer ones until
-    /// 8 KiB of them have arrived, nor results for which no memory is reserved.
+    /// The limit does not include inline messages, which use the Receives of each connection: about
+    /// [`credits`](Self::credits) buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up
+    /// to 4 KiB, longer records until 8 KiB of them have arrived, nor results for which no memory is reserved.
     pub fn max_memory(mut self, bytes: u64) -> Self {
         self.max_memory = bytes;
         self

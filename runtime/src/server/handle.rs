@@ -43,7 +43,7 @@ pub(super) struct ServerShared {
     pub(super) signal: OwnedSignal,
     next_id: AtomicU64,
     connections: Mutex<ConnectionTable>,
-    /// Notified when the last connection was removed.
+    /// Notifies waiting tasks when the last connection was removed.
     empty: Changes,
     /// `true` after the drain has started. No connection is added from then on.
     draining: AtomicBool,

@@ -132,7 +132,7 @@ impl ConnectionRoom {
         let _ = state.dismiss(idle, self.max);
     }
 
-    /// Returns `true` if a refusal should be logged as a warning: the first one, and one in each minute.
+    /// Returns `true` if a refusal should be logged as a warning: the first refusal, and one refusal in each minute.
     pub(super) fn should_warn(&self) -> bool {
         let now = now();
         let mut state = self.state();

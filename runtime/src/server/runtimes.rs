@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(counts(&runtimes), [0]);
     }
 
-    /// The end of each runtime is reported once, and the end of the last one as an error.
+    /// The end of each runtime is reported once, and the end of the last runtime as an error.
     #[test]
     fn ends_are_reported() {
         Log::of(|log| {

@@ -9,7 +9,7 @@ use super::sync::{Changes, Mutex, MutexGuard, PoisonError};
 pub(super) struct Shutdowns {
     /// Number of calls of [`ServerHandle::shutdown_within`](super::ServerHandle::shutdown_within).
     pub(super) count: u64,
-    /// The grace period of the last shutdown. `None` before the first one.
+    /// The grace period of the last shutdown. `None` before the first shutdown.
     pub(super) grace: Option<Duration>,
     /// `true` after the state of the server was dropped.
     is_over: bool,

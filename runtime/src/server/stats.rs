@@ -29,19 +29,19 @@ pub struct ServerStats {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct EndedConnections {
-    /// Closed by the client.
+    /// Number of connections that the client closed.
     pub by_client: u64,
-    /// Closed by the server's shutdown.
+    /// Number of connections that the server's shutdown closed.
     pub by_server: u64,
-    /// Closed because they were idle ([`CloseReason::Idle`], [`CloseReason::NoCall`]).
+    /// Number of connections that were closed because they were idle ([`CloseReason::Idle`], [`CloseReason::NoCall`]).
     pub idle: u64,
-    /// Lost because the transport failed or the client stopped responding.
+    /// Number of connections that were lost because the transport failed or the client stopped responding.
     pub lost: u64,
-    /// Closed because the client violated a protocol.
+    /// Number of connections that were closed because the client violated a protocol.
     pub client_violation: u64,
-    /// Closed because the client reported a protocol violation by the server.
+    /// Number of connections that were closed because the client reported a protocol violation by the server.
     pub reported_by_client: u64,
-    /// Closed because version negotiation or host authentication failed.
+    /// Number of connections that were closed because version negotiation or host authentication failed.
     pub negotiation_failed: u64,
 }
 

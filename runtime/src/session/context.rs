@@ -242,8 +242,8 @@ impl Context {
     /// once.
     ///
     /// Clients that do not read their replies therefore keep no more memory than the limit. Hosts and connections share
-    /// the memory: those that hold much wait while others get some. If the connection closes during the wait, the error
-    /// is [`HandlerError::Unavailable`].
+    /// the memory: hosts and connections that hold much memory wait while others get some. If the connection closes
+    /// during the wait, the error is [`HandlerError::Unavailable`].
     ///
     /// # Errors
     /// Fails if `bytes` exceed 7/16 of the limit, or if the connection is closed.

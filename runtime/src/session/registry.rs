@@ -28,7 +28,7 @@ pub(crate) struct ServiceRegistry {
     services: Vec<RegisteredService>,
     authenticator: Arc<dyn Authenticator>,
     trace: Option<TraceJoin>,
-    /// The last AUTH_SYS credential. Most calls of a connection have the same one, and share its memory.
+    /// The last AUTH_SYS credential. Most calls of a connection have the same credential, and share its memory.
     last_credential: Mutex<OpaqueAuth>,
 }
 

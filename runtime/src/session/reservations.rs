@@ -58,7 +58,7 @@ impl ResultReservations {
         }
     }
 
-    /// Releases the memory of all calls. Later calls get none.
+    /// Releases the memory of all calls. Later calls get no memory.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;

@@ -39,9 +39,9 @@ impl ServiceCaller {
     /// endpoint. The pause doubles with each failure, up to a minute.
     ///
     /// While no endpoint is connected, calls wait. Use deadlines, or the
-    /// [`call_timeout`](super::super::ChannelBuilder::call_timeout) of the endpoints' channels, which covers the wait and all attempts. The error
-    /// of a call whose deadline passes then says why no server takes calls. Up to 1024 calls wait in a queue, and further ones wait for
-    /// room in it.
+    /// [`call_timeout`](super::super::ChannelBuilder::call_timeout) of the endpoints' channels, which covers the wait
+    /// and all attempts. The error of a call whose deadline passes then says why no server takes calls. Up to 1024
+    /// calls wait in a queue, and further calls wait for room in it.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.

@@ -34,10 +34,10 @@ use crate::{ErrorChain, client::target::Target, random::KeyedHash};
 
 /// The default of [`Endpoints::max_open`].
 const MAX_OPEN: usize = 32;
-/// The time after which an endpoint that is still connecting counts as failed, so that others are tried at the same
-/// time.
+/// The time after which an endpoint that is still connecting counts as failed, so that other servers are tried at the
+/// same time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time for which an endpoint that has failed is tried again while others wait for their turn.
+/// The time for which an endpoint that has failed is tried again while other failed endpoints wait for their turn.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The endpoints of the servers in a [list](Servers), by URL: a stream of `tower::discover::Change`, and therefore a
@@ -85,7 +85,7 @@ pub struct Endpoints {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     priority: u16,
-    /// RFC 2782: a server with weight 0 is hardly used if there are others.
+    /// RFC 2782: a server with weight 0 is hardly used if there are servers with a weight.
     has_no_weight: bool,
     /// A random number that is stable for a URL, so that a client keeps its servers when the list changes.
     hash: u64,
@@ -161,13 +161,13 @@ impl Endpoints {
         self
     }
 
-    /// Watches the health of each server by the program HEALTH ([`health`](crate::health)), and uses only those that are serving. Default:
-    /// none, and every server that is connected is used.
+    /// Watches the health of each server by the program HEALTH ([`health`](crate::health)), and uses only servers that
+    /// are serving. Default: none, and every server that is connected is used.
     ///
     /// An endpoint takes calls once its server has answered, and stops when the server says that it is not serving, for
-    /// example because it shuts down. Others are opened in its place, as if it could not be reached. A server counts as
-    /// serving if it does not offer the program, or does not answer the first question. Later silence does not change
-    /// the state. [`Endpoint`] describes how silence is noticed.
+    /// example because it shuts down. Other endpoints are opened in its place, as if it could not be reached. A server
+    /// counts as serving if it does not offer the program, or does not answer the first question. Later silence does
+    /// not change the state. [`Endpoint`] describes how silence is noticed.
     ///
     /// The channels serve the callbacks of the program, so that the server can report changes at once, and have no idle timeout. Outside
     /// of a tokio runtime, nothing is checked.

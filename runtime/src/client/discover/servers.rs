@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use super::super::service::outage::SharedFailure;
 
-/// The URLs of the servers of a service, which may change. A stream of complete lists: each item replaces the one before. Lists
-/// that were not read in time are skipped.
+/// The URLs of the servers of a service, which may change. A stream of complete lists: each item replaces the list
+/// before it. Lists that were not read in time are skipped.
 ///
 /// The options `priority` and `weight` of a [`Url`](crate::transport::Url) are for the balancer.
 #[must_use]

@@ -18,8 +18,8 @@ pub(super) struct Standing {
 pub(super) struct Subset {
     /// Indexes of servers.
     pub(super) chosen: Vec<usize>,
-    /// The index of the failed endpoint that is closed at the end of its turn, to make room for another failed one.
-    /// `None` if no other one is waiting.
+    /// The index of the failed endpoint that is closed at the end of its turn, to make room for another failed
+    /// endpoint. `None` if no other failed endpoint is waiting.
     pub(super) rotated: Option<usize>,
 }
 

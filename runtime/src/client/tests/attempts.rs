@@ -85,7 +85,7 @@ async fn the_time_begins_with_the_first_attempt_that_was_sent() {
     call.abort();
 }
 
-/// A call that may be executed twice is also sent to another server, although that one does not recognize it.
+/// A call that may be executed twice is also sent to another server, although that server does not recognize it.
 #[tokio::test(start_paused = true)]
 async fn repeatable_calls_need_no_recognition() {
     for (options, moves) in [(CallOptions::new().repeatable(), true), (CallOptions::new(), false)] {

@@ -89,7 +89,7 @@ impl Member {
         })
     }
 
-    /// Waits for the attempts that were begun, and checks that none is running.
+    /// Waits for the attempts that were begun, and checks that no attempt is running.
     fn end(&self) {
         loop {
             let attempts = std::mem::take(&mut *self.attempts.lock().unwrap());

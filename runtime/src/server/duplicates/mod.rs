@@ -35,10 +35,10 @@ use crate::{service::ProcedureId, sync};
 ///
 /// The cache forgets a reply after [`max_age`](Self::max_age), and earlier if there are more replies than
 /// [`max_entries`](Self::max_entries) and [`max_bytes`](Self::max_bytes) allow. Then the addresses with the most
-/// replies lose some of them. At such an address, the clients with the most replies lose their oldest ones. A client
-/// therefore cannot displace the replies of others. A principal has a share of its own, whatever its addresses are.
-/// IPv6 addresses with the same first 64 bits count as one. Up to an eighth of the room is made free at once. The cache
-/// forgets everything when the server ends, except what a [`ReplyStore`] keeps.
+/// replies lose some of them. At such an address, the clients with the most replies lose their oldest replies. A client
+/// therefore cannot displace the replies of other clients. A principal has a share of its own, whatever its addresses
+/// are. IPv6 addresses with the same first 64 bits count as one address. Up to an eighth of the room is made free at
+/// once. The cache forgets everything when the server ends, except what a [`ReplyStore`] keeps.
 ///
 /// A handler that fails before it has an effect can [say so](super::Context::had_no_effect). The cache then keeps no reply.
 ///

@@ -47,7 +47,7 @@ enum Caller {
     Host(HostAddr),
 }
 
-/// A party that takes turns with others of its host.
+/// A party that takes turns with other parties of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Lane {
     Principal(Arc<str>),

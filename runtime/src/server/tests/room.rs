@@ -22,7 +22,8 @@ fn silent(room: &Arc<ConnectionRoom>, number: u8) -> Result<RoomPermit, NoRoom> 
     Ok(permit)
 }
 
-/// One host that takes all room does not keep others out, and loses the connection that has been silent for longest.
+/// One host that takes all room does not keep other hosts out, and loses the connection that has been silent for
+/// longest.
 #[tokio::test]
 async fn the_host_with_the_most_connections_makes_room() {
     let room = ConnectionRoom::new(10, usize::MAX);

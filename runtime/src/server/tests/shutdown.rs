@@ -77,7 +77,7 @@ async fn open_connections_make_room() {
     assert_eq!(server.room.counts(), (2, 0));
 }
 
-/// The delay of a drain passes, unless there is none, the grace period is zero, or a second shutdown follows.
+/// The delay of a drain passes, unless there is no delay, the grace period is zero, or a second shutdown follows.
 #[tokio::test(start_paused = true)]
 async fn drains_are_delayed() {
     let delay = Duration::from_secs(3);

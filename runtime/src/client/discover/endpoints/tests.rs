@@ -92,7 +92,7 @@ async fn failed_servers_take_turns() {
     assert_eq!(choose(&mut endpoints), []);
 }
 
-/// An endpoint that is closed because a better one works has no place in the queue of those that have failed.
+/// An endpoint that is closed because a better endpoint works has no place in the queue of failed endpoints.
 #[tokio::test(start_paused = true)]
 async fn only_failed_servers_wait_for_a_turn() {
     let [first, second] = &urls(2)[..] else { panic!("two servers") };

@@ -144,7 +144,7 @@ async fn clients_have_shares() {
     }
 }
 
-/// A copy of a call in progress waits. It is executed if the first one ends without a reply.
+/// A copy of a call in progress waits. The copy is executed if the first call ends without a reply.
 #[tokio::test(start_paused = true)]
 async fn copies_wait() {
     let cache = cache(DuplicateRequests::new().max_entries(1));

@@ -126,7 +126,7 @@ fn unlimited_calls_are_not_counted() {
     assert_eq!((running, waiting, executed, refused, timed_out, cancelled), (0, 0, 0, 0, 0, 0));
 }
 
-/// A caller at its own limit does not hold up others.
+/// A caller at its own limit does not hold up other callers.
 #[test]
 fn the_limit_of_a_caller_does_not_affect_others() {
     let limiter = limiter(Limits::new().concurrency(4).per_caller(2));
@@ -142,7 +142,7 @@ fn the_limit_of_a_caller_does_not_affect_others() {
     drop(second);
 }
 
-/// A principal is one caller at all of its addresses, and others at these addresses are not affected.
+/// A principal is one caller at all of its addresses, and other callers at these addresses are not affected.
 #[test]
 fn a_principal_has_one_limit_at_all_addresses() {
     let limiter = limiter(Limits::new().per_caller(2));
