@@ -161,7 +161,7 @@ impl CallOptions {
     }
 
     /// Places the next eligible result in a buffer of the channel's pool. Use it to skip a result before you provide a
-    /// buffer for a later one.
+    /// buffer for a later result.
     pub fn landing_pooled(mut self) -> Self {
         self.landing.push(Landing::Pooled);
         self

@@ -20,7 +20,7 @@ use crate::{
     transport::{Scheme, Transport},
 };
 
-/// The connection of a channel.
+/// The connection of a channel, with the state that the channel keeps for it.
 pub(super) struct ChannelLink {
     /// `true` if the channel owns the connection. An owned connection is closed with its last link.
     pub(super) is_owned: bool,
@@ -43,7 +43,7 @@ pub(super) struct ChannelLink {
 
 /// The outcome of a connection that has ended.
 pub(super) enum LinkFate {
-    /// The server had replied to a call.
+    /// The server had replied to a call before the connection ended.
     Served,
     /// The connection was closed before the first reply. The time is when the connection was made.
     Unserved(ConnectError, tokio::time::Instant),

@@ -32,7 +32,7 @@ use crate::random;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reconnect {
-    /// Every later call fails.
+    /// The channel does not connect again, so every later call fails.
     Never,
     /// The next call connects again.
     OnDemand {
@@ -41,14 +41,15 @@ pub enum Reconnect {
         /// reconnect at the same moment. A connection that is closed before its first reply counts as a failure, and the pause
         /// begins when it was made.
         min_backoff: Duration,
-        /// Longest pause.
+        /// Longest pause between attempts to connect.
         max_backoff: Duration,
         /// Maximum number of retries of one call without a deadline. A call with a deadline is retried until then, unless this is 0.
         ///
-        /// The first retry connects at once, and each later one after the pause. From the fourth retry on, a pause precedes each
-        /// one, even if the last attempt could connect. A call fails at once with [`ConnectError::BackOff`] if the pause ends after
-        /// its deadline or, without a deadline, in more than 1 s. A call with
-        /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call fails during a pause.
+        /// The first retry connects at once, and each later retry after the pause. From the fourth retry on, a pause
+        /// precedes each one, even if the last attempt could connect. A call fails at once with
+        /// [`ConnectError::BackOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A
+        /// call with [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call
+        /// fails during a pause.
         retries: u32,
     },
 }

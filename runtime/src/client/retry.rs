@@ -120,11 +120,11 @@ impl From<CallError> for ExchangeError {
 /// The effect of executing a call twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repetition {
-    /// None: the procedure is idempotent, or the caller allows it.
+    /// There is no harm: the procedure is idempotent, or the caller allows it.
     Harmless,
     /// The server's duplicate request cache recognizes the call, and does not execute it again.
     Recognized,
-    /// Unknown, and possibly harmful.
+    /// The effect is unknown, and possibly harmful.
     Harmful,
 }
 

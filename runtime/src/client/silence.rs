@@ -113,7 +113,7 @@ impl<S: Deref<Target = Silence>> WatchedCall<S> {
         Self { silence, start: Instant::now(), replies, has_ended: false }
     }
 
-    /// Ends the call with its result.
+    /// Ends the call. `result` shows if the server has replied.
     pub(super) fn end<R>(mut self, result: &Result<R, CallError>) {
         self.has_ended = true;
         let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });

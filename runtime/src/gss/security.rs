@@ -165,7 +165,7 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         step.map_err(|error: GssError| failed(&error.to_string()))
     }
 
-    /// Replaces the context in use, and retires the old one unless the server has dropped it.
+    /// Replaces the context in use, and retires the old context unless the server has dropped it.
     fn replace(&self, context: Option<Arc<ClientContext>>) {
         let mut contexts = self.contexts();
         let old = std::mem::replace(&mut contexts.current, context);

@@ -17,7 +17,7 @@ use crate::{
 /// Exclusive upper bound of the numbers of procedures whose calls are counted.
 const COUNTED_NUMBERS: u32 = 1024;
 
-/// Number of calls that are reported as the slowest ones.
+/// Maximum number of calls that are reported as the slowest calls.
 const MAX_SLOWEST: usize = 32;
 
 /// Time after which the slowest calls are collected anew.
@@ -33,7 +33,7 @@ pub(crate) struct ProcedureCalls {
     pub(crate) failed: AtomicU64,
     /// Sum of the durations of calls that ended, in nanoseconds.
     pub(crate) total_time: AtomicU64,
-    /// Longest duration, in nanoseconds.
+    /// Longest duration of a call, in nanoseconds.
     pub(crate) max_time: AtomicU64,
     /// Number of calls in progress.
     pub(crate) active: AtomicU32,

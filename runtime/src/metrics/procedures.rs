@@ -60,7 +60,7 @@ fn name(id: ProcedureId) -> (Side, &'static str) {
     procedures().get(id).map_or((Side::Server, OTHER), |procedure| (procedure.side, procedure.method))
 }
 
-/// A procedure on one side.
+/// A procedure on one side, with the values of its calls.
 struct Procedure {
     side: Side,
     method: &'static str,

@@ -55,7 +55,7 @@ pub(super) struct ServerShared {
     pub(super) measured: Option<super::measured::MeasuredServer>,
 }
 
-/// The open connections, and the totals of closed and failed ones.
+/// The open connections, and the totals of closed and failed connections.
 #[derive(Default)]
 struct ConnectionTable {
     open: BTreeMap<u64, ConnectionEntry>,

@@ -51,7 +51,7 @@ struct WatchTable {
     count: usize,
 }
 
-/// A connection whose client watches.
+/// A connection whose client watches services.
 #[derive(Debug)]
 struct WatchingConnection {
     host: HostAddr,
@@ -70,7 +70,7 @@ enum Watching {
 }
 
 impl WatchTable {
-    /// Adds a service to the ones that a connection watches. If the connection watches it already, updates the last
+    /// Adds a service to the services that a connection watches. If the connection watches it already, updates the last
     /// report.
     fn add(&mut self, (connection, host): (usize, HostAddr), service: ServiceKey, report: HealthReport) -> Watching {
         let known = self.connections.get_mut(&connection);

@@ -57,7 +57,7 @@ enum OccupantStage {
     /// In set-up. The handle belongs to the task that sets the connection up. `None` before the task has started.
     SettingUp(Option<AbortHandle>),
     Open(Arc<DriverPort>),
-    /// Closed by the server to make room.
+    /// The server closes the connection to make room.
     Leaving,
 }
 

@@ -198,7 +198,7 @@ impl Runtimes {
         }
     }
 
-    /// Records that the runtime dropped a task.
+    /// Records that `runtime` has ended, because it dropped a task.
     fn ended(&self, runtime: &ServingRuntime) {
         if runtime.has_ended.swap(true, Ordering::Relaxed) {
             return;

@@ -21,7 +21,7 @@ pub struct ServerStats {
     /// Sums of the counters of all connections. Credits and queued calls are sums over the open connections only.
     /// [`exposed_regions`](ConnectionCounters::exposed_regions) and
     /// [`registered_bytes`](ConnectionCounters::registered_bytes) are the current values of open connections, plus the
-    /// last values of closed ones. The values of closed connections are 0, unless memory has leaked.
+    /// last values of closed connections. The values of closed connections are 0, unless memory has leaked.
     pub counters: ConnectionCounters,
 }
 

@@ -104,7 +104,7 @@ impl RequestKey {
 
     /// Returns the client's group and its identity in the group, by which a cache shares its room among clients. The
     /// group is the principal or, without one, the address. Of an IPv6 address, only the first 64 bits count, because a
-    /// host can choose the others freely.
+    /// host can choose the other bits freely.
     pub(crate) fn client(&self) -> (&[u8], &[u8]) {
         let identity = &*self.client;
         let (address, rest) = identity.split_at_checked(ADDRESS_LEN).unwrap_or((identity, &[]));

@@ -105,7 +105,7 @@ impl ServiceRegistry {
         Err(RpcError::ProgramMismatch { low, high })
     }
 
-    /// Returns the outcome of a NULL call.
+    /// Returns the outcome of a NULL call of a program and a version.
     #[cfg(feature = "tls")]
     pub(crate) fn null(&self, program: u32, version: u32) -> Result<(), RpcError> {
         self.find(program, version).map(|_| ())

@@ -127,7 +127,7 @@ pub(crate) type BoxStream = Pin<Box<dyn AnyStream>>;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A [`StreamProvider`] without its types.
+/// A type-erased [`StreamProvider`].
 pub(crate) trait AnyStreamProvider: Send + Sync {
     fn options(&self) -> &'static [UrlOption];
 
@@ -184,7 +184,7 @@ impl<L: StreamListener> AnyIncomingStream for IncomingStream<L> {
     }
 }
 
-/// A [`StreamListener`] without its types.
+/// A type-erased [`StreamListener`].
 pub(crate) trait AnyStreamListener: Send + Sync {
     fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn AnyIncomingStream>, SocketAddr)>>;
 

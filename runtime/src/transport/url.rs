@@ -106,7 +106,7 @@ pub enum UrlError {
     UnknownScheme {
         /// The text of the URL.
         url: String,
-        /// The scheme.
+        /// The unknown scheme.
         scheme: String,
         /// A hint for the user, appended to the message. May be empty.
         hint: &'static str,

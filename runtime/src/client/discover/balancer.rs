@@ -167,7 +167,7 @@ impl Service<CallRequest> for CountedEndpoint {
 struct CountedCall {
     call: <Endpoint as Service<CallRequest>>::Future,
     _in_flight: Arc<()>,
-    /// `None` after the result.
+    /// The failures of the endpoint. `None` after the result of the call was recorded.
     accrual: Option<Arc<FailureAccrual>>,
 }
 

@@ -96,7 +96,7 @@ struct Rank {
 #[derive(Debug, Default)]
 struct Candidate {
     weight: u32,
-    /// `None` if no endpoint is open.
+    /// The health of the server's endpoint. `None` if no endpoint is open.
     health: Option<Arc<EndpointHealth>>,
     has_failed: bool,
     /// `true` if the server is not used as long as it stays in the list.

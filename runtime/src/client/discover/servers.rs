@@ -26,7 +26,7 @@ pub struct Servers {
     failure: SharedFailure,
 }
 
-/// `None` until the list is known.
+/// The URLs of the servers. `None` until the list is known.
 type List = Option<BTreeSet<String>>;
 type Next = Pin<Box<dyn Future<Output = Option<watch::Receiver<List>>> + Send>>;
 
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(poll(&mut servers), Poll::Ready(Some(ServersSender::MAX_SERVERS)));
     }
 
-    /// A list that did not change is not announced. Each side learns that the other one was dropped.
+    /// A list that did not change is not announced. The sender and the list each learn that the other was dropped.
     #[tokio::test]
     async fn only_changes_are_announced() {
         let (sender, mut servers) = Servers::channel();
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((poll(&mut servers), poll(&mut servers)), (Poll::Ready(None), Poll::Ready(None)));
     }
 
-    /// Skipped servers are reported.
+    /// A URL that is longer than the maximum is skipped, and this is logged.
     #[test]
     fn skipped_servers_are_reported() {
         Log::of(|log| {

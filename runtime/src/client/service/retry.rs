@@ -43,7 +43,7 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can use.
 ///
 /// The error of a call that fails in the end takes all attempts into account:
-/// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) returns `false` if one of them may have
+/// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) returns `false` if an attempt may have
 /// executed the call.
 ///
 /// ```no_run

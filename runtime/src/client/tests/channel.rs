@@ -22,7 +22,8 @@ use crate::{
     transport::Transport,
 };
 
-/// A channel over a path that is not the best looks for better ones, with pauses that double, until it has the best or is closed.
+/// A channel over a path that is not the best looks for better paths, with pauses that double, until it uses the best
+/// path or is closed.
 #[tokio::test(start_paused = true)]
 async fn better_paths_are_tried() {
     let script =

@@ -84,8 +84,8 @@ fn numbers_and_services_of_creation_requests_are_ignored() {
     }
 }
 
-/// RFC 2203 §5.2.3.1: the reply that completes a context has the checksum of the window as its verifier. All others have the
-/// NULL verifier.
+/// RFC 2203 §5.2.3.1: the reply that completes a context has the checksum of the window as its verifier. All other
+/// replies have the NULL verifier.
 #[test]
 fn verifiers_of_creation_replies() {
     let now = Instant::now();

@@ -59,7 +59,7 @@ fn all_work_begins() {
     });
 }
 
-/// Hosts share the total limit.
+/// With a total limit of 1, the work of one host waits for the work of another host.
 #[test]
 fn hosts_share_a_limit() {
     check(|| {

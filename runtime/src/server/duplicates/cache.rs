@@ -172,7 +172,7 @@ impl DuplicateRequestCache {
 }
 
 impl Table {
-    /// Removes replies that are too old.
+    /// Removes the replies that have expired by `now`.
     fn expire(&mut self, now: Instant) {
         while let Some(cached) = self.recorded.pop_expired(now) {
             self.entries.remove(&cached);

@@ -20,8 +20,8 @@ pub(super) struct ClientId {
 
 /// The recorded replies, by client. `K` is the key of a reply in the cache.
 pub(super) struct ReplyShares<K> {
-    /// All replies, the oldest first. An evicted reply stays here until it is the oldest one, or until there are many
-    /// evicted ones.
+    /// All replies, the oldest first. An evicted reply stays here until it is the oldest reply, or until there are many
+    /// evicted replies.
     order: VecDeque<OrderedReply>,
     groups: FxHashMap<u64, ClientGroup<K>>,
     total: Room,
@@ -126,7 +126,7 @@ impl<K> ReplyShares<K> {
     }
 
     /// Removes replies until the bounds hold, and returns their keys. The clients with the most replies, or the most
-    /// bytes of replies, lose their oldest ones.
+    /// bytes of replies, lose their oldest replies.
     pub(super) fn evict(&mut self, max: Room) -> Vec<K> {
         let mut evicted = Vec::new();
         let measures: [(Measure, u64); 2] = [(|room| room.entries, max.entries), (|room| room.bytes, max.bytes)];

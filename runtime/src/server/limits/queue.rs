@@ -318,7 +318,7 @@ impl LimiterState {
         true
     }
 
-    /// Takes a call out of the queue.
+    /// Takes the call `id` of `source` out of the queue, if it is still there.
     fn leave(&mut self, source: &CallSource, id: u64) {
         let Some(queue) = self.waiting.get_mut(&source.host()) else { return };
         let Some(waiters) = queue.lanes.get_mut(&source.lane()) else { return };

@@ -17,7 +17,8 @@ fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
     future.poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending()
 }
 
-/// Adds a connection that is set up.
+/// Adds a connection of `host` that is set up. Returns its ID and its port, or `None` if the server is closing its
+/// connections.
 fn add(server: &Arc<ServerShared>, host: u8) -> Option<(u64, Arc<DriverPort>)> {
     let room = server.room.enter(HostAddr::of(([10, 0, 0, host], 1).into())).unwrap();
     let port = Arc::new(DriverPort::new(1));

@@ -131,7 +131,7 @@ fn handlers_see_their_caller() {
     }
 }
 
-/// An authenticator may insist on TLS.
+/// An authenticator sees the TLS session of a connection, and may deny calls without a session.
 #[cfg(feature = "tls")]
 #[test]
 fn authenticators_see_the_tls_session() {

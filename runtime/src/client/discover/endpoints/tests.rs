@@ -154,7 +154,7 @@ async fn slow_servers_have_failed() {
     );
 }
 
-/// RFC 2782: servers with weight 0 are used if there are no others.
+/// RFC 2782: servers with weight 0 are used only if there are too few servers with larger weights.
 #[tokio::test(start_paused = true)]
 async fn servers_without_weight_are_last() {
     let servers = |weighted: usize| -> Vec<_> {

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Handler {
     Replies,
-    /// The connection of the call ends first.
+    /// The handler is dropped before it replies, because the connection of the call ends.
     IsDropped,
 }
 

@@ -80,7 +80,7 @@ fn order<'a>(limiter: &Limiter, mut running: Permit, mut waiting: Vec<(&'a str, 
     order
 }
 
-/// Callers take turns, although one of them came first with many calls.
+/// Callers take turns, although one caller made many calls before the others.
 #[test]
 fn callers_take_turns() {
     let limiter = limiter(Limits::new().concurrency(1));
