@@ -138,7 +138,7 @@ impl ConnectionConfig {
     }
 
     /// Sets the maximum number of calls in flight on a connection, which a server grants and a client requests (RFC
-    /// 8166 §3.3.1). 1 to 65535. Default 32. A client keeps one of eight or more for
+    /// 8166 §3.3.1). 1 to 65535. Default 32. Of eight or more credits, a client keeps one for
     /// [probes](Self::keepalive_interval).
     pub fn credits(mut self, credits: u32) -> Self {
         self.engine.credits = credits;

@@ -305,7 +305,7 @@ impl<A, F> OutboundCall<'_, A, F> {
         self.parameters.options.is_idempotent(self.parameters.target)
     }
 
-    /// Returns the restrictions on how the call is sent.
+    /// Returns the restrictions on how the call is sent. `protected` is `true` if the bodies of the call are protected.
     pub(super) fn policy(&self, protected: bool) -> CallPolicy {
         CallPolicy { idempotent: self.is_idempotent(), protected, xid: self.xid, ..CallPolicy::default() }
     }

@@ -50,7 +50,8 @@ pub(super) enum LinkFate {
 }
 
 impl ChannelLink {
-    /// Creates the link of a connection that was just made, and that the channel does not own.
+    /// Creates the link of a connection that was just made, and that the channel does not own. `negotiates` is `true`
+    /// if the peers negotiate the version of RPC-over-RDMA.
     pub(super) fn new(port: Arc<DriverPort>, info: ChannelInfo, negotiates: bool) -> Self {
         Self {
             is_owned: false,
@@ -129,7 +130,7 @@ impl ChannelLink {
     }
 
     /// Returns the error of a connection that the server has closed. `None` if `reason` shows that the channel closed
-    /// it, or explains enough by itself.
+    /// it, or explains enough by itself. `sent` is `true` if a call was sent.
     fn closed(&self, reason: &CloseReason, sent: bool) -> Option<ConnectError> {
         match reason {
             CloseReason::Disconnected(DisconnectReason::Local)

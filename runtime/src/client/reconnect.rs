@@ -69,7 +69,8 @@ impl Reconnect {
         }
     }
 
-    /// Returns the maximum number of retries of one call.
+    /// Returns the maximum number of retries of one call. If `has_deadline` is `true`, the deadline of the call is the
+    /// only limit, unless no retries are allowed.
     pub(super) fn retries(self, has_deadline: bool) -> u32 {
         match self {
             Self::Never | Self::OnDemand { retries: 0, .. } => 0,

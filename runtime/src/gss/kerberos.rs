@@ -263,7 +263,7 @@ fn convert(error: &Error) -> GssError {
     GssError { major: error.major.bits(), minor: error.minor, message }
 }
 
-/// Returns advice for the user about an error, if there is any.
+/// Returns advice for the user about an error with this major and minor status, if there is any.
 fn advice(status: u32, minor: u32) -> Option<&'static str> {
     /// The first code of the table `krb5` of MIT Kerberos and Heimdal.
     const KRB5: i32 = -1_765_328_384;

@@ -185,8 +185,8 @@ impl ServerCall {
         }
     }
 
-    /// Ends a call that has no results, or results that still have to be protected. The latter count with their
-    /// unprotected length.
+    /// Ends a call that has no results, or results that still have to be protected. Such results count with their
+    /// unprotected length. `request` is the size of the call in bytes. `now` and `started` are in ticks.
     #[cold]
     #[inline(never)]
     fn end_rarely(id: ProcedureId, request: u64, now: u64, started: u64, reply: &EncodedReply) {

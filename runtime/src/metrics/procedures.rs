@@ -179,8 +179,8 @@ pub(super) fn hand_over() {
     }
 }
 
-/// Records a failed call, with the sizes of its messages if there were any. `started` is in ticks. Failures are rare,
-/// so that they go to the recorder at once.
+/// Records a failed call, with the sizes of its messages if there were any. `started` is in ticks. `has_reply` is
+/// `true` if `error_type` is the status of a reply. Failures are rare, so that they go to the recorder at once.
 #[cold]
 #[inline(never)]
 pub(super) fn record_failure(id: ProcedureId, started: u64, sizes: Sizes, error_type: &'static str, has_reply: bool) {

@@ -342,11 +342,11 @@ impl ServerBuilder {
 
     /// Sets the maximum number of concurrent connections, including those in set-up. Default 1024.
     ///
-    /// At the limit, a new connection takes the place of an idle one. The first choice is the longest idle connection
-    /// of the host with the most connections, if that host has more connections than the host of the new one would
-    /// have. The second choice is the connection that has been idle for longest, if it has been idle for a minute or
-    /// more. If there is neither, the new connection is refused. A connection is idle if it has no call in flight, or
-    /// while its set-up waits for the client. A call whose arguments have not arrived yet does not count. IPv6
+    /// At the limit, a new connection takes the place of an idle connection. The first choice is the longest idle
+    /// connection of the host with the most connections, if that host has more connections than the host of the new one
+    /// would have. The second choice is the connection that has been idle for longest, if it has been idle for a minute
+    /// or more. If there is neither, the new connection is refused. A connection is idle if it has no call in flight,
+    /// or while its set-up waits for the client. A call whose arguments have not arrived yet does not count. IPv6
     /// addresses with the same first 64 bits count as one host.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
@@ -356,8 +356,8 @@ impl ServerBuilder {
     /// Sets the maximum number of concurrent connections of one host. Default: only the limit of
     /// [`max_connections`](Self::max_connections).
     ///
-    /// At the limit, a new connection takes the place of the host's longest idle one, if that has been idle for a minute or more.
-    /// Otherwise it is refused.
+    /// At the limit, a new connection takes the place of the host's longest idle connection, if that connection has
+    /// been idle for a minute or more. Otherwise it is refused.
     pub fn max_connections_per_host(mut self, connections: usize) -> Self {
         self.max_connections_per_host = connections;
         self

@@ -131,7 +131,8 @@ impl ServerHealth {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a service whose state differs from what the client of a connection was told last, with its latest state.
+    /// Returns a service whose state differs from the last report to the client of a connection, with the latest state
+    /// of the service. `connection` is the address of the connection's state.
     fn next_change(&self, connection: usize) -> Option<HealthChange> {
         let mut table = self.watched();
         table.connections.get_mut(&connection)?.told.iter_mut().find_map(|(&(program, version), told)| {

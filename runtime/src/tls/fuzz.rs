@@ -124,7 +124,7 @@ fn is_offer(message: &[u8]) -> bool {
     ReplyHeader::decode(&mut decoder).is_ok_and(|reply| decoder.finish().is_ok() && probe::offers_tls(&reply))
 }
 
-/// Reads a record. Returns `None` if the stream ends within it.
+/// Reads a record of at most `max` bytes. Returns `None` if the stream ends within it.
 fn record(bytes: &[u8], max: u64) -> Option<ShortRecord> {
     let mut rest = bytes;
     let read: io::Result<ShortRecord> = {

@@ -150,8 +150,8 @@ impl Endpoints {
         }
     }
 
-    /// Sets the maximum number of endpoints that are open at a time. Default 32. At least 2: one takes calls, and one that has failed is
-    /// tried again.
+    /// Sets the maximum number of endpoints that are open at a time. Default 32. At least 2: one endpoint takes calls
+    /// while an endpoint that has failed is tried again.
     ///
     /// A connection costs memory for its Receives at both ends, and a server has a limit of connections. Without this limit, each
     /// client would connect to each server. With 32, a client hardly notices that one server is slow or fails, and 1000 servers

@@ -206,7 +206,8 @@ async fn counters_are_published_before_results() {
     assert_eq!(port.counters().replies_received, 1);
 }
 
-/// Returns a connection whose deadline passed so long ago that the process must have been suspended.
+/// Returns a connection whose deadline passed so long ago that the process must have been suspended. `input` is `true`
+/// if input arrived during the suspension.
 async fn suspended(input: bool) -> (Arc<Mutex<Script>>, DriverCore<ScriptedIo, NoInboundCalls>) {
     let due = Some(Timer::now());
     tokio::time::advance(2 * SUSPENDED).await;

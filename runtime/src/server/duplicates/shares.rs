@@ -86,7 +86,7 @@ impl<K> ReplyShares<K> {
         self.total
     }
 
-    /// Adds the newest reply.
+    /// Adds the newest reply, which takes `bytes` of memory. `expires` is `None` if the reply never expires.
     pub(super) fn push(&mut self, client: ClientId, key: K, bytes: u64, expires: Option<Instant>) {
         let number = self.next_number;
         self.next_number += 1;

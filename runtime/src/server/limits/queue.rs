@@ -242,8 +242,8 @@ impl Limiter {
 }
 
 impl LimiterState {
-    /// Puts a call into the queue. Returns `None` if the queue is full, and no other party has enough calls in it to
-    /// lose one.
+    /// Puts a call into the queue, which has room for `max` calls. Returns the number of the call, and the receiver of
+    /// its admission. Returns `None` if the queue is full, and no other party has enough calls in it to lose a call.
     fn enqueue(&mut self, source: CallSource, max: usize) -> Option<(u64, oneshot::Receiver<()>)> {
         let (host, lane) = (source.host(), source.lane());
         if self.stats.waiting >= max && !self.make_room(host, &lane) {
