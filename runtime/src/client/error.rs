@@ -80,7 +80,7 @@ pub enum ConnectError {
     },
     /// The deadline of the call passed during an attempt to connect.
     Late {
-        /// The error of the attempt before, if there was one. Its source is also the source of this error.
+        /// The error of the previous attempt, if there was one. Its source is also the source of this error.
         last: Option<Box<ConnectError>>,
     },
     /// The attempt was given up, because a connection over another path was made sooner.

@@ -289,8 +289,8 @@ impl ContextTable {
         Ok(handle)
     }
 
-    /// Takes the context in creation with this handle, unless its time has passed. A second request for it finds
-    /// nothing until [`wait`](Self::wait) puts it back.
+    /// Takes the context in creation with this handle, unless its time limit has passed. Until [`wait`](Self::wait)
+    /// puts the context back, another request with the handle finds nothing.
     pub(super) fn take_setup(
         &self,
         handle: ContextHandle,

@@ -490,7 +490,8 @@ mod tests {
         }
     }
 
-    /// The status codes in a server's refusal come from the server's library.
+    /// The advice about a refusal takes the status codes as those of the server, so that missing credentials of the
+    /// server give no advice about the user's credentials.
     #[test]
     fn refusals_of_the_server_say_what_to_do() {
         let client = KerberosClient::new("nfs@server");

@@ -112,7 +112,7 @@ impl RetryPolicy {
         may
     }
 
-    /// Begins one retry of `request` if its failed attempt allows that.
+    /// Begins one retry of `request` if its failed attempt allows a retry. Returns the pause before the retry.
     fn retries(&mut self, request: &CallRequest, failure: FailureKind) -> Option<RetryPause> {
         let paced = Reconnect::on_demand();
         let max_retries = self.max_retries.unwrap_or_else(|| paced.retries(request.deadline().is_some()));

@@ -177,7 +177,7 @@ pub(super) enum CallEnd {
 
 /// The outcome of the arrival of a call.
 pub(in crate::server) enum Arrival {
-    /// `None` if nothing limits the number of calls.
+    /// The call may run. The permit is `None` if nothing limits the number of calls.
     Admitted(Option<Permit>),
     Waits(WaitingCall),
     Refused,
