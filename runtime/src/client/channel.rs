@@ -108,7 +108,8 @@ impl Channel {
         Ok(Self::dialed(dial, link, config, reconnect))
     }
 
-    /// Creates a channel over the first connection of `dial`. If its path is not the best, the channel looks for a better one.
+    /// Creates a channel over the first connection of `dial`. If its path is not the best, the channel looks for a
+    /// better path.
     pub(super) fn dialed(
         dial: Box<dyn Dial>,
         link: Arc<ChannelLink>,
@@ -162,8 +163,9 @@ impl Channel {
         link.info.clone().with(link.port.limits())
     }
 
-    /// Returns the paths that the channel prefers to its current one, the best first, and the reasons why it does not use them. Empty
-    /// unless the channel was made with several URLs ([`ChannelBuilder::connect`](super::ChannelBuilder::connect)).
+    /// Returns the paths that the channel prefers to its current path, the best first, and the reasons why it does not
+    /// use them. Empty unless the channel was made with several URLs
+    /// ([`ChannelBuilder::connect`](super::ChannelBuilder::connect)).
     #[must_use]
     pub fn better_paths(&self) -> Vec<UnusedPath> {
         let rank = self.current().rank();

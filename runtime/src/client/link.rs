@@ -73,7 +73,7 @@ impl ChannelLink {
         self
     }
 
-    /// Waits until the server has answered a call, whatever it answers. Fails if it does not within `timeout`.
+    /// Waits until the server has replied to a call, with any status. Fails if there is no reply within `timeout`.
     pub(super) async fn answered(self: Arc<Self>, timeout: Duration) -> Result<Arc<Self>, ConnectError> {
         // A program that no server has is refused, which is an answer too.
         let mut call = ProbedProgram::default().null_call();

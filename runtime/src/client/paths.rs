@@ -124,7 +124,7 @@ impl PathsDialer {
         link
     }
 
-    /// Records the error of the path `rank`. Returns it or `first`, whichever belongs to the better path.
+    /// Records the error of the path `rank`. Returns this error or `first`, whichever belongs to the better path.
     fn failed(
         &self,
         rank: usize,
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// The use of another path than the best is reported.
+    /// The use of a path other than the best path is logged.
     #[test]
     fn paths_that_are_not_the_best_are_reported() {
         Log::of(|log| {

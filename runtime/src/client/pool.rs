@@ -39,7 +39,7 @@ use crate::{
 const CALL_LOAD: u64 = 8 * 1024;
 
 /// Maximum number of bytes of one call's messages that count as load. The longest result of a procedure may be far
-/// longer than the usual one.
+/// longer than its usual result.
 const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the connections,
@@ -88,7 +88,8 @@ struct PoolInner {
     policy: Reconnect,
     /// The member at which the next search begins, so that single calls use all connections in turn.
     next: AtomicUsize,
-    /// Wakes the calls that wait for a connection when one is made, or when none can be made any more.
+    /// Wakes the calls that wait for a connection when a connection is made, or when no connection can be made any
+    /// more.
     changes: Arc<Changes>,
 }
 
@@ -259,7 +260,7 @@ impl ChannelPool {
         })
     }
 
-    /// Waits for an open connection. Returns `None` if none can be made any more, or if the wait is over.
+    /// Waits for an open connection. Returns `None` if no connection can be made any more, or if the wait is over.
     async fn member(&self, until: Option<Instant>) -> Option<&Member> {
         let waiting = self.0.changes.find(|| match self.least_loaded() {
             Some(member) => Some(Some(member)),
@@ -324,7 +325,7 @@ impl ChannelPool {
         }
     }
 
-    /// Returns the connection for the next attempt of a call. Waits for one until the deadline of the call.
+    /// Returns the connection for the next attempt of a call. Waits for a connection until the deadline of the call.
     async fn member_for_call(&self, deadline: Option<Instant>) -> &Member {
         if let Some(member) = self.least_loaded() {
             return member;

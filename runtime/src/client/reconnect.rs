@@ -36,10 +36,10 @@ pub enum Reconnect {
     Never,
     /// The next call connects again.
     OnDemand {
-        /// Pause after the first failed attempt to connect, and the shortest pause. The pause doubles with each further failure in a
-        /// row. A random part of up to one half is subtracted from all but the first, so that the clients of a server do not all
-        /// reconnect at the same moment. A connection that is closed before its first reply counts as a failure, and the pause
-        /// begins when it was made.
+        /// Pause after the first failed attempt to connect, and the shortest pause. The pause doubles with each further
+        /// failure in a row. A random part of up to one half is subtracted from all pauses but the first, so that the
+        /// clients of a server do not all reconnect at the same moment. A connection that is closed before its first
+        /// reply counts as a failure, and the pause begins when it was made.
         min_backoff: Duration,
         /// Longest pause between attempts to connect.
         max_backoff: Duration,

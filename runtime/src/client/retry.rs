@@ -52,7 +52,8 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(1);
 /// The kind of failure that ended an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureKind {
-    /// The connection was lost, or none could be made. The next connection to the server may be made after `pause`.
+    /// The connection was lost, or no connection could be made. The next connection to the server may be made after
+    /// `pause`.
     Disconnected { pause: Duration },
     /// The connection was lost during version negotiation, and the channel may use version 1.
     NegotiationFailed,
@@ -60,7 +61,7 @@ pub(super) enum FailureKind {
     Denied,
     /// The security context expired before the call was sent.
     SecurityExpired,
-    /// Another call on the connection has the XID. The call may have any other.
+    /// Another call on the connection has the XID. The call may have any other XID.
     XidInUse,
     /// Middleware ended the attempt.
     #[cfg_attr(not(feature = "tower"), allow(dead_code))]
@@ -159,7 +160,7 @@ pub(super) struct RetryFacts {
     pub(super) scope: RetryScope,
     /// Number of further attempts that may be made on other connections.
     pub(super) retries: u32,
-    /// The minimum pause before the next of these attempts.
+    /// The minimum pause before the next attempt on another connection.
     pub(super) pace: Duration,
     /// Number of further attempts that may be made on the same connection.
     pub(super) resends: u32,

@@ -63,7 +63,7 @@ impl PortInner {
     }
 }
 
-/// The count of free slots, and the queue of callers that wait for one.
+/// The count of free slots, and the queue of callers that wait for a slot.
 ///
 /// While nobody waits, free slots are counted in `free`. A caller that waits moves them to `queue`, and slots that become free
 /// meanwhile go there too, so that callers get them in order.

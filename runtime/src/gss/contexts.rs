@@ -68,7 +68,7 @@ impl GssServerConfig {
 
     /// Sets the maximum number of established contexts that clients at one address have created, at least 1. At the
     /// limit, the least recently used context of the address is destroyed, so that one host cannot displace the
-    /// contexts of all other hosts. IPv6 addresses with the same first 64 bits count as one. Default 1024.
+    /// contexts of all other hosts. IPv6 addresses with the same first 64 bits count as one address. Default 1024.
     pub fn max_contexts_per_address(mut self, contexts: usize) -> Self {
         self.max_contexts_per_address = contexts;
         self
@@ -84,7 +84,7 @@ impl GssServerConfig {
 
     /// Sets the share of one address in [`max_setups`](Self::max_setups), at least 1. At the limit, the oldest context
     /// of the address that waits for a token is dropped, and further steps of the mechanism wait. IPv6 addresses with
-    /// the same first 64 bits count as one. Default 16.
+    /// the same first 64 bits count as one address. Default 16.
     pub fn max_setups_per_address(mut self, setups: usize) -> Self {
         self.max_setups_per_address = setups;
         self

@@ -48,7 +48,7 @@ static CONNECTIONS: Mutex<Connections> =
 struct Connections {
     next: u64,
     open: BTreeMap<u64, OpenConnection>,
-    /// `None` for kinds without connections, whose metrics are not exported.
+    /// The totals of each kind. `None` for kinds without connections, whose metrics are not exported.
     totals: [Option<Totals>; KINDS.len()],
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn connection_failed(role: ConnectionRole) {
     counter!(describe::FAILED, "rpcrdma.role" => role.name()).increment(1);
 }
 
-/// Counts a connection that replaced a lost one.
+/// Counts a connection that replaced a lost connection.
 pub(crate) fn reconnected() {
     counter!(describe::RECONNECTS).increment(1);
 }

@@ -87,8 +87,8 @@ impl Channel {
         Some(xids.window())
     }
 
-    /// Makes attempts of a call until one succeeds or no further one is allowed. `usual` is the failure of a first
-    /// attempt that began at `start`, or `None` if no attempt has been made yet.
+    /// Makes attempts of a call until an attempt succeeds or no further attempt is allowed. `usual` is the failure of a
+    /// first attempt that began at `start`, or `None` if no attempt has been made yet.
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
@@ -281,7 +281,8 @@ enum AttemptError {
     Exchange(ExchangeError),
     /// No connection could be made, and the next attempt is not made before this time.
     NotConnected(ConnectError, tokio::time::Instant),
-    /// The call was not sent again, because the server might not recognize it. The failure is that of the first attempt.
+    /// The call was not sent again, because the server might not recognize it. The [`CallFailure`] is the failure of
+    /// the first attempt.
     NotRecognized(CallFailure, NotRecognized),
 }
 

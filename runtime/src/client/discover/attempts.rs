@@ -22,7 +22,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Creates the attempts of a call. `retry` decides how many there are, and the pauses between them.
+    /// Creates the attempts of a call. `retry` decides on the number of attempts, and on the pauses between them.
     pub fn new(retry: RetryPolicy) -> Self {
         Self { retry, timeout: None, is_hedged: false }
     }
@@ -35,9 +35,9 @@ impl Attempts {
         self
     }
 
-    /// Makes a second attempt of an idempotent call, usually at another server, if the first has no result after the
-    /// 95th percentile of the latency. The call returns the first result. Each second attempt takes one retry from the
-    /// budget of the policy.
+    /// Makes a second attempt of an idempotent call, usually at another server, if the first attempt has no result
+    /// after the 95th percentile of the latency. The call returns the first result. Each second attempt takes one retry
+    /// from the budget of the policy.
     ///
     /// The percentile is measured in milliseconds, over periods of 10 s that have at least 100 calls. Each call passes
     /// through one more queue.

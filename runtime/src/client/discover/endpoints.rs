@@ -58,7 +58,7 @@ const TURN: Duration = Duration::from_secs(1);
 /// Wrap the endpoints in `tower::load::PendingRequestsDiscover` or `tower::load::PeakEwmaDiscover` to measure their load.
 #[must_use]
 pub struct Endpoints {
-    /// `None` when the list does not change any more.
+    /// The list of servers. `None` when the list does not change any more.
     servers: Option<Servers>,
     /// The errors of the source of the list.
     failure: SharedFailure,
@@ -85,7 +85,8 @@ pub struct Endpoints {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     priority: u16,
-    /// RFC 2782: a server with weight 0 is hardly used if there are servers with a weight.
+    /// `true` if the weight of the server is 0. Such a server is hardly used if there are servers with a weight (RFC
+    /// 2782).
     has_no_weight: bool,
     /// A random number that is stable for a URL, so that a client keeps its servers when the list changes.
     hash: u64,

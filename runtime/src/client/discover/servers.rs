@@ -109,8 +109,8 @@ impl ServersSender {
     pub const MAX_URL_LEN: usize = 2048;
 
     /// Replaces the list. A list with the same URLs as before is not announced. The list has up to
-    /// [`MAX_SERVERS`](Self::MAX_SERVERS) URLs of up to [`MAX_URL_LEN`](Self::MAX_URL_LEN) bytes. Further and longer
-    /// ones are skipped, so that a faulty source cannot exhaust the memory.
+    /// [`MAX_SERVERS`](Self::MAX_SERVERS) URLs of up to [`MAX_URL_LEN`](Self::MAX_URL_LEN) bytes. Further URLs and
+    /// longer URLs are skipped, so that a faulty source cannot exhaust the memory.
     pub fn set<U: Into<String>>(&self, urls: impl IntoIterator<Item = U>) {
         let mut skipped = 0_usize;
         let mut listed = BTreeSet::new();

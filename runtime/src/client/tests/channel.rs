@@ -74,7 +74,8 @@ async fn channels_that_connect() {
     }
 }
 
-/// A call whose deadline passes during an attempt to connect has the error of the attempt before it, if that failed.
+/// A call whose deadline passes during an attempt to connect has the error of the previous attempt, if that attempt
+/// failed.
 #[tokio::test(start_paused = true)]
 async fn late_calls_know_the_last_error() {
     let late = async |channel: &Channel| {

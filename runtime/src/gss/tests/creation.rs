@@ -394,7 +394,7 @@ fn clients_check_creation_replies() {
     }
 }
 
-/// RFC 2203 §5.2.2: without a token, the context must have been created.
+/// RFC 2203 §5.2.2: a step of the mechanism without a token must complete the context.
 #[test]
 fn mechanisms_without_token_and_context() {
     for token in [None, Some(Vec::new())] {

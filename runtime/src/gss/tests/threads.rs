@@ -49,7 +49,7 @@ async fn secure(context: &Arc<ClientContext>) -> Option<Secured> {
     }
 }
 
-/// Makes calls one after the other. Returns the number of those that got a sequence number.
+/// Makes calls one after the other. Returns the number of calls that got a sequence number.
 fn calls(context: &Arc<ClientContext>, calls: usize) -> JoinHandle<usize> {
     let context = Arc::clone(context);
     thread::spawn(move || {

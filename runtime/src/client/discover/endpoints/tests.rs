@@ -189,7 +189,7 @@ async fn lists_change() {
     assert_eq!(choose(&mut endpoints), [Closed(first.clone())]);
 }
 
-/// Another server takes the place of one whose URL does not match the settings of the channels.
+/// Another server takes the place of a server whose URL does not match the settings of the channels.
 #[cfg(feature = "tls")]
 #[tokio::test(start_paused = true)]
 async fn unsuitable_servers_are_replaced() {
