@@ -53,7 +53,7 @@ pub struct AuthenticatedCaller {
     pub credential: Credential,
     /// The authenticated identity, if the flavor proves one.
     pub principal: Option<Arc<Principal>>,
-    /// Secures the reply. Without it, the reply has an AUTH_NONE verifier, and nothing is protected.
+    /// Secures the reply. If it is `None`, the reply has an AUTH_NONE verifier, and nothing is protected.
     pub security: Option<Arc<dyn ReplySecurity>>,
 }
 

@@ -267,7 +267,8 @@ pub trait Security: fmt::Debug + Send + Sync + 'static {
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>>;
 
-    /// Returns a security for calls to another server, which shares no context with this one. A balancer uses one for each server.
+    /// Returns a security for calls to another server, which shares no context with this security. A balancer uses one
+    /// for each server.
     ///
     /// The default returns `None`: all servers share this security.
     fn for_other_server(&self) -> Option<Arc<dyn Security>> {

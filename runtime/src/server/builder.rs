@@ -357,7 +357,7 @@ impl ServerBuilder {
     /// [`max_connections`](Self::max_connections).
     ///
     /// At the limit, a new connection takes the place of the host's longest idle connection, if that connection has
-    /// been idle for a minute or more. Otherwise it is refused.
+    /// been idle for a minute or more. Otherwise, the new connection is refused.
     pub fn max_connections_per_host(mut self, connections: usize) -> Self {
         self.max_connections_per_host = connections;
         self
@@ -411,8 +411,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the time from the connection of a client in which it must send its first call. Longer than zero. Default
-    /// 120 s. [`Duration::MAX`] means no limit.
+    /// Sets the time after the set-up of a connection within which the client must send its first call. Longer than
+    /// zero. Default 120 s. [`Duration::MAX`] means no limit.
     ///
     /// A connection without a first call is closed even if other bytes arrive, unless the server calls its client.
     pub fn first_call_timeout(mut self, timeout: Duration) -> Self {

@@ -333,7 +333,7 @@ where
 pub(super) struct Layers(Box<dyn ErasedDispatch>);
 
 impl Layers {
-    /// Creates the services of `layers`, which start with the outermost one. Returns `None` if there are no layers.
+    /// Creates the services of `layers`, which start with the outermost layer. Returns `None` if there are no layers.
     pub(super) fn new(layers: Vec<DispatchLayer>) -> Option<Self> {
         layers.into_iter().rev().fold(Dispatch(None), |inner, layer| layer(inner)).0.map(Self)
     }

@@ -186,7 +186,7 @@ impl InboundCall {
         self.context.recorded = Some(Arc::clone(recorded));
     }
 
-    /// Encodes a recorded reply as the reply to this call, which repeats an executed one.
+    /// Encodes a recorded reply as the reply to this call, which repeats an executed call.
     pub(crate) fn replay(&mut self, reply: &RecordedReply) -> EncodedReply {
         let error = match reply.results().map(|results| self.encode(results)) {
             Some(Ok(reply)) => return reply,

@@ -376,7 +376,7 @@ impl RecordedCall {
         size_of::<Self>() as u64 + self.key.spilled()
     }
 
-    /// Marks the call as one that failed before it had an effect.
+    /// Records that the call failed before it had an effect.
     pub(crate) fn had_no_effect(&self) {
         self.had_no_effect.store(true, Ordering::Relaxed);
     }

@@ -113,7 +113,8 @@ mod tests {
         }
     }
 
-    /// RFC 2203 §5.3.3.2, §5.3.3.4.1: each error of an accepted call has the server's verifier. If there is none, the call is denied.
+    /// RFC 2203 §5.3.3.2, §5.3.3.4.1: each error of an accepted call has the server's verifier. If there is no
+    /// verifier, the call is denied.
     #[test]
     fn verifiers_of_errors() {
         let pool = BufferPool::default();

@@ -106,9 +106,10 @@ pub trait StreamListener: Send + Sync + 'static {
     /// Returns the address that clients connect to.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Moves a stream that another tokio runtime accepted to the current one.
+    /// Moves a stream that another tokio runtime accepted to the current runtime.
     ///
-    /// The default returns the stream unchanged. That suffices if it is not registered with the I/O driver of its runtime.
+    /// The default returns the stream unchanged. That suffices if the stream is not registered with the I/O driver of
+    /// its runtime.
     ///
     /// # Errors
     /// Returns an error of the operating system.

@@ -78,7 +78,7 @@ fn forged_calls_do_not_move_the_window() {
     assert!(is_discarded(&server.receive(&forged)));
 }
 
-/// RFC 2203 §5.3.3.3: each reason for denying a call has its own status.
+/// RFC 2203 §5.3.3.3: each reason for denying a call gives the status that the RFC requires.
 #[test]
 fn denials() {
     let config = GssServerConfig { max_lifetime: Duration::from_secs(60), ..GssServerConfig::default() };

@@ -29,7 +29,8 @@ pub(super) struct ReplyShares<K> {
 }
 
 struct OrderedReply {
-    /// `None` if the reply never expires, because the time is too far in the future for an [`Instant`].
+    /// The time at which the reply expires. `None` if the reply never expires, because the time is too far in the
+    /// future for an [`Instant`].
     expires: Option<Instant>,
     client: ClientId,
     number: u64,

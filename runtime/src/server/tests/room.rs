@@ -113,7 +113,7 @@ async fn connections_that_are_idle_for_long_leave() {
     }
 }
 
-/// Without descriptors, the host with the most connections makes room, down to a single one.
+/// Without descriptors, the host with the most connections makes room, until it has a single connection.
 #[tokio::test]
 async fn descriptors_are_freed() {
     // Hosts are not listed in any order.

@@ -61,7 +61,8 @@ fn counts(limiter: &Limiter) -> (usize, usize, u64) {
     (stats.running, stats.waiting, stats.refused)
 }
 
-/// Ends the running call, and each one that runs after it. Returns the sources of `waiting` in the order in which their calls run.
+/// Ends the running call, and each call that runs after it. Returns the sources of `waiting` in the order in which
+/// their calls run.
 fn order<'a>(limiter: &Limiter, mut running: Permit, mut waiting: Vec<(&'a str, Admission)>) -> Vec<&'a str> {
     let (mut order, refused) = (Vec::new(), limiter.stats().refused);
     while !waiting.is_empty() {
