@@ -324,7 +324,7 @@ impl ChannelBuilder {
     /// schemes. The channel uses the best path that works. It begins with the first path, and tries each further path
     /// 250 ms after the path before it, or as soon as that path has failed. If its path is not the best, the channel
     /// tries the better paths again, first after 2 s and then with growing pauses of up to one minute, and moves to a
-    /// path that works. Calls in flight finish on the old path. A path is never less protected than another one: the
+    /// path that works. Calls in flight finish on the old path. A path is never less protected than another path: the
     /// strongest TLS policy among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are
     /// not used.
     ///

@@ -6,7 +6,7 @@ use super::super::{CallRequest, RetryPolicy};
 
 /// The share of calls that are faster than the time after which a second attempt begins.
 const HEDGED_PERCENTILE: f32 = 0.95;
-/// Minimum number of calls in a period whose latencies count.
+/// Minimum number of calls in a period. The latencies of a period with fewer calls are not used.
 const MIN_CALLS: u64 = 100;
 /// The length of a period in which latencies are measured.
 const LATENCY_PERIOD: Duration = Duration::from_secs(10);

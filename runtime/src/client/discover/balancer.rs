@@ -31,8 +31,8 @@ impl ServiceCaller {
     /// about calls that fail or take long.
     ///
     /// Calls go to the endpoints with the lowest priority number for which any endpoint is connected. Two of these are
-    /// drawn by their weights. The call goes to the one that has fewer calls in flight relative to its weight (power of
-    /// two choices). Priority and weight are options of a [`Url`](crate::transport::Url).
+    /// drawn by their weights. The call goes to the endpoint that has fewer calls in flight relative to its weight
+    /// (power of two choices). Priority and weight are options of a [`Url`](crate::transport::Url).
     ///
     /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second,
     /// unless more than half of the connected endpoints are in such a pause. After the pause, one call tries the

@@ -282,7 +282,7 @@ fn a_full_queue_drops_from_the_longest_of_a_host() {
     assert_eq!(counts(&limiter), (1, 4, 3));
 }
 
-/// A connection without a call in a full queue gets a place in it, and so does a host.
+/// A connection or a host that has no call in a full queue gets a place in the queue.
 #[test]
 fn a_full_queue_has_a_place_for_new_parties() {
     let limiter = limiter(Limits::new().concurrency(1).queue(2));
