@@ -116,9 +116,9 @@ impl ConnectionConfig {
     /// Sets, for a client, the longest time without a byte from the server after which the server is probed. Longer than zero;
     /// [`Duration::MAX`] disables probes. Default 30 s.
     ///
-    /// A probe is a call of procedure 0. While calls are in flight, the first one is sent after four round trips without a byte from
-    /// the server, but not before 250 ms. The time between probes doubles up to this interval, and up to eight times of it on a
-    /// connection without calls.
+    /// A probe is a call of procedure 0. While calls are in flight, the first one is sent after four round trips
+    /// without a byte from the server, but not before 250 ms. The time between probes doubles up to this interval, and
+    /// on a connection without calls up to eight times this interval.
     pub fn keepalive_interval(mut self, interval: Duration) -> Self {
         self.keepalive.interval = interval;
         self
@@ -130,15 +130,15 @@ impl ConnectionConfig {
     ///
     /// After such a loss, the next connection is used only after its server has answered a call. If a server grants
     /// eight or more credits, one of them is kept for probes. With fewer credits, calls that hold all of them leave
-    /// none for a probe. This includes the first call on the first connection of version 1, which has one credit. A
-    /// server that falls silent then is noticed only when a call is given up.
+    /// none for a probe. This includes the first call on the first connection of version 1, which has one credit. If
+    /// the server falls silent while all credits are in use, the client notices it only when a call is given up.
     pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.keepalive.timeout = timeout;
         self
     }
 
     /// Sets the maximum number of calls in flight on a connection, which a server grants and a client requests (RFC
-    /// 8166 §3.3.1). 1 to 65535. Default 32. A client keeps one of eight or more for
+    /// 8166 §3.3.1). 1 to 65535. Default 32. Of eight or more credits, a client keeps one for
     /// [probes](Self::keepalive_interval).
     pub fn credits(mut self, credits: u32) -> Self {
         self.engine.credits = credits;
@@ -389,8 +389,8 @@ impl ConnectionConfig {
         params
     }
 
-    /// Creates the engine of a new connection that offers these versions of RPC-over-RDMA. `honours` is `true` if the
-    /// local queue pair honours Send with Invalidate.
+    /// Creates the engine of a new connection that offers these versions of RPC-over-RDMA. `private_data` is the
+    /// private data of the peer. `honours` is `true` if the local queue pair honours Send with Invalidate.
     pub(crate) fn engine(&self, role: Role, versions: Versions, private_data: &[u8], honours: bool) -> Connection {
         let local = PrivateData::new(&self.engine, self.remote_invalidation && honours);
         // RFC 8797 §4: nothing is kept from an earlier connection, because the peer's settings may change with each.

@@ -11,8 +11,8 @@ thread_local! {
 /// Makes this crate take its random numbers in this thread from `seed`: XIDs, handles, pauses before retries, keys of hash tables
 /// and the choice of endpoints. `None` uses the operating system again.
 ///
-/// For simulations, whose runs have to repeat. The numbers of a seed are predictable, so peers could guess the handles
-/// of security contexts.
+/// Use this in simulations, whose runs have to repeat. The numbers of a seed are predictable, so peers could guess the
+/// handles of security contexts.
 #[cfg(feature = "simulation")]
 pub fn seed_random_numbers(seed: Option<u64>) {
     SEEDED.set(seed);

@@ -135,7 +135,7 @@ impl<'a> ObservedCall<'a> {
         self.metrics.succeed(metrics);
     }
 
-    /// Records that the call has failed. `kind` is the value of `error.type`. It is the status of the reply if
+    /// Records that the call has failed. `kind` is the value of `error.type`. `kind` is the status of the reply if
     /// `has_reply` is `true`.
     #[cold]
     pub(crate) fn fail(&self, kind: &'static str, has_reply: bool) {

@@ -110,10 +110,10 @@ impl ChannelBuilder {
 
     /// Sets the versions of RPC-over-RDMA to offer, both by default.
     ///
-    /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not support version
-    /// 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes the first one. The server's
-    /// version is remembered for 10 minutes. With [`Versions::V1`] nothing is negotiated. The `version` option of a [`Url`] takes
-    /// precedence.
+    /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not
+    /// support version 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes
+    /// the first connection. The server's version is remembered for 10 minutes. With [`Versions::V1`] nothing is
+    /// negotiated. The `version` option of a [`Url`] takes precedence.
     pub fn versions(mut self, versions: Versions) -> Self {
         self.config.connection = self.config.connection.versions(versions);
         self
@@ -321,11 +321,12 @@ impl ChannelBuilder {
     ///
     /// `target` may also list several URLs of one service, the best first, separated by commas:
     /// `rdma://one:20049,tcp://one:2049`. `rdma,tcp://one:20100` is short for the same host and port with several
-    /// schemes. The channel uses the best path that works. It begins with the first, and tries each other one 250 ms
-    /// after the one before it, or as soon as that has failed. If its path is not the best, the channel tries the
-    /// better ones again, first after 2 s and then with growing pauses of up to one minute, and moves to one that
-    /// works. Calls in flight finish on the old path. A path is never less protected than another one: the strongest
-    /// TLS policy among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are not used.
+    /// schemes. The channel uses the best path that works. It begins with the first path, and tries each further path
+    /// 250 ms after the path before it, or as soon as that path has failed. If its path is not the best, the channel
+    /// tries the better paths again, first after 2 s and then with growing pauses of up to one minute, and moves to a
+    /// path that works. Calls in flight finish on the old path. A path is never less protected than another path: the
+    /// strongest TLS policy among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are
+    /// not used.
     ///
     /// # Errors
     /// See [`ConnectError`]: a URL is invalid, two services have the same program and version, or no address of the
@@ -369,8 +370,8 @@ impl ChannelBuilder {
     /// Connects a [`ChannelPool`] with one connection for each of `urls`, which lead to the same server. Repeat a URL for several
     /// connections on the same path. URLs that differ in the option `local` use several local addresses or devices.
     ///
-    /// Returns as soon as all attempts to connect have ended. At least one connection must be made. The pool makes the others
-    /// later.
+    /// Returns as soon as all attempts to connect have ended. At least one connection must be made. The pool makes the
+    /// other connections later.
     ///
     /// # Errors
     /// See [`ConnectError`]: there is no URL, a URL is invalid, two services have the same program and version, or no connection
@@ -491,7 +492,8 @@ impl ChannelBuilder {
         Ok(Some(TlsTarget { config: config.clone(), policy, name }))
     }
 
-    /// Returns the TLS policy for a server. `requested` is the policy in its URL, if there is one.
+    /// Returns the TLS policy for a server. `requested` is the policy in its URL, if there is one. `is_tcp` is `true`
+    /// for a server over TCP, which can use TLS. `server` names the server in errors.
     fn tls_policy(
         &self,
         requested: Option<TlsPolicy>,

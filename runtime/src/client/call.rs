@@ -46,7 +46,7 @@ pub struct CallOptions {
     pub(super) credential: Option<OpaqueAuth>,
     pub(super) security: Option<Arc<dyn Security>>,
     repeatable: bool,
-    /// Boxed because it is rarely set, and would enlarge every call.
+    /// The maximum size of the reply. Boxed because it is rarely set, and would enlarge every call.
     reply_bounds: Option<Box<ReplyBounds>>,
     reply_limit: Option<u64>,
 }
@@ -127,9 +127,10 @@ impl CallOptions {
     /// result, or the call fails with [`CallError::Landing`]. Over TCP nothing is placed directly: the buffer is dropped, and the
     /// `Bytes` are a view of the reply.
     ///
-    /// A call with such a buffer is never retried. If the server denies it because of its security context, the channel sends it
-    /// again with a buffer from its pool, and the result's `Bytes` are a view of that. To get the memory back, make the buffer by
-    /// [`LandingLoan::new`](crate::memory::LandingLoan::new). To reuse buffers, see [`landing_from`](Self::landing_from).
+    /// A call with such a buffer is never retried. If the server denies it because of its security context, the channel
+    /// sends it again with a buffer from its pool, and the result's `Bytes` are a view of that buffer. To get the
+    /// memory back, make the buffer by [`LandingLoan::new`](crate::memory::LandingLoan::new). To reuse buffers, see
+    /// [`landing_from`](Self::landing_from).
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
         self.landing.push(Landing::Buffer(memory));
         self
@@ -160,7 +161,7 @@ impl CallOptions {
     }
 
     /// Places the next eligible result in a buffer of the channel's pool. Use it to skip a result before you provide a
-    /// buffer for a later one.
+    /// buffer for a later result.
     pub fn landing_pooled(mut self) -> Self {
         self.landing.push(Landing::Pooled);
         self
@@ -210,7 +211,8 @@ impl CallOptions {
         self
     }
 
-    /// Secures the call with `security` in place of the channel's. Use it if one connection carries the calls of several users.
+    /// Secures the call with `security` in place of the security of the channel. Use this if one connection carries the
+    /// calls of several users.
     ///
     /// The channel does not [close](Security::close) this security.
     pub fn security(mut self, security: Arc<dyn Security>) -> Self {
@@ -303,7 +305,7 @@ impl<A, F> OutboundCall<'_, A, F> {
         self.parameters.options.is_idempotent(self.parameters.target)
     }
 
-    /// Returns the restrictions on how the call is sent.
+    /// Returns the restrictions on how the call is sent. `protected` is `true` if the bodies of the call are protected.
     pub(super) fn policy(&self, protected: bool) -> CallPolicy {
         CallPolicy { idempotent: self.is_idempotent(), protected, xid: self.xid, ..CallPolicy::default() }
     }

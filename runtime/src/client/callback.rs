@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Channel {
-    /// Creates a channel over a connection that it does not own. The channel neither closes the connection nor makes a new one.
-    /// While it exists, the connection is not closed for being idle.
+    /// Creates a channel over a connection that it does not own. The channel neither closes the connection nor makes a
+    /// new connection. While the channel exists, the connection is not closed for being idle.
     fn to_caller(port: &Arc<DriverPort>, info: ChannelInfo, config: &Arc<ChannelConfig>) -> Self {
         port.hold();
         let link = ChannelLink::new(Arc::clone(port), info, false);

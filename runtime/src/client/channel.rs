@@ -68,9 +68,9 @@ struct ChannelInner {
     config: Arc<ChannelConfig>,
     reconnect: Reconnect,
     current: Mutex<ChannelState>,
-    /// Locked during an attempt to reconnect. Other calls wait for its outcome.
+    /// The pauses between attempts to reconnect. Locked during an attempt, for whose outcome other calls wait.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
-    /// Notified when the channel is closed, for calls that wait for the end of a pause.
+    /// Notifies calls that wait for the end of a pause when the channel is closed.
     closing: Changes,
     /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
     version_1_only: AtomicBool,
@@ -108,7 +108,8 @@ impl Channel {
         Ok(Self::dialed(dial, link, config, reconnect))
     }
 
-    /// Creates a channel over the first connection of `dial`. If its path is not the best, the channel looks for a better one.
+    /// Creates a channel over the first connection of `dial`. If its path is not the best, the channel looks for a
+    /// better path.
     pub(super) fn dialed(
         dial: Box<dyn Dial>,
         link: Arc<ChannelLink>,
@@ -162,8 +163,9 @@ impl Channel {
         link.info.clone().with(link.port.limits())
     }
 
-    /// Returns the paths that the channel prefers to its current one, the best first, and the reasons why it does not use them. Empty
-    /// unless the channel was made with several URLs ([`ChannelBuilder::connect`](super::ChannelBuilder::connect)).
+    /// Returns the paths that the channel prefers to its current path, the best first, and the reasons why it does not
+    /// use them. Empty unless the channel was made with several URLs
+    /// ([`ChannelBuilder::connect`](super::ChannelBuilder::connect)).
     #[must_use]
     pub fn better_paths(&self) -> Vec<UnusedPath> {
         let rank = self.current().rank();
@@ -183,8 +185,8 @@ impl Channel {
         self.current().port.counters()
     }
 
-    /// Returns the pool of message buffers and landing buffers. Use it to allocate eligible arguments as well: fill the buffer of
-    /// `pool().alloc(len)` and freeze it. Such `Bytes` are sent without a copy, as any others are.
+    /// Returns the pool of message buffers and landing buffers. Use it to allocate eligible arguments as well: fill the
+    /// buffer of `pool().alloc(len)` and freeze it. These `Bytes`, like all others, are sent without a copy.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         &self.0.config.connection.engine.pool
@@ -274,7 +276,7 @@ impl Channel {
     /// which [`Decoder::read_ref`] returns, are views of the reply and cannot outlive `read`.
     ///
     /// # Errors
-    /// See [`CallError`]. An error of `read`, and a part of the reply that `read` leaves, are decoding errors.
+    /// See [`CallError`]. If `read` fails or leaves a part of the reply, the error is a decoding error.
     pub async fn call_view<P: Procedure, T, F>(
         &self,
         args: &P::Args,
@@ -327,7 +329,7 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// See [`CallError`]. An error of `read`, and a part of the reply that `read` leaves, are decoding errors.
+    /// See [`CallError`]. If `read` fails or leaves a part of the reply, the error is a decoding error.
     pub async fn call_dynamic<A, T, F>(
         &self,
         procedure: ProcedureId,

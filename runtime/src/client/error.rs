@@ -42,7 +42,7 @@ pub enum ConnectError {
     /// The URL asks for TLS, but the channel has no TLS configuration.
     #[cfg(feature = "tls")]
     NoTlsConfig {
-        /// The URL.
+        /// The URL that asks for TLS.
         url: String,
     },
     /// The TLS configuration cannot be used with the URL.
@@ -80,7 +80,7 @@ pub enum ConnectError {
     },
     /// The deadline of the call passed during an attempt to connect.
     Late {
-        /// The error of the attempt before, if there was one. Its source is also the source of this error.
+        /// The error of the previous attempt, if there was one. Its source is also the source of this error.
         last: Option<Box<ConnectError>>,
     },
     /// The attempt was given up, because a connection over another path was made sooner.
@@ -101,9 +101,9 @@ pub enum ConnectError {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct UnusedPath {
-    /// The URL.
+    /// The URL of the path.
     pub url: Url,
-    /// The error of the last attempt to use it.
+    /// The error of the last attempt to use the path.
     pub error: ConnectError,
 }
 
@@ -265,7 +265,7 @@ pub enum CallError {
         /// How often and for how long the call was retried.
         retries: Retries,
     },
-    /// The connection was lost, and a new one could not be made.
+    /// The connection was lost, and a new connection could not be made.
     Connect {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,

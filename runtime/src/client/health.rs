@@ -55,8 +55,9 @@ impl HealthCheck {
 
 /// Watches the health of a service over a [`Channel`].
 ///
-/// The server calls the channel back at each change. It cannot if the channel does not serve [`callbacks`](Self::callbacks) or has lost its
-/// connection. The watch therefore asks the server again after each [interval](HealthCheck::interval).
+/// The server calls the channel back at each change. The server cannot do so if the channel does not serve
+/// [`callbacks`](Self::callbacks) or has lost its connection. The watch therefore asks the server again after each
+/// [interval](HealthCheck::interval).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -70,7 +71,7 @@ impl HealthCheck {
 #[derive(Debug)]
 pub struct HealthWatch {
     check: HealthCheck,
-    /// The last report by a call back, since the last question.
+    /// The last report that the server has made by a call back since the last question.
     reports: watch::Receiver<Option<HealthReport>>,
     sender: watch::Sender<Option<HealthReport>>,
     /// The state that [`changed`](Self::changed) returned last.

@@ -20,7 +20,7 @@ use crate::{
     transport::{Scheme, Transport},
 };
 
-/// The connection of a channel.
+/// The connection of a channel, with the state that the channel keeps for it.
 pub(super) struct ChannelLink {
     /// `true` if the channel owns the connection. An owned connection is closed with its last link.
     pub(super) is_owned: bool,
@@ -43,14 +43,15 @@ pub(super) struct ChannelLink {
 
 /// The outcome of a connection that has ended.
 pub(super) enum LinkFate {
-    /// The server had replied to a call.
+    /// The server had replied to a call before the connection ended.
     Served,
     /// The connection was closed before the first reply. The time is when the connection was made.
     Unserved(ConnectError, tokio::time::Instant),
 }
 
 impl ChannelLink {
-    /// Creates the link of a connection that was just made, and that the channel does not own.
+    /// Creates the link of a connection that was just made, and that the channel does not own. `negotiates` is `true`
+    /// if the peers negotiate the version of RPC-over-RDMA.
     pub(super) fn new(port: Arc<DriverPort>, info: ChannelInfo, negotiates: bool) -> Self {
         Self {
             is_owned: false,
@@ -72,7 +73,7 @@ impl ChannelLink {
         self
     }
 
-    /// Waits until the server has answered a call, whatever it answers. Fails if it does not within `timeout`.
+    /// Waits until the server has replied to a call, with any status. Fails if there is no reply within `timeout`.
     pub(super) async fn answered(self: Arc<Self>, timeout: Duration) -> Result<Arc<Self>, ConnectError> {
         // A program that no server has is refused, which is an answer too.
         let mut call = ProbedProgram::default().null_call();
@@ -129,7 +130,7 @@ impl ChannelLink {
     }
 
     /// Returns the error of a connection that the server has closed. `None` if `reason` shows that the channel closed
-    /// it, or explains enough by itself.
+    /// it, or explains enough by itself. `sent` is `true` if a call was sent.
     fn closed(&self, reason: &CloseReason, sent: bool) -> Option<ConnectError> {
         match reason {
             CloseReason::Disconnected(DisconnectReason::Local)

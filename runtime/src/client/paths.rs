@@ -1,8 +1,8 @@
 //! Several ways to reach one service, the best first: RDMA, or TCP where RDMA is missing or broken.
 //!
-//! New connections are raced as Happy Eyeballs does (RFC 8305 §5). The attempts begin in the order of preference, each a short time after
-//! the one before it, or as soon as that has failed. The first connection that is made is used. If it is not the best one, the channel
-//! tries the better ones again from time to time.
+//! New connections are raced as Happy Eyeballs does (RFC 8305 §5). The attempts begin in the order of preference, each
+//! a short time after the attempt before it, or as soon as that attempt has failed. The first connection that is made
+//! is used. If its path is not the best, the channel tries the better paths again from time to time.
 
 use std::{
     future::poll_fn,
@@ -31,7 +31,7 @@ struct Attempt<'a> {
     dialing: DialFuture<'a>,
 }
 
-/// A dialer for several paths. The best path is tried first, and the first one that connects is used.
+/// A dialer for several paths. The best path is tried first, and the first path that connects is used.
 pub(super) struct PathsDialer {
     /// The paths, the best first. There is at least one.
     paths: Box<[UrlDialer]>,
@@ -124,7 +124,7 @@ impl PathsDialer {
         link
     }
 
-    /// Records the error of the path `rank`. Returns it or `first`, whichever belongs to the better path.
+    /// Records the error of the path `rank`. Returns this error or `first`, whichever belongs to the better path.
     fn failed(
         &self,
         rank: usize,
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// The use of another path than the best is reported.
+    /// The use of a path other than the best path is logged.
     #[test]
     fn paths_that_are_not_the_best_are_reported() {
         Log::of(|log| {

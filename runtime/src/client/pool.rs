@@ -39,7 +39,7 @@ use crate::{
 const CALL_LOAD: u64 = 8 * 1024;
 
 /// Maximum number of bytes of one call's messages that count as load. The longest result of a procedure may be far
-/// longer than the usual one.
+/// longer than its usual result.
 const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the connections,
@@ -50,14 +50,17 @@ const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 ///
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
 ///   [`Reconnect`].
-/// - A new connection gets one call until its server has replied, unless there is no other one.
-/// - A connection that is open but silent gets no calls for such a pause, unless there is no other one. It is silent if a call reached
-///   its deadline, or was given up after the shortest pause, and no other call got a reply since that call began.
-/// - A call that fails because its connection was lost is retried on another one, if it was not sent or if its procedure is declared
-///   `@idempotent`, or if the caller has set [`CallOptions::repeatable`], as often as `Reconnect` allows.
-/// - A call that was sent, and that the server recognizes ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)), is
-///   sent again by its own channel after that has connected again. Other connections may have other local addresses.
-/// - If no connection is open, calls wait for one: until their deadline, or without a deadline for up to 1 s.
+/// - A new connection gets one call until its server has replied, unless there is no other connection.
+/// - A connection that is open but silent gets no calls for such a pause, unless there is no other connection. It is
+///   silent if a call reached its deadline, or was given up after the shortest pause, and no other call got a reply since
+///   that call began.
+/// - A call that fails because its connection was lost is retried on another connection, if it was not sent or if its
+///   procedure is declared `@idempotent`, or if the caller has set [`CallOptions::repeatable`], as often as `Reconnect`
+///   allows.
+/// - A call that was sent, and that the server recognizes
+///   ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)), is sent again by its own channel after that
+///   channel has connected again. Other connections may have other local addresses.
+/// - If no connection is open, calls wait for a connection: until their deadline, or without a deadline for up to 1 s.
 ///
 /// The connections serve the same [callbacks](super::ChannelBuilder::service). A server calls back over the connection of the call that
 /// announced the client, so a client that keeps that connection must hold its own [`Channel`].
@@ -88,7 +91,8 @@ struct PoolInner {
     policy: Reconnect,
     /// The member at which the next search begins, so that single calls use all connections in turn.
     next: AtomicUsize,
-    /// Wakes the calls that wait for a connection when one is made, or when none can be made any more.
+    /// Wakes the calls that wait for a connection when a connection is made, or when no connection can be made any
+    /// more.
     changes: Arc<Changes>,
 }
 
@@ -244,8 +248,8 @@ impl ChannelPool {
         !self.channels().any(|channel| channel.is_connected() || channel.can_connect())
     }
 
-    /// Returns the open connection with the least load. One whose server has not replied yet gets a single call, unless there
-    /// is no other one.
+    /// Returns the open connection with the least load. A connection whose server has not replied yet gets a single
+    /// call, unless there is no other connection.
     fn least_loaded(&self) -> Option<&Member> {
         let PoolInner { members, next, changes, .. } = &*self.0;
         let first = next.fetch_add(1, Ordering::Relaxed) % members.len();
@@ -259,7 +263,7 @@ impl ChannelPool {
         })
     }
 
-    /// Waits for an open connection. Returns `None` if none can be made any more, or if the wait is over.
+    /// Waits for an open connection. Returns `None` if no connection can be made any more, or if the wait is over.
     async fn member(&self, until: Option<Instant>) -> Option<&Member> {
         let waiting = self.0.changes.find(|| match self.least_loaded() {
             Some(member) => Some(Some(member)),
@@ -324,7 +328,7 @@ impl ChannelPool {
         }
     }
 
-    /// Returns the connection for the next attempt of a call. Waits for one until the deadline of the call.
+    /// Returns the connection for the next attempt of a call. Waits for a connection until the deadline of the call.
     async fn member_for_call(&self, deadline: Option<Instant>) -> &Member {
         if let Some(member) = self.least_loaded() {
             return member;

@@ -32,23 +32,24 @@ use crate::random;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reconnect {
-    /// Every later call fails.
+    /// The channel does not connect again, so every later call fails.
     Never,
     /// The next call connects again.
     OnDemand {
-        /// Pause after the first failed attempt to connect, and the shortest pause. The pause doubles with each further failure in a
-        /// row. A random part of up to one half is subtracted from all but the first, so that the clients of a server do not all
-        /// reconnect at the same moment. A connection that is closed before its first reply counts as a failure, and the pause
-        /// begins when it was made.
+        /// Pause after the first failed attempt to connect, and the shortest pause. The pause doubles with each further
+        /// failure in a row. A random part of up to one half is subtracted from all pauses but the first, so that the
+        /// clients of a server do not all reconnect at the same moment. A connection that is closed before its first
+        /// reply counts as a failure, and the pause begins when it was made.
         min_backoff: Duration,
-        /// Longest pause.
+        /// Longest pause between attempts to connect.
         max_backoff: Duration,
         /// Maximum number of retries of one call without a deadline. A call with a deadline is retried until then, unless this is 0.
         ///
-        /// The first retry connects at once, and each later one after the pause. From the fourth retry on, a pause precedes each
-        /// one, even if the last attempt could connect. A call fails at once with [`ConnectError::BackOff`] if the pause ends after
-        /// its deadline or, without a deadline, in more than 1 s. A call with
-        /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call fails during a pause.
+        /// The first retry connects at once, and each later retry after the pause. From the fourth retry on, a pause
+        /// precedes each one, even if the last attempt could connect. A call fails at once with
+        /// [`ConnectError::BackOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A
+        /// call with [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call
+        /// fails during a pause.
         retries: u32,
     },
 }
@@ -68,7 +69,8 @@ impl Reconnect {
         }
     }
 
-    /// Returns the maximum number of retries of one call.
+    /// Returns the maximum number of retries of one call. If `has_deadline` is `true`, the deadline of the call is the
+    /// only limit, unless no retries are allowed.
     pub(super) fn retries(self, has_deadline: bool) -> u32 {
         match self {
             Self::Never | Self::OnDemand { retries: 0, .. } => 0,

@@ -1,8 +1,9 @@
 //! The decision about another attempt of a call.
 //!
-//! [`decide`] is the only function that says if a call whose attempt failed is made again, where, and after which pause. The channel,
-//! the pool and the retry policy of middleware ask it after each failed attempt. Each of them carries out the decisions that name
-//! its own [`RetryScope`], and returns the error to its caller for the others. The function does no I/O and reads no clock.
+//! [`decide`] is the only function that says if a call whose attempt failed is made again, where, and after which
+//! pause. The channel, the pool and the retry policy of middleware ask it after each failed attempt. Each of them
+//! carries out the decisions that name its own [`RetryScope`], and returns the error to its caller for the other
+//! decisions. The function does no I/O and reads no clock.
 //!
 //! | failure of the attempt | next attempt | condition |
 //! | --- | --- | --- |
@@ -51,7 +52,8 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(1);
 /// The kind of failure that ended an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureKind {
-    /// The connection was lost, or none could be made. The next connection to the server may be made after `pause`.
+    /// The connection was lost, or no connection could be made. The next connection to the server may be made after
+    /// `pause`.
     Disconnected { pause: Duration },
     /// The connection was lost during version negotiation, and the channel may use version 1.
     NegotiationFailed,
@@ -59,7 +61,7 @@ pub(super) enum FailureKind {
     Denied,
     /// The security context expired before the call was sent.
     SecurityExpired,
-    /// Another call on the connection has the XID. The call may have any other.
+    /// Another call on the connection has the XID. The call may have any other XID.
     XidInUse,
     /// Middleware ended the attempt.
     #[cfg_attr(not(feature = "tower"), allow(dead_code))]
@@ -119,11 +121,11 @@ impl From<CallError> for ExchangeError {
 /// The effect of executing a call twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repetition {
-    /// None: the procedure is idempotent, or the caller allows it.
+    /// There is no harm: the procedure is idempotent, or the caller allows it.
     Harmless,
     /// The server's duplicate request cache recognizes the call, and does not execute it again.
     Recognized,
-    /// Unknown, and possibly harmful.
+    /// The effect is unknown, and possibly harmful.
     Harmful,
 }
 
@@ -152,15 +154,15 @@ pub(super) enum RetryScope {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RetryFacts {
     pub(super) failure: FailureKind,
-    /// `true` if the server may have executed this attempt or an earlier one.
+    /// `true` if the server may have executed this attempt or an earlier attempt.
     pub(super) may_be_executed: bool,
     pub(super) repetition: Repetition,
     pub(super) scope: RetryScope,
-    /// Number of further attempts on other connections.
+    /// Number of further attempts that may be made on other connections.
     pub(super) retries: u32,
-    /// The minimum pause before the next of these attempts.
+    /// The minimum pause before the next attempt on another connection.
     pub(super) pace: Duration,
-    /// Number of further attempts on the same connection.
+    /// Number of further attempts that may be made on the same connection.
     pub(super) resends: u32,
     /// Time until the call's deadline. `None` stands for no deadline.
     pub(super) time_left: Option<Duration>,
@@ -350,8 +352,9 @@ mod tests {
         }
     }
 
-    /// Every combination of failure, scope, execution and repetition. A group of three has the repetitions in the order harmless,
-    /// recognized, harmful. The first group of a scope is for calls that were not executed, the second for those that may have been.
+    /// Every combination of failure, scope, execution and repetition. A group of three has the repetitions in the order
+    /// harmless, recognized, harmful. The first group of a scope is for calls that were not executed, the second for
+    /// calls that may have been executed.
     #[test]
     fn every_failure_with_every_property() {
         let wanted = [
@@ -469,7 +472,8 @@ mod tests {
         }
     }
 
-    /// A later attempt that was not executed does not hide the failure of one that the server may have executed.
+    /// A later attempt that was not executed does not hide the failure of an earlier attempt that the server may have
+    /// executed.
     #[test]
     fn final_errors() {
         let denied = RpcError::ProcedureUnavailable;

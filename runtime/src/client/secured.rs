@@ -145,7 +145,8 @@ async fn check(
     })
 }
 
-/// Encodes a call with protected arguments. No eligible item is reduced (RFC 8166 §8.2.2.3).
+/// Encodes a call with protected arguments. No eligible item is reduced (RFC 8166 §8.2.2.3). `max_results` is the
+/// maximum length of the protected results in bytes.
 #[allow(clippy::too_many_arguments)]
 fn protect(
     config: &ChannelConfig,
@@ -174,7 +175,8 @@ async fn sign(
     set_verifier(call, &header, &verifier, &config.connection.engine.pool)
 }
 
-/// Returns a call with encoded arguments, which is not reduced.
+/// Returns a call with encoded arguments, which is not reduced. `max_results` is the maximum length of the results in
+/// bytes.
 fn unreduced(
     config: &ChannelConfig,
     header: &CallHeader,

@@ -24,7 +24,7 @@ pub(super) struct Silence {
     pause: Mutex<Option<(Instant, Duration)>>,
     /// `true` if `pause` is set, so that a reply does not need the lock otherwise.
     has_pause: AtomicBool,
-    /// Notified when a reply ends a pause.
+    /// Notifies waiting tasks when a reply ends a pause.
     #[cfg(feature = "tower")]
     ended: Notify,
 }
@@ -67,7 +67,8 @@ impl Silence {
         }
     }
 
-    /// Begins a pause because of a call that began at `start`, if no call got a reply since `replies` were counted.
+    /// Begins a pause because of a call that began at `start`, if no call got a reply since the number of replies was
+    /// `replies`.
     fn no_reply(&self, start: Instant, replies: u64) {
         let mut pause = self.pause();
         // Several calls that were in flight when the silence began prolong it only once.
@@ -112,7 +113,7 @@ impl<S: Deref<Target = Silence>> WatchedCall<S> {
         Self { silence, start: Instant::now(), replies, has_ended: false }
     }
 
-    /// Ends the call with its result.
+    /// Ends the call. `result` shows if the server has replied.
     pub(super) fn end<R>(mut self, result: &Result<R, CallError>) {
         self.has_ended = true;
         let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });

@@ -36,8 +36,8 @@ impl Target {
         self.0.first()
     }
 
-    /// Raises the TLS policies of several URLs to the strongest one, which may be `configured`, so that no path is less protected than
-    /// another.
+    /// Raises the TLS policies of several URLs to the strongest policy, which may be `configured`, so that no path is
+    /// less protected than another.
     #[cfg(feature = "tls")]
     pub(super) fn evenly_protected(self, configured: Option<TlsPolicy>) -> Self {
         let strongest = self.0.iter().filter_map(Url::tls).max().max(configured);
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// A URL that asks for less protection than configured is reported. Any other one stays as it is.
+    /// A URL that asks for less protection than configured is reported. Any other URL stays as it is.
     #[cfg(all(feature = "tls", feature = "discover"))]
     #[test]
     fn listed_urls_do_not_weaken_the_configuration() {

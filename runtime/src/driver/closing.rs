@@ -37,7 +37,7 @@ impl LocalClose {
         }
     }
 
-    /// Begins to disconnect. Returns `false` if that was done before.
+    /// Begins to disconnect. Returns `false` if the disconnect has begun before.
     pub(super) fn disconnect(&mut self, now: Instant) -> bool {
         let begins = matches!(self, Self::Open | Self::Draining);
         if begins {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use crate::engine::{CallFailure, IncomingReply, OutgoingCall, OutgoingReply, ReplyToken};
 
-/// Number of commands, and of inputs, that are handled before the resulting work is posted. A larger batch would leave the
-/// peer idle for longer, and a smaller one would take more system calls.
+/// Number of commands, and of inputs, that are handled before the resulting work is posted. A larger batch would leave
+/// the peer idle for longer, and a smaller batch would take more system calls.
 pub(super) const BATCH: usize = 32;
 
 /// The result of a call.

@@ -39,7 +39,7 @@ const BUSY_SLICE: Duration = Duration::from_micros(50);
 pub(crate) struct DriverConfig {
     /// Time after which an idle connection is closed. `None` keeps it open. A connection that a channel holds is never idle.
     pub(crate) idle_timeout: Option<Duration>,
-    /// Time by which the peer's first call must arrive, or the connection is closed. `None`: no limit.
+    /// Time within which the peer's first call must arrive. Otherwise, the connection is closed. `None` sets no limit.
     pub(crate) first_call_timeout: Option<Duration>,
     /// The interval and the timeout of probes of a silent peer. `None` sends none.
     pub(crate) keepalive: Option<KeepaliveConfig>,
@@ -53,8 +53,8 @@ pub(crate) struct DriverConfig {
 struct CallSlots {
     /// The slots of the calls, by the index in their identifiers.
     slots: Vec<Option<(CallId, ResultSlot)>>,
-    /// The slots of calls that have finished in the engine, if another call with the same index started before the driver handled
-    /// that.
+    /// The slots of calls that have finished in the engine, if another call with the same index started before the
+    /// driver handled their end.
     displaced: FxHashMap<CallId, ResultSlot>,
     ids: Vec<Option<CallId>>,
     len: usize,
@@ -110,7 +110,7 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     calls: CallSlots,
     /// Number of inbound calls whose replies have not been sent.
     answering: usize,
-    /// `true` if one of these inbound calls is not a probe, so that the connection is in use.
+    /// `true` if an inbound call whose reply has not been sent is not a probe, so that the connection is in use.
     answers_use: bool,
     closing: LocalClose,
     /// `true` if the engine has received commands, input or timeouts since its work was last posted.
@@ -132,8 +132,9 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     formats: CallFormats,
     /// Commands taken from the port that were not executed yet.
     commands: CommandQueue,
-    /// The results of this round's finished calls. Delivered after the counters are published, because a caller may read them
-    /// as soon as it has its result. Empty between rounds, like `wakers`; both are kept to reuse their memory.
+    /// The results of this round's finished calls. Delivered after the counters are published, because a caller may
+    /// read them as soon as it has its result. Between rounds, this list and `wakers` are empty, and are kept to reuse
+    /// their memory.
     results: Vec<(ResultSlot, CallResult)>,
     /// The wakers of callers whose results were delivered in this round.
     wakers: Vec<Waker>,
@@ -245,7 +246,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         Poll::Pending
     }
 
-    /// Polls the I/O without waiting, as long as it asks for that. Returns `true` if there is input, or a command.
+    /// Polls the I/O without waiting, as long as the I/O asks for busy polling. Returns `true` if there is input, or a
+    /// command.
     fn busy_poll(&mut self, cx: &mut Context<'_>, run: &PollState) -> bool {
         if !self.io.is_busy_polling() {
             return false;
@@ -520,7 +522,7 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Makes the checks that are due.
+    /// Makes the idle check and the keep-alive check if they are due.
     fn check(&mut self, now: Instant) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.idle.next()) {

@@ -71,7 +71,7 @@ impl AddAssign for FormatCounts {
 pub struct CallFormats {
     /// Outbound calls that have a reply.
     pub calls: FormatCounts,
-    /// The replies to those calls.
+    /// Replies to the calls that `calls` counts.
     pub replies: FormatCounts,
 }
 

@@ -7,7 +7,7 @@ use crate::engine::{CloseReason, earliest};
 /// Decides when a connection that nobody uses is closed.
 ///
 /// The decision is taken only at the time of the next check, which is never after the close is due. Calls do not move
-/// the check. A check that finds the connection in use sets the time of the next one.
+/// the check. A check that finds the connection in use sets the time of the next check.
 #[derive(Debug)]
 pub(super) struct IdleCheck {
     timeout: Option<Duration>,

@@ -11,7 +11,8 @@ pub(crate) trait InboundCalls: Send + 'static {
     /// [`DriverPort::reply`].
     fn call(&mut self, call: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand>;
 
-    /// Reports that the reply to a call was sent, or could not be sent.
+    /// Reports the end of the reply to a call. `delivered` is `true` if the reply was sent, and `false` if it could not
+    /// be sent.
     fn replied(&mut self, token: ReplyToken, delivered: bool);
 
     /// Reports that the connection was closed.

@@ -15,8 +15,8 @@ use crate::{
 const MAX_REPLY: u64 = 36 + 400;
 /// Shortest time without a byte from the peer after which it is probed while calls are in flight.
 const MIN_QUIET: Duration = Duration::from_millis(250);
-/// Number of round trips without a byte from the peer after which it is probed while calls are in flight, if they take
-/// longer than [`MIN_QUIET`].
+/// Number of round trips without a byte from the peer after which it is probed while calls are in flight, if these
+/// round trips take longer than [`MIN_QUIET`].
 const QUIET_ROUND_TRIPS: u32 = 4;
 /// Longest time between the probes of an idle connection, as a multiple of the configured interval.
 const MAX_IDLE_INTERVALS: u32 = 8;
@@ -96,7 +96,7 @@ struct Probe {
 #[derive(Debug)]
 pub(super) struct Keepalive {
     config: Option<KeepaliveConfig>,
-    /// `None` before the first call. Until then the peer is not probed.
+    /// The program to probe. `None` before the first call. Until then, the peer is not probed.
     program: Option<ProbedProgram>,
     next: Option<Instant>,
     /// `true` if a call was started since the last check.

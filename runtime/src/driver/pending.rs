@@ -15,7 +15,7 @@ use crate::engine::{CallFailure, OutgoingCall};
 /// The future of a call's result. Dropping it cancels the call.
 pub(crate) struct PendingCall<'a> {
     port: &'a DriverPort,
-    /// `None` once the result was returned.
+    /// The slot of the call. `None` once the result was returned.
     slot: Option<ResultSlot>,
 }
 

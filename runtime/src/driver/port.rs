@@ -63,7 +63,7 @@ impl PortInner {
     }
 }
 
-/// The count of free slots, and the queue of callers that wait for one.
+/// The count of free slots, and the queue of callers that wait for a slot.
 ///
 /// While nobody waits, free slots are counted in `free`. A caller that waits moves them to `queue`, and slots that become free
 /// meanwhile go there too, so that callers get them in order.
@@ -81,7 +81,7 @@ impl FreeSlots {
         Self { free: AtomicUsize::new(count), waiting: AtomicUsize::new(0), queue: Semaphore::new(0) }
     }
 
-    /// Takes a free slot, unless there is none or another caller waits for it.
+    /// Takes a free slot, unless no slot is free or another caller waits for a slot.
     fn try_take(&self) -> bool {
         let mut free = self.free.load(Ordering::Relaxed);
         while free > 0 && self.waiting.load(Ordering::Relaxed) == 0 {
@@ -160,7 +160,7 @@ pub(crate) struct DriverPort {
     has_commands: AtomicBool,
     /// `true` as soon as the connection takes no more calls. Readable without the lock of `inner`.
     closed: AtomicBool,
-    /// Notified when the connection is closed.
+    /// Notifies waiting tasks when the connection is closed.
     over: Notify,
     free_slots: FreeSlots,
     /// The waker of the driver's task. Set at its first poll, and never changed.
@@ -179,7 +179,7 @@ pub(crate) struct DriverPort {
 struct PublishedState {
     counters: ConnectionCounters,
     formats: CallFormats,
-    /// The time since which no call has been in flight. `None` while one is.
+    /// The time since which no call has been in flight. `None` while a call is in flight.
     idle_since: Option<Instant>,
 }
 
@@ -366,7 +366,8 @@ impl DriverPort {
         self.notify(inner);
     }
 
-    /// Wakes the driver for a command that was queued, unless it was woken for an earlier one and has not taken that yet.
+    /// Wakes the driver for a command that was queued, unless it was woken for an earlier command that it has not taken
+    /// yet.
     fn notify(&self, inner: MutexGuard<'_, PortInner>) {
         // Changed only under the lock, so a load and a store suffice.
         let is_first = !self.has_commands.load(Ordering::Relaxed);

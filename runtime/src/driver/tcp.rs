@@ -23,7 +23,7 @@ use crate::{
 /// Maximum number of system calls in either direction before the engine processes their results.
 const MAX_CALLS: usize = 16;
 
-/// A byte stream that carries records: a TCP connection, a TLS session on one, or a local socket.
+/// A byte stream that carries records: a TCP connection, a TLS session on a TCP connection, or a local socket.
 ///
 /// Errors of the kinds `WouldBlock` and `Interrupted` mean that the same operation is to be tried again.
 pub(crate) trait ByteStream: Send + 'static {

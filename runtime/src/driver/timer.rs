@@ -25,7 +25,8 @@ impl Timer {
         tokio::time::Instant::now().into_std()
     }
 
-    /// Arms the timer to wake `task`, the driver's task, at `due` or earlier. Must be called in that task.
+    /// Arms the timer to wake `task`, the driver's task, at `due` or earlier. Must be called in that task. Does nothing
+    /// if `due` is `None`.
     pub(crate) fn arm(&mut self, due: Option<Instant>, now: Instant, task: &Waker) {
         let Some(due) = due else { return };
         // The sleep ends early enough, and has not fired yet.

@@ -104,7 +104,8 @@ impl<N: Network> World<N> {
         world.end();
     }
 
-    /// Makes a call with up to three eligible arguments and up to three eligible results.
+    /// Makes a call with up to three eligible arguments and up to three eligible results. The bits of `shape` are the
+    /// numbers of these items, and select whether the call has a deadline. The other parameters determine the lengths.
     pub(super) fn call(&mut self, [shape, inline, item, result, reply]: [usize; 5]) {
         let mut position = 8;
         let reduced = (0..shape & 3).map(|chunk| {
@@ -133,7 +134,8 @@ impl<N: Network> World<N> {
         assert!(self.calls.insert(self.engine.start_call(call)), "the call id is in use");
     }
 
-    /// Replies to the call that arrived first, with an item for each of its Write chunks.
+    /// Replies to the call that arrived first, with an item for each of its Write chunks. `len` is the length of the
+    /// results without the items in bytes. `item` determines the length of the items.
     pub(super) fn reply(&mut self, len: usize, item: usize) {
         let Some(call) = self.arrived.pop_front() else { return };
         let reduced = call.write_chunks().iter().enumerate().filter_map(|(chunk, capacity)| {
@@ -152,7 +154,7 @@ impl<N: Network> World<N> {
         }
     }
 
-    /// Cancels the first call. Returns `false` if there is none.
+    /// Cancels the first call. Returns `false` if no call is in flight.
     pub(super) fn cancel(&mut self) -> bool {
         let first = self.calls.first();
         first.map(|id| self.engine.cancel_call(*id, self.now)).is_some()

@@ -21,7 +21,7 @@ use crate::{
 /// Maximum memory that the engine may allocate for the peer's calls, in bytes.
 const MAX_FETCHED: u64 = 1 << 16;
 
-/// A registered region.
+/// A region that the engine has registered with the provider.
 struct Registered {
     memory: RegisterableMemory,
     access: Access,

@@ -20,7 +20,7 @@ const MEMORY: u64 = 16_000;
 /// Memory that other connections hold at times, in bytes.
 const OTHERS: u64 = 5000;
 
-/// A stream and the memory budget that its connection shares with others.
+/// A stream and the memory budget that its connection shares with other connections.
 struct Stream {
     port: (),
     budget: Arc<MemoryBudget>,

@@ -25,7 +25,8 @@ use crate::security::{
 /// server may stop before the end as well.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(20);
 
-/// The end of the sequence numbers for calls. The last number below MAXSEQ is for the destruction of the context.
+/// Exclusive upper bound of the sequence numbers of calls. The last number below MAXSEQ is for the destruction of the
+/// context.
 const END_OF_CALLS: u32 = MAXSEQ - 1;
 
 /// An established context of a client.
@@ -42,7 +43,7 @@ pub(super) struct ClientContext {
     /// `true` if the server has denied a call because of the context, or the context has expired.
     is_dead: AtomicBool,
     numbers: Mutex<SequenceNumbers>,
-    /// Notified when a call has ended.
+    /// Notifies waiting tasks when a call has ended.
     ended: Notify,
 }
 

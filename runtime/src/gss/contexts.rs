@@ -60,23 +60,23 @@ impl GssServerConfig {
     }
 
     /// Sets the maximum number of established contexts, at least 1. At the limit, the least recently used context is
-    /// destroyed. Its client creates a new one with the next call (RFC 2203 §5.3.3.3). Default 4096.
+    /// destroyed. Its client creates a new context with the next call (RFC 2203 §5.3.3.3). Default 4096.
     pub fn max_contexts(mut self, contexts: usize) -> Self {
         self.max_contexts = contexts;
         self
     }
 
     /// Sets the maximum number of established contexts that clients at one address have created, at least 1. At the
-    /// limit, the least recently used one of them is destroyed, so that one host cannot displace the contexts of all
-    /// others. IPv6 addresses with the same first 64 bits count as one. Default 1024.
+    /// limit, the least recently used context of the address is destroyed, so that one host cannot displace the
+    /// contexts of all other hosts. IPv6 addresses with the same first 64 bits count as one address. Default 1024.
     pub fn max_contexts_per_address(mut self, contexts: usize) -> Self {
         self.max_contexts_per_address = contexts;
         self
     }
 
     /// Sets the maximum number of contexts that wait for another token from their clients, at least 1. At the limit,
-    /// the oldest one is dropped. This is also the maximum number of steps that the mechanism executes at a time.
-    /// Default 64.
+    /// the oldest of these contexts is dropped. This is also the maximum number of steps that the mechanism executes at
+    /// a time. Default 64.
     pub fn max_setups(mut self, setups: usize) -> Self {
         self.max_setups = setups;
         self
@@ -84,7 +84,7 @@ impl GssServerConfig {
 
     /// Sets the share of one address in [`max_setups`](Self::max_setups), at least 1. At the limit, the oldest context
     /// of the address that waits for a token is dropped, and further steps of the mechanism wait. IPv6 addresses with
-    /// the same first 64 bits count as one. Default 16.
+    /// the same first 64 bits count as one address. Default 16.
     pub fn max_setups_per_address(mut self, setups: usize) -> Self {
         self.max_setups_per_address = setups;
         self
@@ -121,7 +121,7 @@ impl GssServerConfig {
         self
     }
 
-    /// Sets the weakest protection that is accepted. Calls with a weaker one get AUTH_TOOWEAK. Default
+    /// Sets the weakest protection that is accepted. Calls with weaker protection get AUTH_TOOWEAK. Default
     /// [`ProtectionLevel::Authentication`].
     pub fn min_level(mut self, level: ProtectionLevel) -> Self {
         self.min_level = level;
@@ -233,7 +233,7 @@ impl ContextTable {
         Self { established: RwLock::default(), setups: Mutex::default(), clock: AtomicU64::new(0) }
     }
 
-    /// Returns an established context.
+    /// Returns an established context, or `None` if no established context has this handle.
     pub(super) fn find(&self, handle: ContextHandle) -> Option<Arc<ServerContext>> {
         let contexts = self.established.read().unwrap_or_else(PoisonError::into_inner);
         contexts.get(&handle).map(Arc::clone)
@@ -289,8 +289,8 @@ impl ContextTable {
         Ok(handle)
     }
 
-    /// Takes the context in creation with this handle, unless its time has passed. A second request for it finds
-    /// nothing until [`wait`](Self::wait) puts it back.
+    /// Takes the context in creation with this handle, unless its time limit has passed. Until [`wait`](Self::wait)
+    /// puts the context back, another request with the handle finds nothing.
     pub(super) fn take_setup(
         &self,
         handle: ContextHandle,
@@ -301,7 +301,8 @@ impl ContextTable {
         setups.remove(&handle).filter(|setup| !is_late(setup, config, now))
     }
 
-    /// Keeps a context in creation until its client sends another token. Returns its handle.
+    /// Keeps a context in creation until its client sends another token. Returns its handle, which is new if `handle`
+    /// is `None`.
     pub(super) fn wait(
         &self,
         handle: Option<ContextHandle>,

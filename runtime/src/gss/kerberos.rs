@@ -263,7 +263,7 @@ fn convert(error: &Error) -> GssError {
     GssError { major: error.major.bits(), minor: error.minor, message }
 }
 
-/// Returns advice for the user about an error, if there is any.
+/// Returns advice for the user about an error with this major and minor status, if there is any.
 fn advice(status: u32, minor: u32) -> Option<&'static str> {
     /// The first code of the table `krb5` of MIT Kerberos and Heimdal.
     const KRB5: i32 = -1_765_328_384;
@@ -376,7 +376,8 @@ mod tests {
         KerberosContext::complete(Library { flags, lifetime }, Name::new(b"alice@TEST", None)).unwrap()
     }
 
-    /// RFC 4121 §4.2.2, §4.2.6.2: the library also returns and accepts messages that are only signed.
+    /// RFC 4121 §4.2.2, §4.2.6.2: the library also returns and accepts messages that are only signed. The context
+    /// refuses such messages.
     #[test]
     fn messages_are_encrypted() {
         for flags in 0..8 {
@@ -408,7 +409,8 @@ mod tests {
         assert_eq!(error.major, major::BAD_MIC);
     }
 
-    /// RFC 2744 §5.18: a context may not expire at all. The library has no lifetime of a context that has expired.
+    /// RFC 2744 §5.18: a context may not expire at all. For an expired context, the library returns an error in place
+    /// of a lifetime.
     #[test]
     fn lifetimes_are_those_of_the_library() {
         let expired = Error { major: MajorFlags::GSS_S_CONTEXT_EXPIRED, minor: 0 };
@@ -424,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Two principals do not become one name.
+    /// A name that is not UTF-8 is an error, so that two principals cannot become one name.
     #[test]
     fn names_are_utf_8() {
         for name in [Name::new(b"al\xffice@TEST", None), Err(bad_mic())] {
@@ -488,7 +490,8 @@ mod tests {
         }
     }
 
-    /// The status codes in a server's refusal come from the server's library.
+    /// The advice about a refusal takes the status codes as those of the server, so that missing credentials of the
+    /// server give no advice about the user's credentials.
     #[test]
     fn refusals_of_the_server_say_what_to_do() {
         let client = KerberosClient::new("nfs@server");

@@ -29,7 +29,7 @@ use crate::{
 /// each of its servers. For calls of several users over one channel, see
 /// [`CallOptions::security`](crate::client::CallOptions::security).
 ///
-/// The creation of a context needs a tokio runtime. A call outside of one fails if there is no context.
+/// The creation of a context needs a tokio runtime. Outside of a runtime, a call fails if there is no context.
 ///
 /// [`Channel::close`](crate::Channel::close) destroys the context at the server, unless there are other clones of this security.
 pub struct GssSecurity<M> {
@@ -46,7 +46,7 @@ impl<M> Clone for GssSecurity<M> {
 struct GssSecurityShared<M> {
     mechanism: Arc<M>,
     contexts: Mutex<Contexts>,
-    /// Locked during the creation of a context. Other calls wait for it.
+    /// A lock that is held during the creation of a context, for which other calls wait.
     creating: tokio::sync::Mutex<()>,
     /// Has one permit, for the step of the mechanism in progress. The step may outlive its call. A KDC that does not
     /// answer thus blocks only one thread, and not one for each call that gives up, or for each server.
@@ -165,7 +165,7 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         step.map_err(|error: GssError| failed(&error.to_string()))
     }
 
-    /// Replaces the context in use, and retires the old one unless the server has dropped it.
+    /// Replaces the context in use, and retires the old context unless the server has dropped it.
     fn replace(&self, context: Option<Arc<ClientContext>>) {
         let mut contexts = self.contexts();
         let old = std::mem::replace(&mut contexts.current, context);

@@ -27,7 +27,7 @@ pub(super) struct GssServer {
     pub(super) config: GssServerConfig,
 }
 
-/// The decision on a call.
+/// The decision on a call, or the work that has to precede the decision.
 pub(super) enum Decision {
     Done(Authentication),
     /// The mechanism has to execute a step, which may block. [`GssServer::finish_round`] makes the reply.

@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 2203 §5.3.3.1: numbers are accepted once, and only within the window.
+    /// RFC 2203 §5.3.3.1: a number that was seen before or that is below the window is refused.
     #[test]
     fn numbers_are_accepted_once_and_within_the_window() {
         let mut window = SequenceWindow::new(4);

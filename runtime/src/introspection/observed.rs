@@ -14,10 +14,10 @@ use crate::{
     session::{EncodedReply, InboundCall, ReplyFuture, Service},
 };
 
-/// Calls are counted for procedures with numbers below this one.
+/// Exclusive upper bound of the numbers of procedures whose calls are counted.
 const COUNTED_NUMBERS: u32 = 1024;
 
-/// Number of calls that are reported as the slowest ones.
+/// Maximum number of calls that are reported as the slowest calls.
 const MAX_SLOWEST: usize = 32;
 
 /// Time after which the slowest calls are collected anew.
@@ -33,7 +33,7 @@ pub(crate) struct ProcedureCalls {
     pub(crate) failed: AtomicU64,
     /// Sum of the durations of calls that ended, in nanoseconds.
     pub(crate) total_time: AtomicU64,
-    /// Longest duration, in nanoseconds.
+    /// Longest duration of a call, in nanoseconds.
     pub(crate) max_time: AtomicU64,
     /// Number of calls in progress.
     pub(crate) active: AtomicU32,
@@ -176,7 +176,7 @@ pub(crate) struct SlowCall {
     pub(crate) failed: bool,
 }
 
-/// The slowest calls of a server in the current window and in the one before.
+/// The slowest calls of a server in the current window and in the previous window.
 struct SlowestCalls {
     started: Instant,
     /// Duration in nanoseconds that a call must exceed to be one of the slowest.
@@ -218,7 +218,7 @@ impl SlowestCalls {
         now.duration_since(self.started).as_nanos() >= u128::from(self.window_end.load(Ordering::Relaxed))
     }
 
-    /// Returns the windows. Starts a new one before, if that is due.
+    /// Returns the windows. Starts a new window first if the current one is over.
     fn windows(&self, now: Instant) -> MutexGuard<'_, [Vec<SlowCall>; 2]> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_over(now) {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(reported(&slowest, slowest.started), (268..300).rev().collect::<Vec<_>>());
     }
 
-    /// Calls of the previous window are reported, and older ones are not, even if no later call is recorded.
+    /// Calls of the previous window are reported, and older calls are not, even if no later call is recorded.
     #[test]
     fn windows_end() {
         let slowest = SlowestCalls::new();

@@ -185,8 +185,8 @@ impl ServerCall {
         }
     }
 
-    /// Ends a call that has no results, or results that still have to be protected. The latter count with their
-    /// unprotected length.
+    /// Ends a call that has no results, or results that still have to be protected. Such results count with their
+    /// unprotected length. `request` is the size of the call in bytes. `now` and `started` are in ticks.
     #[cold]
     #[inline(never)]
     fn end_rarely(id: ProcedureId, request: u64, now: u64, started: u64, reply: &EncodedReply) {
@@ -205,7 +205,7 @@ impl ServerCall {
     }
 }
 
-/// An inbound call whose handler can be cancelled. Dropping it records that.
+/// An inbound call whose handler can be cancelled. Dropping it records the cancellation.
 #[must_use]
 pub(crate) struct WaitingServerCall(ServerCall);
 
@@ -223,7 +223,7 @@ impl Drop for WaitingServerCall {
     }
 }
 
-/// Number of procedures of a service that are found by number. Further ones are found by name.
+/// Number of procedures of a service that are found by number. Further procedures are found by name.
 const NUMBERED: usize = 64;
 
 /// The identifiers of a service's procedures, by procedure number. Clones share them.

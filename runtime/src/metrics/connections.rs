@@ -48,7 +48,7 @@ static CONNECTIONS: Mutex<Connections> =
 struct Connections {
     next: u64,
     open: BTreeMap<u64, OpenConnection>,
-    /// `None` for kinds without connections, whose metrics are not exported.
+    /// The totals of each kind. `None` for kinds without connections, whose metrics are not exported.
     totals: [Option<Totals>; KINDS.len()],
 }
 
@@ -71,7 +71,7 @@ fn connections() -> MutexGuard<'static, Connections> {
     CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes a connection from the sampled ones when it is dropped.
+/// Removes a connection from the sampled connections when this value is dropped.
 struct Sampled {
     id: u64,
     role: ConnectionRole,
@@ -118,7 +118,8 @@ fn reason_name(reason: Option<&CloseReason>) -> &'static str {
     }
 }
 
-/// Adds a new connection to the sampled ones, until the result is dropped. The connection must be closed by then.
+/// Adds a new connection to the sampled connections, until the result is dropped. The connection must be closed by
+/// then.
 pub(crate) fn connection(
     role: ConnectionRole,
     transport: Transport,
@@ -144,7 +145,7 @@ pub(crate) fn connection_failed(role: ConnectionRole) {
     counter!(describe::FAILED, "rpcrdma.role" => role.name()).increment(1);
 }
 
-/// Counts a connection that replaced a lost one.
+/// Counts a connection that replaced a lost connection.
 pub(crate) fn reconnected() {
     counter!(describe::RECONNECTS).increment(1);
 }

@@ -1,12 +1,12 @@
 //! Metrics of calls and connections through the facade crate `metrics`, with the feature `metrics`.
 //!
-//! The names and attributes of calls follow OpenTelemetry's semantic conventions for RPC (version 1.45). All others begin with
-//! `rpcrdma`. An exporter such as `metrics-exporter-prometheus` replaces the dots by underscores. Durations are in seconds, sizes
-//! in bytes.
+//! The names and attributes of calls follow OpenTelemetry's semantic conventions for RPC (version 1.45). All other
+//! names begin with `rpcrdma`. An exporter such as `metrics-exporter-prometheus` replaces the dots by underscores.
+//! Durations are in seconds, sizes in bytes.
 //!
-//! Install the recorder before channels and servers are made, and call [`sample`] before each export of the metrics. A recorder
-//! that pushes its metrics needs a task that calls [`sample`] as often as it pushes. Without that call it gets no metrics of
-//! successful calls and none of connections.
+//! Install the recorder before channels and servers are made, and call [`sample`] before each export of the metrics. A
+//! recorder that pushes its metrics needs a task that calls [`sample`] as often as it pushes. Without these calls, it
+//! gets no metrics of successful calls and of connections.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {

@@ -60,14 +60,15 @@ fn name(id: ProcedureId) -> (Side, &'static str) {
     procedures().get(id).map_or((Side::Server, OTHER), |procedure| (procedure.side, procedure.method))
 }
 
-/// A procedure on one side.
+/// A procedure on one side, with the values of its calls.
 struct Procedure {
     side: Side,
     method: &'static str,
     /// All shards of the procedure. Those in `free` belong to no thread.
     shards: Vec<&'static Shard>,
     free: Vec<&'static Shard>,
-    /// Created with the first shard, because most procedures of most programs are never called.
+    /// The values that were already reported. Created with the first shard, because most procedures of most programs
+    /// are never called.
     reported_values: Option<ReportedValues>,
 }
 
@@ -178,7 +179,8 @@ pub(super) fn hand_over() {
     }
 }
 
-/// Records a failed call, with the sizes of its messages if there were any. Failures are rare, so that they go to the recorder at once.
+/// Records a failed call, with the sizes of its messages if there were any. `started` is in ticks. `has_reply` is
+/// `true` if `error_type` is the status of a reply. Failures are rare, so that they go to the recorder at once.
 #[cold]
 #[inline(never)]
 pub(super) fn record_failure(id: ProcedureId, started: u64, sizes: Sizes, error_type: &'static str, has_reply: bool) {

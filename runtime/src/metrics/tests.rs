@@ -39,7 +39,7 @@ fn sorted(values: &[(f64, u32)]) -> Vec<f64> {
     all
 }
 
-/// Takes the new values of a procedure. Returns no values if it has none.
+/// Takes the new values of a procedure. Returns empty lists if there are no new values.
 fn take(side: Side, method: &'static str) -> NewValues {
     let taken = procedures::take(|of, name| of == side && name == method);
     taken.into_iter().map(|(.., values)| values).next().unwrap_or_default()
@@ -50,8 +50,8 @@ pub(crate) fn served_calls(method: &'static str) -> u64 {
     total(&take(Side::Server, method).durations).0
 }
 
-/// A number that is alone in its bucket moves by rounding only. All others move by less than the bucket's width, which is 1/32 of
-/// the number at most.
+/// A number that is alone in its bucket moves by rounding only. All other numbers move by less than the bucket's width,
+/// which is 1/32 of the number at most.
 #[test]
 fn values_stay_in_their_buckets() {
     let mut reported = ReportedValues::new();
@@ -161,8 +161,8 @@ fn calls_at_the_end_of_a_thread() {
     assert_eq!(total(&take(Side::Server, "TESTS.AT_END").durations), (4, 20.0));
 }
 
-/// No call is lost or counted twice when values are taken while threads add them, begin and end. Values never leave their buckets,
-/// and later calls make up for those that ended while values were taken.
+/// No call is lost or counted twice when values are taken while threads add them, begin and end. Values never leave
+/// their buckets, and later calls make up for the calls that ended while values were taken.
 #[test]
 fn concurrent_calls() {
     const THREADS: u64 = 4;

@@ -311,7 +311,7 @@ mod tests {
         fabric.listen(7).unwrap();
     }
 
-    /// A provider without Send with Invalidate uses the private data for that case.
+    /// Providers without Send with Invalidate exchange the private data of `private_data_without_invalidation`.
     #[tokio::test]
     async fn private_data_without_invalidation() {
         let mut config = SimConfig::default();

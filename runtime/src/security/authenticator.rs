@@ -53,7 +53,7 @@ pub struct AuthenticatedCaller {
     pub credential: Credential,
     /// The authenticated identity, if the flavor proves one.
     pub principal: Option<Arc<Principal>>,
-    /// Secures the reply. Without it, the reply has an AUTH_NONE verifier, and nothing is protected.
+    /// Secures the reply. If it is `None`, the reply has an AUTH_NONE verifier, and nothing is protected.
     pub security: Option<Arc<dyn ReplySecurity>>,
 }
 
@@ -126,9 +126,9 @@ pub enum Authentication {
 impl Authentication {
     /// Denies the call if it would be accepted and `check` returns an error. A decision that takes time is checked when it is made.
     ///
-    /// Policies around another authenticator use this. One that looks only at [`Accepted`](Self::Accepted) would admit the calls
-    /// whose decision is [`Pending`](Self::Pending). Calls that the authenticator has answered itself are not checked: they set up
-    /// security contexts, and no service sees them.
+    /// Policies around another authenticator use this. A policy that looks only at [`Accepted`](Self::Accepted) would
+    /// admit the calls whose decision is [`Pending`](Self::Pending). Calls that the authenticator has answered itself
+    /// are not checked: they set up security contexts, and no service sees them.
     pub fn filter<F>(self, check: F) -> Self
     where
         F: FnOnce(&AuthenticatedCaller) -> Result<(), AuthFailure> + Send + 'static,

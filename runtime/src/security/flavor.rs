@@ -100,7 +100,7 @@ pub struct BlockingQueue(Arc<Turns>);
 struct Turns {
     large: Arc<Semaphore>,
     short: Arc<Semaphore>,
-    /// Locked for writing by a large body in progress, and for reading by short work in tasks.
+    /// A lock that is held for writing by a large body in progress, and for reading by short work in tasks.
     body: RwLock<()>,
 }
 
@@ -118,7 +118,8 @@ impl BlockingQueue {
         Self::default()
     }
 
-    /// Runs `work` on a thread for blocking work, when one is free.
+    /// Runs `work` on a thread for blocking work, when one is free. `is_large` selects the thread for large bodies
+    /// instead of the thread for short work.
     ///
     /// # Errors
     /// Returns an error if `work` panics or the runtime is shutting down.
@@ -139,7 +140,7 @@ impl BlockingQueue {
         done.await.map_err(|error| SecurityError(format!("the work of a security context failed: {error}")))
     }
 
-    /// Runs `work` in this thread, which may block.
+    /// Runs `work` in this thread, which may block. If `is_large` is `true`, no short work runs in tasks meanwhile.
     pub(crate) fn run_here<T>(&self, is_large: bool, work: impl FnOnce() -> T) -> T {
         let _body = is_large.then(|| self.0.body.write().unwrap_or_else(PoisonError::into_inner));
         work()
@@ -266,7 +267,8 @@ pub trait Security: fmt::Debug + Send + Sync + 'static {
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>>;
 
-    /// Returns a security for calls to another server, which shares no context with this one. A balancer uses one for each server.
+    /// Returns a security for calls to another server, which shares no context with this security. A balancer uses one
+    /// for each server.
     ///
     /// The default returns `None`: all servers share this security.
     fn for_other_server(&self) -> Option<Arc<dyn Security>> {

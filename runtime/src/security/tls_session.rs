@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 /// The TLS session that protects a connection.
 ///
-/// A peer's certificate identifies a host, not a user (RFC 9289 §4.2). It can decide if the credentials of that host are
-/// accepted, but does not replace them.
+/// A peer's certificate identifies a host, not a user (RFC 9289 §4.2). The certificate can decide if the credentials of
+/// that host are accepted, but does not replace them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsSession {
     pub(crate) certificates: Vec<Bytes>,
@@ -17,13 +17,15 @@ pub struct TlsSession {
 }
 
 impl TlsSession {
-    /// Returns the peer's certificates in DER, its own first. Empty if the peer is a client that presented none.
+    /// Returns the peer's certificates in DER, its own first. Empty if the peer is a client that presented no
+    /// certificate.
     #[must_use]
     pub fn certificates(&self) -> &[Bytes] {
         &self.certificates
     }
 
-    /// Returns the identity in the peer's certificate, which was verified. `None` if the peer is a client that presented none.
+    /// Returns the identity in the peer's certificate, which was verified. `None` if the peer is a client that
+    /// presented no certificate.
     #[must_use]
     pub fn identity(&self) -> Option<&TlsIdentity> {
         self.identity.as_ref()

@@ -50,7 +50,7 @@ pub(super) trait ConnectionSource: Send + Sync + 'static {
     /// Waits for the next connection. Does not wait for data from the peer.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Incoming, SocketAddr)>> + Send;
 
-    /// Moves a connection that another runtime accepted to the current one.
+    /// Moves a connection that another runtime accepted to the current runtime.
     fn move_to_current_runtime(incoming: Self::Incoming) -> io::Result<Self::Incoming>;
 
     /// Sets a connection up with the settings `config`, within the time limits of the server.

@@ -89,8 +89,8 @@ impl ServerBuilder {
     /// Starts listening. Connections wait until [`Server::serve`] accepts them.
     ///
     /// # Errors
-    /// See [`BindError`]: a setting is out of its range, a URL is invalid, the server cannot listen on one, there is no
-    /// listener, or two services have the same program and version.
+    /// See [`BindError`]: a setting is out of its range, a URL is invalid, the server cannot listen on a URL, there is
+    /// no listener, or two services have the same program and version.
     pub async fn bind(mut self) -> Result<Server, BindError> {
         self.config.check()?;
         for limiter in self.limits.values() {

@@ -185,11 +185,11 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves the program INTROSPECTION ([`introspection`](crate::introspection)) to callers for which `allows` returns `true`.
-    /// Others get AUTH_TOOWEAK. The authenticator and the layers of the server apply as well.
+    /// Serves the program INTROSPECTION ([`introspection`](crate::introspection)) to callers for which `allows` returns
+    /// `true`. Other callers get AUTH_TOOWEAK. The authenticator and the layers of the server apply as well.
     ///
-    /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server can be inspected. It can have
-    /// limits of its own.
+    /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server can be
+    /// inspected. The program can have limits of its own.
     ///
     /// The program reveals the addresses of clients, the procedures that they call, and the numbers of calls. For each
     /// call, the server reads the clock twice and performs a few atomic operations.
@@ -216,10 +216,11 @@ impl ServerBuilder {
     /// connections stay evenly distributed when some of them last longer than others. All kinds of listeners are supported.
     /// Shutdown, limits and statistics apply to the connections of all runtimes together.
     ///
-    /// The runtimes need their I/O and time drivers (`enable_all`). Keep them running until `serve` has returned: connections of a
-    /// runtime that is not driven do not close. If a runtime is shut down earlier, its connections are lost, and new ones go to the
-    /// other runtimes. If all are shut down, new connections are rejected. A runtime that does not begin with a connection within a
-    /// second, because its threads are blocked, gets no connections until it runs again. Both are logged.
+    /// The runtimes need their I/O and time drivers (`enable_all`). Keep them running until `serve` has returned:
+    /// connections of a runtime that is not driven do not close. If a runtime is shut down earlier, its connections are
+    /// lost, and new ones go to the other runtimes. If all are shut down, new connections are rejected. A runtime that
+    /// does not begin with a connection within a second, because its threads are blocked, gets no connections until it
+    /// runs again. The server logs both cases.
     ///
     /// The runtime that calls `serve` accepts the connections. It may be one of `runtimes`.
     ///
@@ -341,11 +342,11 @@ impl ServerBuilder {
 
     /// Sets the maximum number of concurrent connections, including those in set-up. Default 1024.
     ///
-    /// At the limit, a new connection takes the place of an idle one. The first choice is the longest idle connection
-    /// of the host with the most connections, if that host has more connections than the host of the new one would
-    /// have. The second choice is the connection that has been idle for longest, if it has been idle for a minute or
-    /// more. If there is neither, the new connection is refused. A connection is idle if it has no call in flight, or
-    /// while its set-up waits for the client. A call whose arguments have not arrived yet does not count. IPv6
+    /// At the limit, a new connection takes the place of an idle connection. The first choice is the longest idle
+    /// connection of the host with the most connections, if that host has more connections than the host of the new one
+    /// would have. The second choice is the connection that has been idle for longest, if it has been idle for a minute
+    /// or more. If there is neither, the new connection is refused. A connection is idle if it has no call in flight,
+    /// or while its set-up waits for the client. A call whose arguments have not arrived yet does not count. IPv6
     /// addresses with the same first 64 bits count as one host.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
@@ -355,8 +356,8 @@ impl ServerBuilder {
     /// Sets the maximum number of concurrent connections of one host. Default: only the limit of
     /// [`max_connections`](Self::max_connections).
     ///
-    /// At the limit, a new connection takes the place of the host's longest idle one, if that has been idle for a minute or more.
-    /// Otherwise it is refused.
+    /// At the limit, a new connection takes the place of the host's longest idle connection, if that connection has
+    /// been idle for a minute or more. Otherwise, the new connection is refused.
     pub fn max_connections_per_host(mut self, connections: usize) -> Self {
         self.max_connections_per_host = connections;
         self
@@ -386,9 +387,9 @@ impl ServerBuilder {
     /// The arguments of one call, a record, and the results of one call each have at most 7/16 of the limit. Results never wait for
     /// arguments, so that calls do not wait for one another.
     ///
-    /// The limit does not include inline messages, which use the Receives of each connection: about [`credits`](Self::credits)
-    /// buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up to 4 KiB, longer ones until
-    /// 8 KiB of them have arrived, nor results for which no memory is reserved.
+    /// The limit does not include inline messages, which use the Receives of each connection: about
+    /// [`credits`](Self::credits) buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up
+    /// to 4 KiB, longer records until 8 KiB of them have arrived, nor results for which no memory is reserved.
     pub fn max_memory(mut self, bytes: u64) -> Self {
         self.max_memory = bytes;
         self
@@ -410,8 +411,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the time from the connection of a client in which it must send its first call. Longer than zero. Default
-    /// 120 s. [`Duration::MAX`] means no limit.
+    /// Sets the time after the set-up of a connection within which the client must send its first call. Longer than
+    /// zero. Default 120 s. [`Duration::MAX`] means no limit.
     ///
     /// A connection without a first call is closed even if other bytes arrive, unless the server calls its client.
     pub fn first_call_timeout(mut self, timeout: Duration) -> Self {
@@ -426,9 +427,9 @@ impl ServerBuilder {
     }
 
     /// Sets the function that joins the [span](crate::trace) of a call with the trace of its client, for example by
-    /// `tracing-opentelemetry`. It is called before the span is entered, for calls of clients that
-    /// [send the context](crate::client::ChannelBuilder::trace_context). Clients can send any context. Default: none, and contexts
-    /// are ignored.
+    /// `tracing-opentelemetry`. The function is called before the span is entered, for calls of clients that [send the
+    /// context](crate::client::ChannelBuilder::trace_context). Clients can send any context. Default: none, and
+    /// contexts are ignored.
     pub fn trace_context(mut self, join: impl Fn(&tracing::Span, TraceContext) + Send + Sync + 'static) -> Self {
         self.trace = Some(TraceJoin::new(join));
         self
@@ -437,9 +438,9 @@ impl ServerBuilder {
     /// Sets the time for which a server that shuts down still serves, before it stops listening and drains its connections.
     /// Default zero.
     ///
-    /// During this time, [`ServerHandle::is_ready`](super::ServerHandle::is_ready) returns `false`. Set it to the time that clients need to notice, through
-    /// service discovery or a health check, that the server goes away. They then use other servers before this one closes its
-    /// connections.
+    /// During this time, [`ServerHandle::is_ready`](super::ServerHandle::is_ready) returns `false`. Set the delay to
+    /// the time that clients need to notice, through service discovery or a health check, that the server goes away.
+    /// They then use other servers before this one closes its connections.
     pub fn drain_delay(mut self, delay: Duration) -> Self {
         self.drain_delay = delay;
         self

@@ -43,7 +43,7 @@ pub(super) struct ServerShared {
     pub(super) signal: OwnedSignal,
     next_id: AtomicU64,
     connections: Mutex<ConnectionTable>,
-    /// Notified when the last connection was removed.
+    /// Notifies waiting tasks when the last connection was removed.
     empty: Changes,
     /// `true` after the drain has started. No connection is added from then on.
     draining: AtomicBool,
@@ -55,7 +55,7 @@ pub(super) struct ServerShared {
     pub(super) measured: Option<super::measured::MeasuredServer>,
 }
 
-/// The open connections, and the totals of closed and failed ones.
+/// The open connections, and the totals of closed and failed connections.
 #[derive(Default)]
 struct ConnectionTable {
     open: BTreeMap<u64, ConnectionEntry>,
@@ -112,7 +112,8 @@ impl ServerShared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection that is set up. Returns `None` if the server is closing its connections.
+    /// Adds a connection that is set up. Returns the ID of the connection, or `None` if the server is closing its
+    /// connections.
     pub(super) fn add(&self, info: &ChannelInfo, port: Arc<DriverPort>, permit: ConnectionPermit) -> Option<u64> {
         let mut connections = self.connections();
         // The shutdown may have started during the set-up, and have drained or closed the other connections before.
@@ -134,7 +135,8 @@ impl ServerShared {
         Some(id)
     }
 
-    /// Removes a connection. `why` is `None` if the runtime dropped its task before it was closed.
+    /// Removes a connection. `why` is `None` if the runtime dropped the task of the connection before the connection
+    /// was closed.
     pub(super) fn remove(&self, id: u64, why: Option<&CloseReason>) {
         let mut connections = self.connections();
         let entry = connections.open.remove(&id);

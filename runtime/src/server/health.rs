@@ -24,7 +24,8 @@ use crate::{
 const MAX_PER_CONNECTION: usize = 16;
 /// Maximum number of services that all connections watch together, each counted once for each connection.
 const MAX_WATCHED: usize = 4096;
-/// Maximum number of services that the connections of one host watch, so that it cannot keep others from watching.
+/// Maximum number of services that the connections of one host watch, so that one host cannot keep others from
+/// watching.
 const MAX_PER_HOST: usize = MAX_WATCHED / 2;
 
 /// A program number and a version number.
@@ -50,7 +51,7 @@ struct WatchTable {
     count: usize,
 }
 
-/// A connection whose client watches.
+/// A connection whose client watches services.
 #[derive(Debug)]
 struct WatchingConnection {
     host: HostAddr,
@@ -69,7 +70,7 @@ enum Watching {
 }
 
 impl WatchTable {
-    /// Adds a service to the ones that a connection watches. If the connection watches it already, updates the last
+    /// Adds a service to the services that a connection watches. If the connection watches it already, updates the last
     /// report.
     fn add(&mut self, (connection, host): (usize, HostAddr), service: ServiceKey, report: HealthReport) -> Watching {
         let known = self.connections.get_mut(&connection);
@@ -130,7 +131,8 @@ impl ServerHealth {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a service whose state differs from what the client of a connection was told last, with its latest state.
+    /// Returns a service whose state differs from the last report to the client of a connection, with the latest state
+    /// of the service. `connection` is the address of the connection's state.
     fn next_change(&self, connection: usize) -> Option<HealthChange> {
         let mut table = self.watched();
         table.connections.get_mut(&connection)?.told.iter_mut().find_map(|(&(program, version), told)| {

@@ -39,7 +39,7 @@ pub(super) struct Introspection {
 
 /// The state of a bound server that the service reports.
 struct Observed {
-    /// Weak, because the server owns the service.
+    /// The state of the server. Weak, because the server owns the service.
     shared: Weak<ServerShared>,
     /// The calls of each service, in ascending order of program and version.
     services: Vec<Arc<ObservedCalls>>,

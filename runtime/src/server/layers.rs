@@ -24,7 +24,7 @@ use crate::{
     transport::Transport,
 };
 
-/// The error of a service of any type.
+/// The type-erased error of a `tower` service.
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A type-erased layer of a [`ServerBuilder`](super::ServerBuilder).
@@ -70,7 +70,7 @@ impl DispatchRequest {
     }
 
     /// Returns the values that the inner layers and the handler find in [`Context::extensions`]. A layer that has
-    /// identified the caller adds the identity here. A type has at most one value.
+    /// identified the caller adds the identity here. There is at most one value of each type.
     pub fn extensions_mut(&mut self) -> &mut http::Extensions {
         self.call.extensions_mut()
     }
@@ -329,11 +329,11 @@ where
     Box::new(move |inner| Dispatch(Some(Box::new(LayerService(layer.layer(inner))))))
 }
 
-/// The layers of a server.
+/// The type-erased service that the layers of a server create.
 pub(super) struct Layers(Box<dyn ErasedDispatch>);
 
 impl Layers {
-    /// Creates the services of `layers`, which start with the outermost one. Returns `None` if there are no layers.
+    /// Creates the services of `layers`, which start with the outermost layer. Returns `None` if there are no layers.
     pub(super) fn new(layers: Vec<DispatchLayer>) -> Option<Self> {
         layers.into_iter().rev().fold(Dispatch(None), |inner, layer| layer(inner)).0.map(Self)
     }

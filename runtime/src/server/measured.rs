@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(scopes, [(LimitScope::Server, server), (scope, twice)].into());
     }
 
-    /// The counters of a server outlast it.
+    /// The recorded counters keep the counts of servers that were dropped.
     #[test]
     fn counters_outlast_their_server() {
         const PROGRAM: u32 = 0x2fff_fff1;

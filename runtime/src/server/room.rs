@@ -14,11 +14,12 @@ use crate::{
     security::HostAddr,
 };
 
-/// Time that a connection must have been idle before it makes room for a host that has as many connections, or more.
+/// Time that a connection must have been idle before it makes room for a host that has no fewer connections than its
+/// own host.
 const LONG_IDLE: Duration = Duration::from_secs(60);
 
-/// Number of connections that may be closing at a time because they had to make room. In a large room, an eighth of the
-/// maximum number of connections may be closing. New connections are refused at that limit.
+/// Lower bound of the limit on connections that are closing to make room. The limit is an eighth of the maximum number
+/// of connections, but at least this number. At the limit, new connections are refused.
 const MIN_LEAVING: usize = 16;
 
 /// Time between two warnings about connections that are refused.
@@ -53,10 +54,10 @@ struct Occupant {
 }
 
 enum OccupantStage {
-    /// Being set up by this task. `None` before the task has started.
+    /// In set-up. The handle belongs to the task that sets the connection up. `None` before the task has started.
     SettingUp(Option<AbortHandle>),
     Open(Arc<DriverPort>),
-    /// Closed by the server to make room.
+    /// The server closes the connection to make room.
     Leaving,
 }
 
@@ -131,7 +132,7 @@ impl ConnectionRoom {
         let _ = state.dismiss(idle, self.max);
     }
 
-    /// Returns `true` if a refusal should be logged as a warning: the first one, and one in each minute.
+    /// Returns `true` if a refusal should be logged as a warning: the first refusal, and one refusal in each minute.
     pub(super) fn should_warn(&self) -> bool {
         let now = now();
         let mut state = self.state();
@@ -160,7 +161,7 @@ impl RoomState {
     }
 
     /// Returns the connection of these hosts that has been idle for longest. It must have been idle since `latest` or
-    /// before.
+    /// before. Returns `None` if `latest` is `None`.
     fn longest_idle(
         &self,
         hosts: impl IntoIterator<Item = HostAddr>,
@@ -176,7 +177,8 @@ impl RoomState {
         Some((longest.1, longest.2))
     }
 
-    /// Makes a connection leave. Returns `None` if there is none, or if too many are leaving already.
+    /// Makes the connection `idle` leave. Returns `None` if `idle` is `None`, or if too many connections are leaving
+    /// already. `max` is the maximum number of connections.
     fn dismiss(&mut self, idle: Option<(HostAddr, u64)>, max: usize) -> Option<()> {
         let (host, id) = idle?;
         if self.leaving >= MIN_LEAVING.max(max / 8) {
@@ -243,7 +245,7 @@ pub(super) struct RoomPlace {
 }
 
 impl RoomPlace {
-    /// Records the task that sets the connection up, unless it has ended its work before.
+    /// Records the task that sets the connection up, unless the set-up has already ended.
     pub(super) fn is_set_up_by(&self, task: AbortHandle) {
         let mut state = self.room.state();
         let occupant = state.hosts.get_mut(&self.host).and_then(|occupants| occupants.get_mut(&self.id));

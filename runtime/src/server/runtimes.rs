@@ -198,7 +198,7 @@ impl Runtimes {
         }
     }
 
-    /// Records that the runtime dropped a task.
+    /// Records that `runtime` has ended, because it dropped a task.
     fn ended(&self, runtime: &ServingRuntime) {
         if runtime.has_ended.swap(true, Ordering::Relaxed) {
             return;
@@ -230,7 +230,7 @@ impl ServingRuntime {
 }
 
 impl AbortOnDrop<Result<(), SetupError>> {
-    /// Waits for the end of the task.
+    /// Waits for the end of the task. Returns the result of the set-up.
     async fn outcome(mut self) -> Result<(), HandOverError> {
         let Some(task) = &mut self.0 else { return Err(HandOverError::Ended) };
         match task.await {
@@ -312,7 +312,7 @@ mod tests {
         stalled.shutdown_background();
     }
 
-    /// Runtimes with the same number of connections take turns. One that has ended gets none.
+    /// Runtimes with the same number of connections take turns. A runtime that has ended gets no connections.
     #[tokio::test(start_paused = true)]
     async fn runtimes_take_turns_and_end() {
         let runtimes = Runtimes::new(vec![Handle::current(), Handle::current(), Handle::current()]).unwrap();
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(counts(&runtimes), [0]);
     }
 
-    /// The end of each runtime is reported once, and the end of the last one as an error.
+    /// The end of each runtime is reported once, and the end of the last runtime as an error.
     #[test]
     fn ends_are_reported() {
         Log::of(|log| {

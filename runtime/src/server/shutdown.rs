@@ -9,13 +9,13 @@ use super::sync::{Changes, Mutex, MutexGuard, PoisonError};
 pub(super) struct Shutdowns {
     /// Number of calls of [`ServerHandle::shutdown_within`](super::ServerHandle::shutdown_within).
     pub(super) count: u64,
-    /// The grace period of the last shutdown. `None` before the first one.
+    /// The grace period of the last shutdown. `None` before the first shutdown.
     pub(super) grace: Option<Duration>,
     /// `true` after the state of the server was dropped.
     is_over: bool,
 }
 
-/// Announces the shutdowns of a server, in the order in which its tasks began to wait.
+/// Announces the shutdowns of a server to its tasks, in the order in which they began to wait.
 #[derive(Debug, Default)]
 pub(super) struct ShutdownSignal {
     shutdowns: Mutex<Shutdowns>,
@@ -42,7 +42,7 @@ impl ShutdownSignal {
         self.changes.notify();
     }
 
-    /// Waits for a shutdown after the first `count`, and returns the shutdowns so far.
+    /// Waits until more than `count` shutdowns have begun. Returns the shutdowns so far.
     pub(super) async fn after(&self, count: u64) -> Shutdowns {
         self.changes.find(|| Some(self.shutdowns()).filter(|shutdowns| shutdowns.count > count)).await
     }

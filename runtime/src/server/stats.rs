@@ -21,7 +21,7 @@ pub struct ServerStats {
     /// Sums of the counters of all connections. Credits and queued calls are sums over the open connections only.
     /// [`exposed_regions`](ConnectionCounters::exposed_regions) and
     /// [`registered_bytes`](ConnectionCounters::registered_bytes) are the current values of open connections, plus the
-    /// last values of closed ones. The values of closed connections are 0, unless memory has leaked.
+    /// last values of closed connections. The values of closed connections are 0, unless memory has leaked.
     pub counters: ConnectionCounters,
 }
 
@@ -29,19 +29,19 @@ pub struct ServerStats {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct EndedConnections {
-    /// Closed by the client.
+    /// Number of connections that the client closed.
     pub by_client: u64,
-    /// Closed by the server's shutdown.
+    /// Number of connections that the server's shutdown closed.
     pub by_server: u64,
-    /// Closed because they were idle ([`CloseReason::Idle`], [`CloseReason::NoCall`]).
+    /// Number of connections that were closed because they were idle ([`CloseReason::Idle`], [`CloseReason::NoCall`]).
     pub idle: u64,
-    /// Lost because the transport failed or the client stopped responding.
+    /// Number of connections that were lost because the transport failed or the client stopped responding.
     pub lost: u64,
-    /// Closed because the client violated a protocol.
+    /// Number of connections that were closed because the client violated a protocol.
     pub client_violation: u64,
-    /// Closed because the client reported a protocol violation by the server.
+    /// Number of connections that were closed because the client reported a protocol violation by the server.
     pub reported_by_client: u64,
-    /// Closed because version negotiation or host authentication failed.
+    /// Number of connections that were closed because version negotiation or host authentication failed.
     pub negotiation_failed: u64,
 }
 
@@ -109,7 +109,8 @@ impl EndedTotals {
         self.0.setup_failed += 1;
     }
 
-    /// Counts a closed connection. `counters` are its last values.
+    /// Counts a closed connection. `counters` are its last values. `why` is `None` if its task was dropped before the
+    /// connection was closed.
     pub(super) fn ended(&mut self, why: Option<&CloseReason>, counters: ConnectionCounters) {
         self.0.ended.count(why);
         let mut last = counters;

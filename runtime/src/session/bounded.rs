@@ -14,9 +14,9 @@ use crate::{
 pub(super) struct ResultExcess {
     /// Index of the eligible item. `None` for the payload stream without the eligible items.
     pub(super) item: Option<usize>,
-    /// Length in bytes.
+    /// Length of the part, in bytes.
     pub(super) len: u64,
-    /// Maximum length in bytes.
+    /// Maximum length of the part, in bytes.
     pub(super) max: u64,
 }
 

@@ -172,7 +172,8 @@ impl InboundCall {
         Refusal::new(self.incoming.xid, self.security.clone(), Arc::clone(&self.context.connection))
     }
 
-    /// Returns the key of the call for the duplicate request cache. `program` and `version` identify its service.
+    /// Returns the key of the call for the duplicate request cache. `program` and `version` identify its service. If
+    /// `ignores_stamp` is `true`, the stamp of AUTH_SYS is not part of the key.
     pub(crate) fn request_key(&self, program: u32, version: u32, ignores_stamp: bool) -> RequestKey {
         let Self { incoming, context, .. } = self;
         let arguments = ArgumentsDigest::new(incoming.payload.as_slice(), self.arguments_at as usize, incoming.reads());
@@ -185,7 +186,7 @@ impl InboundCall {
         self.context.recorded = Some(Arc::clone(recorded));
     }
 
-    /// Encodes a recorded reply as the reply to this call, which repeats an executed one.
+    /// Encodes a recorded reply as the reply to this call, which repeats an executed call.
     pub(crate) fn replay(&mut self, reply: &RecordedReply) -> EncodedReply {
         let error = match reply.results().map(|results| self.encode(results)) {
             Some(Ok(reply)) => return reply,

@@ -10,7 +10,8 @@ use std::{
 
 use crate::{config::ConnectionConfig, metrics::CallMetrics, rpc::OpaqueAuth, security::Security, trace::TraceSource};
 
-/// The settings of a channel's connection, and of the calls over it. A server has one for the calls back to its clients.
+/// The settings of a channel's connection, and of the calls over it. A server has such settings for the calls back to
+/// its clients.
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelConfig {
     pub(crate) connection: ConnectionConfig,
@@ -18,7 +19,7 @@ pub(crate) struct ChannelConfig {
     pub(crate) max_calls: usize,
     /// The timeout of calls without a deadline of their own.
     pub(crate) call_timeout: Option<Duration>,
-    /// The credential of calls without their own. Not used if `security` is set.
+    /// The credential of calls without a credential of their own. Not used if `security` is set.
     pub(crate) credential: OpaqueAuth,
     pub(crate) security: Option<Arc<dyn Security>>,
     pub(crate) metrics: CallMetrics,

@@ -68,7 +68,7 @@ pub struct Context {
     xid: u32,
     pub(super) credential: Credential,
     principal: Option<Arc<Principal>>,
-    /// Set if a duplicate request cache records the reply.
+    /// The record of the reply, if a duplicate request cache covers the call.
     pub(super) recorded: Option<Arc<RecordedCall>>,
     /// Values that layers have added.
     #[cfg(feature = "tower")]
@@ -242,8 +242,8 @@ impl Context {
     /// once.
     ///
     /// Clients that do not read their replies therefore keep no more memory than the limit. Hosts and connections share
-    /// the memory: those that hold much wait while others get some. If the connection closes during the wait, the error
-    /// is [`HandlerError::Unavailable`].
+    /// the memory: hosts and connections that hold much memory wait while others get some. If the connection closes
+    /// during the wait, the error is [`HandlerError::Unavailable`].
     ///
     /// # Errors
     /// Fails if `bytes` exceed 7/16 of the limit, or if the connection is closed.

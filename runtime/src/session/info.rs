@@ -120,7 +120,7 @@ impl SetUp<TcpIo<BoxStream>> {
 
 #[cfg(unix)]
 impl SetUp<TcpIo<UnixStream>> {
-    /// Starts record marking on a local socket. It has no IP addresses.
+    /// Starts record marking on a local socket, which has no IP addresses.
     pub(crate) fn unix(config: &ConnectionConfig, role: Role, stream: UnixStream) -> Self {
         Self {
             engine: config.stream_engine(role),

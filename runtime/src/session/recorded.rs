@@ -29,7 +29,7 @@ const MAX_CHECKED_LEN: u64 = 4096;
 /// is a part of.
 const MAX_COPIED_LEN: usize = 4096;
 
-/// The version of [`RequestKey::to_bytes`] and [`RecordedReply::to_bytes`].
+/// The version of the format of [`RequestKey::to_bytes`] and [`RecordedReply::to_bytes`].
 const FORMAT: u32 = 1;
 
 /// The identity of a call, by which a server recognizes a call that a client sends again.
@@ -38,9 +38,10 @@ const FORMAT: u32 = 1;
 /// checksum (CRC-64/NVME) of their first 4 KiB. Arguments in Read chunks count as if they were inline, so the key does not depend
 /// on the message format, which may differ when a call is sent again.
 ///
-/// The client's identity is its IP address together with the [principal](super::Context::principal) that a security flavor has
-/// authenticated. Without one it is the address with the machine name, the stamp and the user ID of AUTH_SYS (RFC 5531 appendix
-/// A), or the address alone. The port is not part of it, because it changes with each connection.
+/// The client's identity is its IP address together with the [principal](super::Context::principal) that a security
+/// flavor has authenticated. Without a principal, it is the address with the machine name, the stamp and the user ID of
+/// AUTH_SYS (RFC 5531 appendix A), or the address alone. The port is not part of it, because it changes with each
+/// connection.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestKey {
     xid: u32,
@@ -103,7 +104,7 @@ impl RequestKey {
 
     /// Returns the client's group and its identity in the group, by which a cache shares its room among clients. The
     /// group is the principal or, without one, the address. Of an IPv6 address, only the first 64 bits count, because a
-    /// host can choose the others freely.
+    /// host can choose the other bits freely.
     pub(crate) fn client(&self) -> (&[u8], &[u8]) {
         let identity = &*self.client;
         let (address, rest) = identity.split_at_checked(ADDRESS_LEN).unwrap_or((identity, &[]));
@@ -214,7 +215,7 @@ pub struct RecordedReply(Outcome);
 #[derive(Clone, PartialEq, Eq)]
 enum Outcome {
     Results(EncodedValue),
-    /// SYSTEM_ERR.
+    /// The reply is SYSTEM_ERR.
     SystemError,
 }
 
@@ -375,7 +376,7 @@ impl RecordedCall {
         size_of::<Self>() as u64 + self.key.spilled()
     }
 
-    /// Marks the call as one that failed before it had an effect.
+    /// Records that the call failed before it had an effect.
     pub(crate) fn had_no_effect(&self) {
         self.had_no_effect.store(true, Ordering::Relaxed);
     }

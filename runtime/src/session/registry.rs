@@ -28,7 +28,7 @@ pub(crate) struct ServiceRegistry {
     services: Vec<RegisteredService>,
     authenticator: Arc<dyn Authenticator>,
     trace: Option<TraceJoin>,
-    /// The last AUTH_SYS credential. Most calls of a connection have the same one, and share its memory.
+    /// The last AUTH_SYS credential. Most calls of a connection have the same credential, and share its memory.
     last_credential: Mutex<OpaqueAuth>,
 }
 
@@ -49,7 +49,8 @@ impl Deref for RegisteredService {
 }
 
 impl ServiceRegistry {
-    /// Creates a registry. If two services have the same program and version, the error is that pair.
+    /// Creates a registry. If two services have the same program and version, the error is that program and that
+    /// version.
     pub(crate) fn new(
         services: impl IntoIterator<Item: Into<HookedService>>,
         authenticator: Arc<dyn Authenticator>,
@@ -105,7 +106,7 @@ impl ServiceRegistry {
         Err(RpcError::ProgramMismatch { low, high })
     }
 
-    /// Returns the outcome of a NULL call.
+    /// Returns the outcome of a NULL call of a program and a version.
     #[cfg(feature = "tls")]
     pub(crate) fn null(&self, program: u32, version: u32) -> Result<(), RpcError> {
         self.find(program, version).map(|_| ())
@@ -217,8 +218,8 @@ fn procedure_name(service: &dyn Service, number: u32) -> Option<&'static str> {
     }
 }
 
-/// Returns the refusal of a call with the flavor AUTH_TLS. Only the first call of a connection may have it, and is not
-/// dispatched (RFC 9289 §4.1).
+/// Returns the refusal of a call with the flavor AUTH_TLS. Only the first call of a connection may have this flavor,
+/// and such a call is not dispatched (RFC 9289 §4.1).
 #[cfg(feature = "tls")]
 fn misplaced_probe(header: &CallHeader) -> Option<Authentication> {
     let is_probe = header.credential.flavor == crate::tls::AUTH_TLS;

@@ -14,7 +14,7 @@ use crate::{
 /// The header of a successful reply.
 pub(super) struct SuccessHeader {
     pub(super) xid: u32,
-    /// `None` for the empty verifier of AUTH_NONE.
+    /// The verifier. `None` stands for the empty verifier of AUTH_NONE.
     pub(super) verifier: Option<OpaqueAuth>,
 }
 
@@ -97,7 +97,7 @@ mod tests {
         [RpcError::RpcMismatch { low: 2, high: 2 }, RpcError::Authentication(AuthStat::AuthTooweak.into())]
     }
 
-    /// Returns the header that is sent.
+    /// Returns the header in an encoded reply.
     fn sent(encoded: &EncodedReply) -> ReplyHeader {
         let ReplyCommand::Reply(reply) = &encoded.command else { panic!("{:?}", encoded.command) };
         ReplyHeader::decode(&mut Decoder::new(&reply.message)).unwrap()
@@ -113,7 +113,8 @@ mod tests {
         }
     }
 
-    /// RFC 2203 §5.3.3.2, §5.3.3.4.1: each error of an accepted call has the server's verifier. If there is none, the call is denied.
+    /// RFC 2203 §5.3.3.2, §5.3.3.4.1: each error of an accepted call has the server's verifier. If there is no
+    /// verifier, the call is denied.
     #[test]
     fn verifiers_of_errors() {
         let pool = BufferPool::default();

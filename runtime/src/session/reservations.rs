@@ -12,7 +12,7 @@ use crate::{engine::ReplyToken, memory::BudgetCharge};
 /// The memory for the results of a connection's calls, from the time that a handler takes it until the reply has been sent.
 #[derive(Debug, Default)]
 pub(crate) struct ResultReservations {
-    /// Number of calls with memory, so that a reply without any costs little.
+    /// Number of calls with memory, so that a reply costs little if no call has memory.
     calls: AtomicUsize,
     state: Mutex<ReservationState>,
 }
@@ -28,7 +28,8 @@ impl ResultReservations {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds memory until the call has been answered. Returns `false`, and releases it, if the connection is closed.
+    /// Holds memory until the call has been answered. Returns `false`, and releases the memory, if the connection is
+    /// closed.
     pub(super) fn hold(&self, call: ReplyToken, charge: BudgetCharge) -> bool {
         let mut state = self.state();
         if state.is_closed {
@@ -58,7 +59,7 @@ impl ResultReservations {
         }
     }
 
-    /// Releases the memory of all calls. Later calls get none.
+    /// Releases the memory of all calls. Later calls get no memory.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;
@@ -87,7 +88,7 @@ mod tests {
         }
     }
 
-    /// A call holds everything that was taken for it, until it is answered.
+    /// A call holds all memory that was taken for it, until the call is answered.
     #[test]
     fn calls_hold_memory_until_their_end() {
         let budget = MemoryBudget::new(1 << 20);

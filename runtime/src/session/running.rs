@@ -74,7 +74,7 @@ impl StartedHandler {
         }
     }
 
-    /// Waits for the reply.
+    /// Waits for the reply of the handler.
     pub(super) async fn finish(self) -> EncodedReply {
         match self {
             Self::Finished(reply) => reply,

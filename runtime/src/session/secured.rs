@@ -46,9 +46,9 @@ async fn off_task<E: From<SecurityError> + Send + 'static>(
     run(protection.queue(), is_large, move || work(&*protection, body)).await?
 }
 
-/// Runs `work` in this task if it is short and no large body of the security context is in progress, and on a thread
-/// for blocking work otherwise. Outside of a tokio runtime, where a client may make calls, `work` always runs in this
-/// task.
+/// Runs `work` in this task if `is_large` is `false` and no large body of the security context is in progress, and on a
+/// thread for blocking work otherwise. Outside of a tokio runtime, where a client may make calls, `work` always runs in
+/// this task.
 async fn run<T: Send + 'static>(
     queue: BlockingQueue,
     is_large: bool,

@@ -9,7 +9,7 @@ use super::Notify;
 pub(crate) struct Changes(Notify);
 
 impl Changes {
-    /// Wakes all tasks that wait. The state has to be changed before.
+    /// Wakes all tasks that wait. Call it after the state was changed.
     pub(crate) fn notify(&self) {
         self.0.notify_waiters();
     }

@@ -71,8 +71,8 @@ impl ClientStream for ScriptedClient<'_> {
 }
 
 /// Sends `bytes` to a server, either from the start of the connection or after a probe and its reply. The first byte is
-/// not sent. It selects one of these, the policy of the server, and the number of bytes that the server reads at once.
-/// Returns the number of bytes that the server sends. Must run in a tokio runtime with a clock.
+/// not sent. It selects one of these two ways, the policy of the server, and the number of bytes that the server reads
+/// at once. Returns the number of bytes that the server sends. Must run in a tokio runtime with a clock.
 pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
     let Some((&choice, bytes)) = bytes.split_first() else { return 0 };
     let probe = probe::probe(7, 100_003, 3).expect("a short header");
@@ -124,7 +124,7 @@ fn is_offer(message: &[u8]) -> bool {
     ReplyHeader::decode(&mut decoder).is_ok_and(|reply| decoder.finish().is_ok() && probe::offers_tls(&reply))
 }
 
-/// Reads a record. Returns `None` if the stream ends within it.
+/// Reads a record of at most `max` bytes. Returns `None` if the stream ends within it.
 fn record(bytes: &[u8], max: u64) -> Option<ShortRecord> {
     let mut rest = bytes;
     let read: io::Result<ShortRecord> = {

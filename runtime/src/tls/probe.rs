@@ -18,7 +18,7 @@ const STARTTLS: &[u8] = b"STARTTLS";
 pub(super) const PROBE_LEN: u64 = 40;
 /// Maximum length in bytes of the reply to a probe: a verifier of 400 bytes, and the versions of a mismatch (RFC 5531 §9).
 pub(super) const MAX_REPLY_LEN: u64 = 28 + 400 + 8;
-/// Maximum number of fragments of a record during set-up. All known peers send one.
+/// Maximum number of fragments of a record during set-up. All known peers send one fragment.
 const MAX_FRAGMENTS: u32 = 8;
 /// The bit of a marker that flags the last fragment of a record (RFC 5531 §11).
 const LAST: u32 = 1 << 31;
@@ -113,7 +113,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// The encodings, word by word (RFC 5531 §9, RFC 9289 §4.1).
+    /// The probe and the reply that offers TLS are encoded as in RFC 5531 §9 and RFC 9289 §4.1, word by word.
     #[test]
     fn encodings() {
         assert_eq!(probe(9, 100_003, 3).unwrap(), words(&[LAST | 40, 9, 0, 2, 100_003, 3, 0, 7, 0, 0, 0]));

@@ -29,7 +29,7 @@ const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
 
 /// The stream of a connection whose set-up may have started TLS.
 pub(crate) enum TlsOrTcp {
-    /// Boxed because it is much larger.
+    /// The stream of a TLS session. Boxed because it is much larger.
     Tls(Box<TlsStream<TcpStream>>),
     Tcp(TcpStream),
 }
@@ -49,7 +49,8 @@ impl TlsSetUp {
         Self { stream: TlsOrTcp::Tcp(stream), session: None, received }
     }
 
-    /// Checks a session against RFC 9289 §5, and reads the peer's identity.
+    /// Checks a session against RFC 9289 §5, and reads the peer's identity. `may_lack_alpn` is `true` if a session
+    /// without ALPN is accepted.
     pub(super) fn secured(stream: TlsStream<TcpStream>, may_lack_alpn: bool) -> Result<Self, TlsError> {
         let (_, common) = stream.get_ref();
         check(common, may_lack_alpn)?;

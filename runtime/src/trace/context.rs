@@ -40,7 +40,7 @@ impl TraceContext {
         OpaqueAuth { body: Bytes::from(body), ..OpaqueAuth::none() }
     }
 
-    /// Returns the context of an encoded call. `None` if the call has none, or one of another version.
+    /// Returns the context of an encoded call. `None` if the call has no context, or a context of another version.
     fn of(call: &[u8]) -> Option<Self> {
         let (at, _) = CallHeader::split_verifier(call)?;
         let (flavor, rest) = call.get(at..)?.split_first_chunk()?;

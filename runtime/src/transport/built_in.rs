@@ -30,20 +30,20 @@ impl Scheme {
     ];
 }
 
-/// The option `name` of `tcp`.
+/// The option `name` of `tcp`: the name that the server's certificate must have.
 const NAME: UrlOption = UrlOption::new("name", "NAME", |value| {
     !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte))
 });
-/// The option `tls` of `tcp`.
+/// The option `tls` of `tcp`: the policy for TLS.
 const TLS: UrlOption = UrlOption::new("tls", "off|opportunistic|required", |value| value.parse::<TlsPolicy>().is_ok());
 
-/// The option `crc` of `iwarp`.
+/// The option `crc` of `iwarp`: the use of the CRC of RFC 5044.
 const CRC: UrlOption = UrlOption::new("crc", "on|off", |value| matches!(value, "on" | "off"));
 
-/// The option `busy` of `iwarp` and `rdma`.
+/// The option `busy` of `iwarp` and `rdma`: the time of busy polling.
 const BUSY: UrlOption = UrlOption::new("busy", "MICROSECONDS", |value| microseconds(value).is_some());
 
-/// The option `tclass` of `iwarp` and `rdma`.
+/// The option `tclass` of `iwarp` and `rdma`: the traffic class of the packets.
 const TRAFFIC_CLASS: UrlOption = UrlOption::new("tclass", "0-255", |value| number(value, 0..=255).is_some());
 
 /// The options `ack_timeout`, `retries`, `rnr_retries` and `relaxed` of `rdma`.
@@ -56,7 +56,7 @@ const RNR_RETRIES: UrlOption = UrlOption::new("rnr_retries", "0-7", |value| numb
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const RELAXED: UrlOption = UrlOption::new("relaxed", "on|off", |value| matches!(value, "on" | "off"));
 
-/// The option `srq` of `rdma`.
+/// The option `srq` of `rdma`: the number of Receives that connections share.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const SHARED_RECEIVES: UrlOption = UrlOption::new("srq", "RECEIVES", |value| shared_receives(value).is_some());
 

@@ -1,4 +1,4 @@
-//! Connectors and listeners of any provider, without their types.
+//! Type-erased connectors and listeners of any provider.
 //!
 //! A connection costs a few allocations and dynamic calls more during its set-up. The engine posts its work by dynamic calls in
 //! any case, so that a connection in use costs nothing more than one such call for each poll.

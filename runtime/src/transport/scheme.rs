@@ -14,12 +14,13 @@ use super::{
 };
 use crate::provider::{Connector, Listener};
 
-/// The schemes that were registered. None is ever removed, because channels and servers hold it.
+/// The schemes that were registered. No scheme is ever removed, because channels and servers keep references to it.
 static REGISTERED: RwLock<Vec<Scheme>> = RwLock::new(Vec::new());
 
 /// The scheme of a transport URL: an RDMA provider, or TCP.
 ///
-/// The constants are the schemes of this crate. [`register`](Self::register) and [`register_stream`](Self::register_stream) add others.
+/// The constants are the schemes of this crate. [`register`](Self::register) and
+/// [`register_stream`](Self::register_stream) add other schemes.
 #[derive(Clone, Copy)]
 pub struct Scheme(pub(super) &'static SchemeEntry);
 
@@ -104,7 +105,7 @@ pub trait SchemeProvider: Send + Sync + 'static {
     }
 }
 
-/// A [`SchemeProvider`] without its types.
+/// A type-erased [`SchemeProvider`].
 pub(crate) trait AnyProvider: Send + Sync {
     fn options(&self) -> &'static [UrlOption];
 

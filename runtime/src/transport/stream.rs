@@ -106,9 +106,10 @@ pub trait StreamListener: Send + Sync + 'static {
     /// Returns the address that clients connect to.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Moves a stream that another tokio runtime accepted to the current one.
+    /// Moves a stream that another tokio runtime accepted to the current runtime.
     ///
-    /// The default returns the stream unchanged. That suffices if it is not registered with the I/O driver of its runtime.
+    /// The default returns the stream unchanged. That suffices if the stream is not registered with the I/O driver of
+    /// its runtime.
     ///
     /// # Errors
     /// Returns an error of the operating system.
@@ -127,7 +128,7 @@ pub(crate) type BoxStream = Pin<Box<dyn AnyStream>>;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A [`StreamProvider`] without its types.
+/// A type-erased [`StreamProvider`].
 pub(crate) trait AnyStreamProvider: Send + Sync {
     fn options(&self) -> &'static [UrlOption];
 
@@ -184,7 +185,7 @@ impl<L: StreamListener> AnyIncomingStream for IncomingStream<L> {
     }
 }
 
-/// A [`StreamListener`] without its types.
+/// A type-erased [`StreamListener`].
 pub(crate) trait AnyStreamListener: Send + Sync {
     fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn AnyIncomingStream>, SocketAddr)>>;
 

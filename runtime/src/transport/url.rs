@@ -71,8 +71,8 @@ pub struct UnknownTlsPolicy(String);
 /// | `relaxed=on`, `relaxed=off` | `rdma` | Permits the device to write memory in any order. Default `off` |
 /// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of the configured versions |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
-/// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host, for a host that discovery has found. The name of the TLS configuration comes first |
-/// | `priority=NUMBER` | all | The priority of a server in [service discovery](crate::client), as of an SRV record (RFC 2782): a balancer uses the servers with the lowest number of which one can be reached. At most 65535. A single channel ignores it. Default 0 |
+/// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host, for a host that discovery has found. The name of the TLS configuration takes precedence |
+/// | `priority=NUMBER` | all | The priority of a server in [service discovery](crate::client), as in an SRV record (RFC 2782). A balancer uses the servers with the lowest number for which any server can be reached. At most 65535. A single channel ignores it. Default 0 |
 /// | `weight=NUMBER` | all | The share of the calls that a balancer sends to this server among those of its priority, relative to their weights. With 0, the server gets nearly none if another weight is larger. A single channel ignores it. Default 1 |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of the policy of the TLS configuration. All but `off` need the feature `tls` |
 ///
@@ -106,7 +106,7 @@ pub enum UrlError {
     UnknownScheme {
         /// The text of the URL.
         url: String,
-        /// The scheme.
+        /// The unknown scheme.
         scheme: String,
         /// A hint for the user, appended to the message. May be empty.
         hint: &'static str,
@@ -232,7 +232,8 @@ impl Url {
         self.options.parsed("tls")
     }
 
-    /// Returns the name that the certificate of the server must have (`name=NAME`), or `None` for the host.
+    /// Returns the name that the certificate of the server must have (`name=NAME`), or `None` without the option. The
+    /// certificate must then have the name of the host.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.options.get("name")
@@ -259,7 +260,7 @@ impl Url {
         self
     }
 
-    /// Returns the same URL without priority and weight: where and how to connect.
+    /// Returns the same URL without the options `priority` and `weight`, which do not affect the connection.
     pub(crate) fn without_priority(mut self) -> Self {
         self.options.remove("priority");
         self.options.remove("weight");

@@ -87,8 +87,8 @@ impl Channel {
         Some(xids.window())
     }
 
-    /// Makes attempts of a call until one succeeds or no further one is allowed. `usual` is the failure of a first
-    /// attempt that began at `start`, or `None` if no attempt has been made yet.
+    /// Makes attempts of a call until an attempt succeeds or no further attempt is allowed. `usual` is the failure of a
+    /// first attempt that began at `start`, or `None` if no attempt has been made yet.
     async fn attempts<A: XdrEncode + Sync, R>(
         &self,
         call: &mut OutboundCall<'_, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
@@ -281,7 +281,8 @@ enum AttemptError {
     Exchange(ExchangeError),
     /// No connection could be made, and the next attempt is not made before this time.
     NotConnected(ConnectError, tokio::time::Instant),
-    /// The call was not sent again, because the server might not recognize it. The failure is that of the first attempt.
+    /// The call was not sent again, because the server might not recognize it. The [`CallFailure`] is the failure of
+    /// the first attempt.
     NotRecognized(CallFailure, NotRecognized),
 }
 
@@ -390,8 +391,8 @@ mod tests {
         CallError::Rpc { procedure: "P", source }
     }
 
-    /// Each failure of an attempt has a kind. It is known if the server may have executed the call, and if a retry
-    /// cannot help.
+    /// Each error of an attempt has the expected kind, and shows if the server may have executed the call and if every
+    /// retry would fail.
     #[tokio::test(start_paused = true)]
     async fn failures_of_attempts() {
         let disconnected = FailureKind::Disconnected { pause: Duration::ZERO };

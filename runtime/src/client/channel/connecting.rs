@@ -140,7 +140,7 @@ impl Channel {
         }
     }
 
-    /// Looks for a better path than the current one in a task of its own, if there can be one.
+    /// Looks for a better path than the current path in a task of its own, if there can be a better path.
     pub(super) fn improve(&self) {
         let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(done) = current.improving.take() {
@@ -199,7 +199,7 @@ async fn improve(channel: Weak<ChannelInner>, link: Weak<ChannelLink>) {
 /// The error of a channel that has no connection.
 pub(super) enum LinkError {
     Closed(CallFailure),
-    /// The attempt to connect failed. The next one is not made before this time.
+    /// The attempt to connect failed. The next attempt is not made before this time.
     Failed(ConnectError, tokio::time::Instant),
 }
 
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// One task at a time looks for a better path, and none for a channel that is closed.
+    /// One task at a time looks for a better path, and no task does so for a channel that is closed.
     #[tokio::test(start_paused = true)]
     async fn one_task_looks_for_a_better_path() {
         let dial = Box::new(Script::new([Outcome::Hangs]));

@@ -20,7 +20,7 @@ const MIN_EJECTION: Duration = Duration::from_secs(1);
 /// Maximum duration of an ejection.
 const MAX_EJECTION: Duration = Duration::from_secs(60);
 
-/// The failures of an endpoint.
+/// The latest failures of an endpoint, and its ejection.
 #[derive(Debug, Default)]
 pub(super) struct FailureAccrual {
     /// Number of failures in a row.

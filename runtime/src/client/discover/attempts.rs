@@ -6,7 +6,7 @@ use super::super::{CallRequest, RetryPolicy};
 
 /// The share of calls that are faster than the time after which a second attempt begins.
 const HEDGED_PERCENTILE: f32 = 0.95;
-/// Minimum number of calls in a period whose latencies count.
+/// Minimum number of calls in a period. The latencies of a period with fewer calls are not used.
 const MIN_CALLS: u64 = 100;
 /// The length of a period in which latencies are measured.
 const LATENCY_PERIOD: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Creates the attempts of a call. `retry` decides how many there are, and the pauses between them.
+    /// Creates the attempts of a call. `retry` decides on the number of attempts, and on the pauses between them.
     pub fn new(retry: RetryPolicy) -> Self {
         Self { retry, timeout: None, is_hedged: false }
     }
@@ -35,9 +35,9 @@ impl Attempts {
         self
     }
 
-    /// Makes a second attempt of an idempotent call, usually at another server, if the first has no result after the
-    /// 95th percentile of the latency. The call returns the first result. Each second attempt takes one retry from the
-    /// budget of the policy.
+    /// Makes a second attempt of an idempotent call, usually at another server, if the first attempt has no result
+    /// after the 95th percentile of the latency. The call returns the first result. Each second attempt takes one retry
+    /// from the budget of the policy.
     ///
     /// The percentile is measured in milliseconds, over periods of 10 s that have at least 100 calls. Each call passes
     /// through one more queue.

@@ -30,17 +30,18 @@ impl ServiceCaller {
     /// Creates a caller that balances its calls over `endpoints`. `attempts`, or a [`RetryPolicy`](super::super::RetryPolicy) alone, decides
     /// about calls that fail or take long.
     ///
-    /// Calls go to the endpoints with the lowest priority number of which one is connected. Two of these are drawn by
-    /// their weights. The call goes to the one that has fewer calls in flight relative to its weight (power of two
-    /// choices). Priority and weight are options of a [`Url`](crate::transport::Url).
+    /// Calls go to the endpoints with the lowest priority number for which any endpoint is connected. Two of these are
+    /// drawn by their weights. The call goes to the endpoint that has fewer calls in flight relative to its weight
+    /// (power of two choices). Priority and weight are options of a [`Url`](crate::transport::Url).
     ///
-    /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second, unless more than
-    /// half of the connected endpoints are in such a pause. Then one call tries it. The pause doubles with each failure, up to a minute.
+    /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second,
+    /// unless more than half of the connected endpoints are in such a pause. After the pause, one call tries the
+    /// endpoint. The pause doubles with each failure, up to a minute.
     ///
     /// While no endpoint is connected, calls wait. Use deadlines, or the
-    /// [`call_timeout`](super::super::ChannelBuilder::call_timeout) of the endpoints' channels, which covers the wait and all attempts. The error
-    /// of a call whose deadline passes then says why no server takes calls. Up to 1024 calls wait in a queue, and further ones wait for
-    /// room in it.
+    /// [`call_timeout`](super::super::ChannelBuilder::call_timeout) of the endpoints' channels, which covers the wait
+    /// and all attempts. The error of a call whose deadline passes then says why no server takes calls. Up to 1024
+    /// calls wait in a queue, and further calls wait for room in it.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
@@ -127,7 +128,7 @@ struct CountedEndpoint {
     endpoint: Endpoint,
     /// A number that no other endpoint has. Not 0.
     number: u64,
-    /// Cloned by each call in flight.
+    /// A token of which each call in flight holds a clone.
     in_flight: Arc<()>,
     accrual: Arc<FailureAccrual>,
 }
@@ -166,7 +167,7 @@ impl Service<CallRequest> for CountedEndpoint {
 struct CountedCall {
     call: <Endpoint as Service<CallRequest>>::Future,
     _in_flight: Arc<()>,
-    /// `None` after the result.
+    /// The failures of the endpoint. `None` after the result of the call was recorded.
     accrual: Option<Arc<FailureAccrual>>,
 }
 

@@ -34,10 +34,10 @@ use crate::{ErrorChain, client::target::Target, random::KeyedHash};
 
 /// The default of [`Endpoints::max_open`].
 const MAX_OPEN: usize = 32;
-/// The time after which an endpoint that is still connecting counts as failed, so that others are tried at the same
-/// time.
+/// The time after which an endpoint that is still connecting counts as failed, so that other servers are tried at the
+/// same time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time for which an endpoint that has failed is tried again while others wait for their turn.
+/// The time for which an endpoint that has failed is tried again while other failed endpoints wait for their turn.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The endpoints of the servers in a [list](Servers), by URL: a stream of `tower::discover::Change`, and therefore a
@@ -58,7 +58,7 @@ const TURN: Duration = Duration::from_secs(1);
 /// Wrap the endpoints in `tower::load::PendingRequestsDiscover` or `tower::load::PeakEwmaDiscover` to measure their load.
 #[must_use]
 pub struct Endpoints {
-    /// `None` when the list does not change any more.
+    /// The list of servers. `None` when the list does not change any more.
     servers: Option<Servers>,
     /// The errors of the source of the list.
     failure: SharedFailure,
@@ -85,9 +85,10 @@ pub struct Endpoints {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     priority: u16,
-    /// RFC 2782: a server with weight 0 is hardly used if there are others.
+    /// `true` if the weight of the server is 0. Such a server is hardly used if there are servers with a weight (RFC
+    /// 2782).
     has_no_weight: bool,
-    /// Random, but stable for a URL: a client keeps its servers when the list changes.
+    /// A random number that is stable for a URL, so that a client keeps its servers when the list changes.
     hash: u64,
     url: Arc<str>,
 }
@@ -96,7 +97,7 @@ struct Rank {
 #[derive(Debug, Default)]
 struct Candidate {
     weight: u32,
-    /// `None` if no endpoint is open.
+    /// The health of the server's endpoint. `None` if no endpoint is open.
     health: Option<Arc<EndpointHealth>>,
     has_failed: bool,
     /// `true` if the server is not used as long as it stays in the list.
@@ -150,8 +151,8 @@ impl Endpoints {
         }
     }
 
-    /// Sets the maximum number of endpoints that are open at a time. Default 32. At least 2: one takes calls, and one that has failed is
-    /// tried again.
+    /// Sets the maximum number of endpoints that are open at a time. Default 32. At least 2: one endpoint takes calls
+    /// while an endpoint that has failed is tried again.
     ///
     /// A connection costs memory for its Receives at both ends, and a server has a limit of connections. Without this limit, each
     /// client would connect to each server. With 32, a client hardly notices that one server is slow or fails, and 1000 servers
@@ -161,13 +162,13 @@ impl Endpoints {
         self
     }
 
-    /// Watches the health of each server by the program HEALTH ([`health`](crate::health)), and uses only those that are serving. Default:
-    /// none, and every server that is connected is used.
+    /// Watches the health of each server by the program HEALTH ([`health`](crate::health)), and uses only servers that
+    /// are serving. Default: none, and every server that is connected is used.
     ///
     /// An endpoint takes calls once its server has answered, and stops when the server says that it is not serving, for
-    /// example because it shuts down. Others are opened in its place, as if it could not be reached. A server counts as
-    /// serving if it does not offer the program, or does not answer the first question. Later silence does not change
-    /// the state. [`Endpoint`] describes how silence is noticed.
+    /// example because it shuts down. Other endpoints are opened in its place, as if it could not be reached. A server
+    /// counts as serving if it does not offer the program, or does not answer the first question. Later silence does
+    /// not change the state. [`Endpoint`] describes how silence is noticed.
     ///
     /// The channels serve the callbacks of the program, so that the server can report changes at once, and have no idle timeout. Outside
     /// of a tokio runtime, nothing is checked.

@@ -165,7 +165,8 @@ mod tests {
         assert_eq!(pick(&[], None, &mut Random(1)), None);
     }
 
-    /// RFC 2782: a weight of 0 among larger ones has a very small chance, and if all weights are 0, there is no difference.
+    /// RFC 2782: an endpoint of weight 0 among endpoints with larger weights has a very small chance. If all weights
+    /// are 0, all endpoints have the same chance.
     #[test]
     fn without_weight() {
         for (weights, expected) in [([50, 0, 150], 100), ([1, 0, 1], 198)] {

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use super::super::service::outage::SharedFailure;
 
-/// The URLs of the servers of a service, which may change. A stream of complete lists: each item replaces the one before. Lists
-/// that were not read in time are skipped.
+/// The URLs of the servers of a service, which may change. A stream of complete lists: each item replaces the list
+/// before it. Lists that were not read in time are skipped.
 ///
 /// The options `priority` and `weight` of a [`Url`](crate::transport::Url) are for the balancer.
 #[must_use]
@@ -26,7 +26,7 @@ pub struct Servers {
     failure: SharedFailure,
 }
 
-/// `None` until the list is known.
+/// The URLs of the servers. `None` until the list is known.
 type List = Option<BTreeSet<String>>;
 type Next = Pin<Box<dyn Future<Output = Option<watch::Receiver<List>>> + Send>>;
 
@@ -109,8 +109,8 @@ impl ServersSender {
     pub const MAX_URL_LEN: usize = 2048;
 
     /// Replaces the list. A list with the same URLs as before is not announced. The list has up to
-    /// [`MAX_SERVERS`](Self::MAX_SERVERS) URLs of up to [`MAX_URL_LEN`](Self::MAX_URL_LEN) bytes. Further and longer
-    /// ones are skipped, so that a faulty source cannot exhaust the memory.
+    /// [`MAX_SERVERS`](Self::MAX_SERVERS) URLs of up to [`MAX_URL_LEN`](Self::MAX_URL_LEN) bytes. Further URLs and
+    /// longer URLs are skipped, so that a faulty source cannot exhaust the memory.
     pub fn set<U: Into<String>>(&self, urls: impl IntoIterator<Item = U>) {
         let mut skipped = 0_usize;
         let mut listed = BTreeSet::new();
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(poll(&mut servers), Poll::Ready(Some(ServersSender::MAX_SERVERS)));
     }
 
-    /// A list that did not change is not announced. Each side learns that the other one was dropped.
+    /// A list that did not change is not announced. The sender and the list each learn that the other was dropped.
     #[tokio::test]
     async fn only_changes_are_announced() {
         let (sender, mut servers) = Servers::channel();
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((poll(&mut servers), poll(&mut servers)), (Poll::Ready(None), Poll::Ready(None)));
     }
 
-    /// Skipped servers are reported.
+    /// A URL that is longer than the maximum is skipped, and this is logged.
     #[test]
     fn skipped_servers_are_reported() {
         Log::of(|log| {

@@ -18,8 +18,8 @@ pub(super) struct Standing {
 pub(super) struct Subset {
     /// Indexes of servers.
     pub(super) chosen: Vec<usize>,
-    /// The index of the failed endpoint that is closed at the end of its turn, to make room for another failed one.
-    /// `None` if no other one is waiting.
+    /// The index of the failed endpoint that is closed at the end of its turn, to make room for another failed
+    /// endpoint. `None` if no other failed endpoint is waiting.
     pub(super) rotated: Option<usize>,
 }
 
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(choose(&[], 8), Subset::default());
     }
 
-    /// The number of open endpoints never exceeds the limit, and healthy ones have three quarters of the places.
+    /// The number of open endpoints never exceeds the limit, and healthy endpoints have three quarters of the places.
     #[test]
     fn the_limit_holds() {
         for limit in [2, 3, 8, 32] {
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// Each server that has failed gets its turn.
+    /// If more servers have failed than can be tried at a time, each of them gets a turn.
     #[test]
     fn failed_servers_take_turns() {
         let mut servers = servers(&[0; 40]);

@@ -222,7 +222,7 @@ struct CarriedCall<'a> {
 }
 
 impl ServiceCaller {
-    /// Starts a call of `P`.
+    /// Encodes a call of `P`, and passes it to the service.
     #[inline]
     fn start<P: Procedure>(&self, args: &P::Args, mut options: CallOptions) -> Result<CarriedCall<'_>, CallError> {
         options.deadline = options.deadline.or_else(|| self.0.default_deadline());

@@ -33,7 +33,7 @@ use crate::engine::CallFailure;
 /// The future of a call.
 type CallFuture = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
 
-/// Stands in for the procedure's name in the errors of an [`Endpoint`] that is not ready.
+/// The text that stands in for the procedure's name in the errors of an [`Endpoint`] that is not ready.
 const CONNECTING: &str = "connection to an endpoint";
 
 /// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`] for load

@@ -1,4 +1,4 @@
-//! The states of endpoints, from which their list decides to open others instead.
+//! The states of endpoints, by which their list decides to open other endpoints instead.
 
 use std::{
     fmt,

@@ -1,7 +1,8 @@
 //! Clients over `tower` services (feature `tower`).
 //!
-//! [`ServiceCaller`] carries the calls of a generated client over any service for [`CallRequest`]. [`Channel`](super::Channel) and
-//! [`Endpoint`] are such services, and the innermost ones. [`RetryPolicy`] decides about retries.
+//! [`ServiceCaller`] carries the calls of a generated client over any service for [`CallRequest`].
+//! [`Channel`](super::Channel) and [`Endpoint`] are such services. They are the innermost services of a stack.
+//! [`RetryPolicy`] decides about retries.
 
 mod caller;
 mod channel;
@@ -23,5 +24,5 @@ pub use self::{
 #[cfg(feature = "discover")]
 use super::sync;
 
-/// The error of any service.
+/// The type-erased error of a `tower` service.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

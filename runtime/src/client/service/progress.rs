@@ -49,7 +49,7 @@ impl Progress {
         self.0.attempts.load(Ordering::Acquire) & !ABANDONED != 0
     }
 
-    /// Prevents further attempts, and returns `true` if the server may have executed an earlier one.
+    /// Prevents further attempts, and returns `true` if the server may have executed an earlier attempt.
     pub(super) fn abandon(&self) -> bool {
         self.0.attempts.fetch_or(ABANDONED, Ordering::AcqRel) & !ABANDONED != 0
     }

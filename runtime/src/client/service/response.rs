@@ -43,8 +43,8 @@ impl CallResponse {
     /// Decodes the result in place with `read`; see [`Channel::call_view`](crate::client::Channel::call_view).
     ///
     /// # Errors
-    /// Returns the errors of [`decode`](Self::decode). An error of `read`, and a part of the result that `read` leaves,
-    /// are decoding errors.
+    /// Returns the errors of [`decode`](Self::decode). If `read` fails or leaves a part of the result, the error is a
+    /// decoding error.
     pub fn read<T>(&self, read: impl Fn(&mut Decoder<'_>) -> Result<T, DecodeError>) -> Result<T, CallError> {
         call::decode_body(self.procedure, &mut self.message.decoder(), read)
     }

@@ -43,7 +43,7 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can use.
 ///
 /// The error of a call that fails in the end takes all attempts into account:
-/// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) returns `false` if one of them may have
+/// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) returns `false` if an attempt may have
 /// executed the call.
 ///
 /// ```no_run
@@ -75,7 +75,7 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct RetryPolicy {
     budget: Arc<TpsBudget>,
     max_retries: Option<u32>,
-    /// Number of retries of one call: `tower` clones the policy for each.
+    /// Number of retries of one call: `tower` clones the policy for each call.
     retried: u32,
     /// The time of the first failure of the call.
     since: Option<Instant>,
@@ -112,7 +112,7 @@ impl RetryPolicy {
         may
     }
 
-    /// Begins one retry of `request` if its failed attempt allows that.
+    /// Begins one retry of `request` if its failed attempt allows a retry. Returns the pause before the retry.
     fn retries(&mut self, request: &CallRequest, failure: FailureKind) -> Option<RetryPause> {
         let paced = Reconnect::on_demand();
         let max_retries = self.max_retries.unwrap_or_else(|| paced.retries(request.deadline().is_some()));

@@ -27,7 +27,7 @@ enum ServingState {
 struct SharedState {
     state: Mutex<ServingState>,
     changes: Changes,
-    /// Notified when the endpoint is connected and waits for the first answer.
+    /// Notifies the task when the endpoint is connected and waits for the first answer.
     wanted: Notify,
 }
 

@@ -64,8 +64,8 @@ async fn calls_are_retried_until_they_are_sent() {
     assert_eq!(script.ranks(), []);
 }
 
-/// The time in which a server recognizes a call begins with the attempt that it may have executed. The client connects after 60 s,
-/// loses the connection, and has it again after 60 s more.
+/// The time in which a server recognizes a call begins with the attempt that it may have executed. The client connects
+/// after 60 s, loses the connection, and connects again after another 60 s.
 #[tokio::test(start_paused = true)]
 async fn the_time_begins_with_the_first_attempt_that_was_sent() {
     let pause = Duration::from_secs(60);
@@ -85,7 +85,7 @@ async fn the_time_begins_with_the_first_attempt_that_was_sent() {
     call.abort();
 }
 
-/// A call that may be executed twice is also sent to another server, although that one does not recognize it.
+/// A call that may be executed twice is also sent to another server, although that server does not recognize it.
 #[tokio::test(start_paused = true)]
 async fn repeatable_calls_need_no_recognition() {
     for (options, moves) in [(CallOptions::new().repeatable(), true), (CallOptions::new(), false)] {

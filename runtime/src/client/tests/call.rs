@@ -69,7 +69,7 @@ fn reply_limits() {
     }
 }
 
-/// A reply without a result, or with more than one, is rejected.
+/// A reply without a result, or with more than one result, is rejected.
 #[test]
 fn results_are_complete() {
     let decode = |reply: &IncomingReply| call::decode("P", reply, DecodeLimits::default(), u32::decode);
@@ -131,7 +131,7 @@ impl Procedure for Put {
     }
 }
 
-/// Eligible items that are too short to be reduced are counted.
+/// The bytes of eligible items that are too short to be reduced are counted as copied.
 #[test]
 fn short_items_are_copied() {
     let link = link(0);

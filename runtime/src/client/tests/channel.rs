@@ -22,7 +22,8 @@ use crate::{
     transport::Transport,
 };
 
-/// A channel over a path that is not the best looks for better ones, with pauses that double, until it has the best or is closed.
+/// A channel over a path that is not the best looks for better paths, with pauses that double, until it uses the best
+/// path or is closed.
 #[tokio::test(start_paused = true)]
 async fn better_paths_are_tried() {
     let script =
@@ -73,7 +74,8 @@ async fn channels_that_connect() {
     }
 }
 
-/// A call whose deadline passes during an attempt to connect has the error of the attempt before it, if that failed.
+/// A call whose deadline passes during an attempt to connect has the error of the previous attempt, if that attempt
+/// failed.
 #[tokio::test(start_paused = true)]
 async fn late_calls_know_the_last_error() {
     let late = async |channel: &Channel| {
@@ -155,7 +157,7 @@ async fn the_fallback_is_the_last_connection() {
     assert_eq!(script.ranks(), []);
 }
 
-/// A channel over the connection of another one does not close it.
+/// A channel over the connection of another channel does not close that connection.
 #[tokio::test(start_paused = true)]
 async fn borrowed_connections_stay_open() {
     let port = Arc::new(DriverPort::new(1));

@@ -54,7 +54,7 @@ async fn fates() {
     assert!(link.fate().is_none(), "the client has closed it");
 }
 
-/// XID 0 is skipped.
+/// The XIDs of sealed calls skip 0 after the largest number.
 #[test]
 fn sealed_xids() {
     let (_port, link) = link();

@@ -52,7 +52,8 @@ fn retries(error: CallError) -> Retries {
     }
 }
 
-/// A new connection gets one call until its server has replied, unless there is no other one. Otherwise, the least load decides.
+/// A new connection gets one call until its server has replied, unless there is no other connection. Otherwise, the
+/// least load decides.
 #[tokio::test(start_paused = true)]
 async fn new_connections_get_one_call() {
     let (pool, [new, old]) = connected(Reconnect::on_demand());
@@ -107,7 +108,7 @@ async fn calls_with_landing_buffers_stay() {
     }
 }
 
-/// The first retries follow at once, and later ones after pauses. The error counts them.
+/// The first retries follow at once, and later retries after pauses. The error counts the retries.
 #[tokio::test(start_paused = true)]
 async fn retries_are_paced_and_counted() {
     let [min_backoff, max_backoff] = [100, 1000].map(Duration::from_millis);
@@ -136,7 +137,8 @@ async fn retries_are_paced_and_counted() {
     assert_eq!(member(), None);
 }
 
-/// Without a runtime, calls use all connections that are open, and fail with the error of the first one if none is.
+/// Without a runtime, calls use all connections that are open, and fail with the error of the first connection if no
+/// connection is open.
 #[test]
 fn outside_of_a_runtime() {
     let (pool, ports) = connected::<2>(Reconnect::on_demand());
@@ -168,7 +170,8 @@ async fn silent_connections_are_avoided() {
     drop(calls);
 }
 
-/// A pool makes calls as long as one connection is open, and does not try to make others if it cannot.
+/// A pool makes calls as long as one connection is open, and does not try to make others if its channels cannot
+/// connect.
 #[tokio::test(start_paused = true)]
 async fn a_pool_ends_with_its_last_connection() {
     let (pool, ports) = connected::<2>(Reconnect::on_demand());

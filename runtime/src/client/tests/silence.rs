@@ -31,7 +31,7 @@ async fn every_reply_ends_a_pause() {
     assert!(silence.until(Instant::now()).is_none());
 }
 
-/// A call shows no silence if another one got a reply while it was in flight.
+/// A call shows no silence if another call got a reply while it was in flight.
 #[tokio::test(start_paused = true)]
 async fn a_reply_shows_that_the_server_answers() {
     let silence = Silence::new(Reconnect::on_demand());

@@ -89,7 +89,7 @@ impl Member {
         })
     }
 
-    /// Waits for the attempts that were begun, and checks that none is running.
+    /// Waits for the attempts that were begun, and checks that no attempt is running.
     fn end(&self) {
         loop {
             let attempts = std::mem::take(&mut *self.attempts.lock().unwrap());
@@ -115,7 +115,7 @@ fn calls_wait_for_a_connection() {
     });
 }
 
-/// Calls that wait learn that a pool is closed.
+/// When a pool is closed, all calls that wait for one of its connections stop waiting.
 #[test]
 fn calls_learn_that_a_pool_is_closed() {
     check(|| {

@@ -25,7 +25,7 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// An engine that follows the test's script. Without one, no input arrives, and no call gets a reply.
+/// An engine that follows the test's script. By default, no input arrives, and no call gets a reply.
 #[derive(Default)]
 struct Scripted {
     share: MemoryShare,
@@ -50,7 +50,7 @@ struct Script {
     due: Option<Instant>,
     handled: bool,
     started: usize,
-    /// Calls that have finished and were not reported to the driver yet. `replies` counts the calls that were.
+    /// Calls that have finished and were not reported to the driver yet. `replies` counts the reported calls.
     finished: Vec<CallId>,
     replies: u64,
     /// The port whose first slot must have no result when the counters are read next.
@@ -206,7 +206,8 @@ async fn counters_are_published_before_results() {
     assert_eq!(port.counters().replies_received, 1);
 }
 
-/// Returns a connection whose deadline passed so long ago that the process must have been suspended.
+/// Returns a connection whose deadline passed so long ago that the process must have been suspended. `input` is `true`
+/// if input arrived during the suspension.
 async fn suspended(input: bool) -> (Arc<Mutex<Script>>, DriverCore<ScriptedIo, NoInboundCalls>) {
     let due = Some(Timer::now());
     tokio::time::advance(2 * SUSPENDED).await;

@@ -29,7 +29,7 @@ fn both(sequence: u32, level: ProtectionLevel) -> (Arc<dyn Protection>, Arc<dyn 
     (of(&client), of(&server))
 }
 
-/// RFC 2203 §5.3.2.1: the service `none` protects no body.
+/// RFC 2203 §5.3.2.1: the service `none` leaves arguments and results as they are.
 #[test]
 fn service_none_protects_no_body() {
     assert!(BodyProtection::of(&contexts().0, &BlockingQueue::new(), 1, ProtectionLevel::Authentication).is_none());
@@ -168,7 +168,7 @@ proptest! {
         prop_assert_eq!(client.unwrap(wrapped).unwrap(), body);
     }
 
-    /// Received bodies cause no panic.
+    /// Arbitrary received bodies are refused without a panic.
     #[test]
     fn any_body_is_handled(body in any::<Vec<u8>>(), private in any::<bool>()) {
         let level = if private { ProtectionLevel::Privacy } else { ProtectionLevel::Integrity };

@@ -84,8 +84,8 @@ fn numbers_and_services_of_creation_requests_are_ignored() {
     }
 }
 
-/// RFC 2203 §5.2.3.1: the reply that completes a context has the checksum of the window as its verifier. All others have the
-/// NULL verifier.
+/// RFC 2203 §5.2.3.1: the reply that completes a context has the checksum of the window as its verifier. All other
+/// replies have the NULL verifier.
 #[test]
 fn verifiers_of_creation_replies() {
     let now = Instant::now();
@@ -394,7 +394,7 @@ fn clients_check_creation_replies() {
     }
 }
 
-/// RFC 2203 §5.2.2: without a token, the context must have been created.
+/// RFC 2203 §5.2.2: a step of the mechanism without a token must complete the context.
 #[test]
 fn mechanisms_without_token_and_context() {
     for token in [None, Some(Vec::new())] {

@@ -78,7 +78,7 @@ fn forged_calls_do_not_move_the_window() {
     assert!(is_discarded(&server.receive(&forged)));
 }
 
-/// RFC 2203 §5.3.3.3: the reasons for denying a call.
+/// RFC 2203 §5.3.3.3: each reason for denying a call gives the status that the RFC requires.
 #[test]
 fn denials() {
     let config = GssServerConfig { max_lifetime: Duration::from_secs(60), ..GssServerConfig::default() };
@@ -121,7 +121,7 @@ fn expired_contexts_of_the_mechanism() {
     assert!(is_accepted(&server.data(&created, 1, 1, now)));
 }
 
-/// RFC 2203 §5.2.1: a server enforces the service for each request.
+/// RFC 2203 §5.2.1: a server refuses each request whose service is weaker than its policy requires.
 #[test]
 fn weak_services_are_refused() {
     let config = GssServerConfig { min_level: ProtectionLevel::Integrity, ..GssServerConfig::default() };
@@ -153,7 +153,8 @@ fn weak_services_are_refused() {
     }
 }
 
-/// RFC 2203 §5.3.3.2: the verifier of a reply. §5.3.3.4.1: CTXPROBLEM if it cannot be made.
+/// RFC 2203 §5.3.3.2: the verifier of a reply is the checksum of the call's sequence number. §5.3.3.4.1: if the
+/// verifier cannot be made, the call is denied with CTXPROBLEM.
 #[test]
 fn verifiers_of_replies() {
     let (server, created, now) = established(GssServerConfig::default());
@@ -196,7 +197,8 @@ fn contexts_are_destroyed() {
     assert_eq!(failure.stat(), Some(AuthStat::RpcsecGssCredproblem));
 }
 
-/// RFC 2203 §5.4: the response is that to a data request, so its empty results are protected as the credential says.
+/// RFC 2203 §5.4: the response has the form of a response to a data request, so its empty results are protected as the
+/// credential says.
 #[test]
 fn replies_about_destroyed_contexts_are_protected() {
     let levels = [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
@@ -403,7 +405,8 @@ fn calls_of_a_busy_context_leave_the_task() {
     assert!(call.queue().unwrap().try_run(|| ()).is_ok());
 }
 
-/// RFC 5531 §8.2: a credential has at most 400 bytes, 20 of which are before the handle. A call that gets no credential is over.
+/// RFC 5531 §8.2: a credential has at most 400 bytes, 20 of which are before the handle. A call whose credential cannot
+/// be encoded counts as ended.
 #[test]
 fn handles_may_be_too_long() {
     let (_, created, now) = established(GssServerConfig::default());

@@ -55,8 +55,8 @@ fn of(secured: &Secured) -> (Bytes, u32) {
     (credential.handle, credential.sequence)
 }
 
-/// RFC 2203 §5.3.1, §5.4: when the sequence numbers below MAXSEQ are used up, calls go on with a new context. The client
-/// destroys the old one, once its calls have ended.
+/// RFC 2203 §5.3.1, §5.4: when the sequence numbers below MAXSEQ are used up, calls go on with a new context. The
+/// client destroys the old context once its calls have ended.
 #[tokio::test]
 async fn exhausted_contexts_are_replaced_and_destroyed() {
     let mut server = TestServer::new(GssServerConfig::default());
@@ -88,8 +88,8 @@ async fn exhausted_contexts_are_replaced_and_destroyed() {
     assert_eq!(server.server.contexts.counts(), (1, 0), "contexts without calls are destroyed");
 }
 
-/// RFC 2203 §5.2, §5.3.3.3: a client that cannot use its context creates another one before the next call. After other errors, it
-/// keeps the context.
+/// RFC 2203 §5.2, §5.3.3.3: a client that cannot use its context creates another context before the next call. After
+/// other errors, it keeps the context.
 #[tokio::test]
 async fn denied_contexts_are_replaced() {
     for stat in [AuthStat::RpcsecGssCredproblem, AuthStat::RpcsecGssCtxproblem] {

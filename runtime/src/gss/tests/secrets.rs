@@ -6,7 +6,7 @@ use crate::{
     security::{ProtectionLevel, Security},
 };
 
-/// Prints all parts of a call that a program or a trace may print.
+/// The debug output of all parts of a call contains no key and no token.
 #[test]
 fn debug_output_has_no_secrets() {
     let now = Instant::now();

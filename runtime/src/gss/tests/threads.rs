@@ -49,7 +49,7 @@ async fn secure(context: &Arc<ClientContext>) -> Option<Secured> {
     }
 }
 
-/// Makes calls one after the other. Returns the number of those that got a sequence number.
+/// Makes calls one after the other. Returns the number of calls that got a sequence number.
 fn calls(context: &Arc<ClientContext>, calls: usize) -> JoinHandle<usize> {
     let context = Arc::clone(context);
     thread::spawn(move || {
@@ -74,7 +74,8 @@ fn closes(context: &Arc<ClientContext>) -> JoinHandle<()> {
     thread::spawn(move || block_on(context.idle()))
 }
 
-/// Each call gets a sequence number, although others give up while they wait, and a close waits for their end.
+/// Each call gets a sequence number, although other calls give up while they wait. A close waits for the end of all
+/// calls.
 #[test]
 fn every_call_gets_a_number() {
     let template = Template::new();

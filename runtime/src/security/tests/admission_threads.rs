@@ -26,8 +26,8 @@ fn host(last: u8) -> HostAddr {
     HostAddr::of(([127, 0, 0, last], 1).into())
 }
 
-/// Does work of a host in a new thread. `running` counts the threads that work at the same time, which are at most
-/// `most`.
+/// Does work of the host with the last address byte `last` in a new thread. `running` counts the threads that work at
+/// the same time. Checks that there are at most `most` of them.
 fn works(admissions: &Admissions, last: u8, running: &Arc<AtomicUsize>, most: usize) -> JoinHandle<()> {
     let (admissions, running) = (admissions.clone(), Arc::clone(running));
     thread::spawn(move || {
@@ -59,7 +59,7 @@ fn all_work_begins() {
     });
 }
 
-/// Hosts share the total limit.
+/// With a total limit of 1, the work of one host waits for the work of another host.
 #[test]
 fn hosts_share_a_limit() {
     check(|| {

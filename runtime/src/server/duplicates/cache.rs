@@ -79,7 +79,7 @@ impl Hash for CachedCall {
 }
 
 enum CacheEntry {
-    /// Copies of the call wait for its end. `None` if there are none.
+    /// A call in progress. Copies of the call wait for the announcement of its end. `None` if there are no copies.
     InProgress(Option<CallEnded>),
     Recorded(RecordedReply),
 }
@@ -172,7 +172,7 @@ impl DuplicateRequestCache {
 }
 
 impl Table {
-    /// Removes replies that are too old.
+    /// Removes the replies that have expired by `now`.
     fn expire(&mut self, now: Instant) {
         while let Some(cached) = self.recorded.pop_expired(now) {
             self.entries.remove(&cached);

@@ -35,10 +35,10 @@ use crate::{service::ProcedureId, sync};
 ///
 /// The cache forgets a reply after [`max_age`](Self::max_age), and earlier if there are more replies than
 /// [`max_entries`](Self::max_entries) and [`max_bytes`](Self::max_bytes) allow. Then the addresses with the most
-/// replies lose some of them. At such an address, the clients with the most replies lose their oldest ones. A client
-/// therefore cannot displace the replies of others. A principal has a share of its own, whatever its addresses are.
-/// IPv6 addresses with the same first 64 bits count as one. Up to an eighth of the room is made free at once. The cache
-/// forgets everything when the server ends, except what a [`ReplyStore`] keeps.
+/// replies lose some of them. At such an address, the clients with the most replies lose their oldest replies. A client
+/// therefore cannot displace the replies of other clients. A principal has a share of its own, whatever its addresses
+/// are. IPv6 addresses with the same first 64 bits count as one address. Up to an eighth of the room is made free at
+/// once. The cache forgets everything when the server ends, except what a [`ReplyStore`] keeps.
 ///
 /// A handler that fails before it has an effect can [say so](super::Context::had_no_effect). The cache then keeps no reply.
 ///
@@ -113,8 +113,9 @@ impl DuplicateRequests {
         self
     }
 
-    /// Determines if the cache covers a procedure. The default is to cover procedures that are not declared `@idempotent`. A
-    /// handwritten service without [`Service::procedure`](super::Service::procedure) declares none.
+    /// Determines if the cache covers a procedure. The default is to cover procedures that are not declared
+    /// `@idempotent`. A handwritten service without [`Service::procedure`](super::Service::procedure) declares no
+    /// procedure `@idempotent`.
     ///
     /// Procedure 0 is never covered.
     pub fn cover(mut self, procedure: ProcedureId, is_covered: bool) -> Self {
@@ -124,7 +125,7 @@ impl DuplicateRequests {
 
     /// Excludes the stamp of AUTH_SYS credentials from the identity of clients. Default: it is included.
     ///
-    /// Use this for clients that change the stamp from call to call, as Linux's did before version 5.1.
+    /// Use this for clients that change the stamp from call to call, as Linux's NFS client did before version 5.1.
     pub fn ignore_stamp(mut self) -> Self {
         self.ignores_stamp = true;
         self

@@ -20,8 +20,8 @@ pub(super) struct ClientId {
 
 /// The recorded replies, by client. `K` is the key of a reply in the cache.
 pub(super) struct ReplyShares<K> {
-    /// All replies, the oldest first. An evicted reply stays here until it is the oldest one, or until there are many
-    /// evicted ones.
+    /// All replies, the oldest first. An evicted reply stays here until it is the oldest reply, or until there are many
+    /// evicted replies.
     order: VecDeque<OrderedReply>,
     groups: FxHashMap<u64, ClientGroup<K>>,
     total: Room,
@@ -29,7 +29,8 @@ pub(super) struct ReplyShares<K> {
 }
 
 struct OrderedReply {
-    /// `None` if the reply never expires, because the time is too far in the future for an [`Instant`].
+    /// The time at which the reply expires. `None` if the reply never expires, because the time is too far in the
+    /// future for an [`Instant`].
     expires: Option<Instant>,
     client: ClientId,
     number: u64,
@@ -86,7 +87,7 @@ impl<K> ReplyShares<K> {
         self.total
     }
 
-    /// Adds the newest reply.
+    /// Adds the newest reply, which takes `bytes` of memory. `expires` is `None` if the reply never expires.
     pub(super) fn push(&mut self, client: ClientId, key: K, bytes: u64, expires: Option<Instant>) {
         let number = self.next_number;
         self.next_number += 1;
@@ -126,7 +127,7 @@ impl<K> ReplyShares<K> {
     }
 
     /// Removes replies until the bounds hold, and returns their keys. The clients with the most replies, or the most
-    /// bytes of replies, lose their oldest ones.
+    /// bytes of replies, lose their oldest replies.
     pub(super) fn evict(&mut self, max: Room) -> Vec<K> {
         let mut evicted = Vec::new();
         let measures: [(Measure, u64); 2] = [(|room| room.entries, max.entries), (|room| room.bytes, max.bytes)];
@@ -209,7 +210,7 @@ mod tests {
         ClientId { group, client }
     }
 
-    /// Returns the numbers of replies by client.
+    /// Returns the group, the client and the number of replies of each client.
     fn counts<K>(shares: &ReplyShares<K>) -> Vec<(u64, u64, u64)> {
         let clients = shares.groups.iter().flat_map(|(group, found)| {
             found.clients.iter().map(|(client, replies)| (*group, *client, replies.replies.len() as u64))
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(counts[0], (1, 1, 11));
     }
 
-    /// The bounds themselves may be reached. Beyond them, an eighth becomes free.
+    /// Replies may reach a bound. If they exceed it, an eighth of the bound becomes free.
     #[test]
     fn an_eighth_is_made_free() {
         for (bytes, max) in [(1, Room { entries: 16, bytes: 1000 }), (5, Room { entries: 1000, bytes: 80 })] {
@@ -276,7 +277,7 @@ mod tests {
         }
     }
 
-    /// No client loses more than its excess, and no group more than its own.
+    /// No client and no group loses more replies than it has above its fair share.
     #[test]
     fn as_few_replies_as_possible_are_evicted() {
         let evict = |held: &[(u64, u64, u64)], entries| {

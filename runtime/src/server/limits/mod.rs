@@ -14,8 +14,8 @@ pub(super) use self::{
 };
 use crate::{config::ConfigError, service::ProcedureId, sync};
 
-/// The calls that share [`Limits`]. If several scopes contain a call, the most specific one applies, and the others do
-/// not count the call. Procedure 0, by which clients probe a server, is limited only if it has a
+/// The calls that share [`Limits`]. If several scopes contain a call, the limits of the most specific scope apply, and
+/// the other scopes do not count the call. Procedure 0, by which clients probe a server, is limited only if it has a
 /// [`Procedure`](Self::Procedure) scope of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]

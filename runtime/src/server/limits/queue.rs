@@ -47,7 +47,7 @@ enum Caller {
     Host(HostAddr),
 }
 
-/// A party that takes turns with others of its host.
+/// A party that takes turns with other parties of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Lane {
     Principal(Arc<str>),
@@ -152,7 +152,8 @@ impl RunningCalls {
     }
 }
 
-/// Returns `true` if a party that has `own` slots may take one of the `free` slots.
+/// Returns `true` if a party that has `own` slots may take one of the `free` slots. A party may have `ratio` times as
+/// many slots as it leaves free, and always one.
 fn share_has_room(own: Option<&usize>, ratio: usize, free: usize) -> bool {
     own.is_none_or(|own| *own < ratio * (free - 1))
 }
@@ -176,7 +177,7 @@ pub(super) enum CallEnd {
 
 /// The outcome of the arrival of a call.
 pub(in crate::server) enum Arrival {
-    /// `None` if nothing limits the number of calls.
+    /// The call may run. The permit is `None` if nothing limits the number of calls.
     Admitted(Option<Permit>),
     Waits(WaitingCall),
     Refused,
@@ -241,8 +242,8 @@ impl Limiter {
 }
 
 impl LimiterState {
-    /// Puts a call into the queue. Returns `None` if the queue is full, and no other party has enough calls in it to
-    /// lose one.
+    /// Puts a call into the queue, which has room for `max` calls. Returns the number of the call, and the receiver of
+    /// its admission. Returns `None` if the queue is full, and no other party has enough calls in it to lose a call.
     fn enqueue(&mut self, source: CallSource, max: usize) -> Option<(u64, oneshot::Receiver<()>)> {
         let (host, lane) = (source.host(), source.lane());
         if self.stats.waiting >= max && !self.make_room(host, &lane) {
@@ -285,7 +286,7 @@ impl LimiterState {
         true
     }
 
-    /// Ends a call that ran, and admits the next ones.
+    /// Ends a call that ran, and admits waiting calls for which there is room.
     fn release(&mut self, source: &CallSource) {
         self.running.end(source);
         while self.admit_next() {}
@@ -317,7 +318,7 @@ impl LimiterState {
         true
     }
 
-    /// Takes a call out of the queue.
+    /// Takes the call `id` of `source` out of the queue, if it is still there.
     fn leave(&mut self, source: &CallSource, id: u64) {
         let Some(queue) = self.waiting.get_mut(&source.host()) else { return };
         let Some(waiters) = queue.lanes.get_mut(&source.lane()) else { return };

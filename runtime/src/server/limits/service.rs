@@ -77,14 +77,14 @@ pub(in crate::server) fn unknown_program(
 /// A call to which limits apply.
 pub(in crate::server) struct LimitedCall {
     limiter: Arc<Limiter>,
-    /// `None` if there is no deadline, or if it is too far in the future for an [`Instant`].
+    /// The deadline of the call. `None` if there is no deadline, or if it is too far in the future for an [`Instant`].
     deadline: Option<Instant>,
     service: &'static str,
     refusal: Refusal,
 }
 
 impl LimitedCall {
-    /// Starts the time until the deadline of a call.
+    /// Applies the limits of `limiter` to a call, and sets the deadline of the call.
     #[inline]
     pub(in crate::server) fn new(
         limiter: &Arc<Limiter>,
@@ -136,7 +136,7 @@ impl LimitedCall {
         self.reply(end, PolledCall::run(start), permit).await
     }
 
-    /// Counts the call as one whose handler runs.
+    /// Counts the call as executed.
     #[inline]
     pub(in crate::server) fn execute(&self) {
         self.limiter.execute();

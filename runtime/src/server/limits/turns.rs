@@ -52,8 +52,8 @@ impl<K: Clone + Eq + Hash, V: Default> Turns<K, V> {
         sizes.max_by_key(|(_, size)| *size).map(|(party, size)| (party.clone(), size))
     }
 
-    /// Offers the turn to each party in order, until one uses it. That party gets the last turn, or is removed if its value is now
-    /// empty. The others keep their places.
+    /// Offers the turn to each party in order, until one uses it. That party gets the last turn, or is removed if its
+    /// value is now empty. The other parties keep their places.
     pub(super) fn next<T>(
         &mut self,
         mut offer: impl FnMut(&K, &mut V) -> Option<T>,

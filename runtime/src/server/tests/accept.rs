@@ -73,7 +73,7 @@ impl ConnectionSource for Scripted {
     }
 }
 
-/// Accepts connections of a listener, with room for `max` of them.
+/// Accepts the connections of a listener whose events are `script`, with room for `max` connections.
 fn accept(max: usize, script: impl IntoIterator<Item = Next>) -> (Arc<ServerShared>, JoinHandle<()>) {
     let shared = shared(max, Duration::ZERO);
     let source = Scripted(Mutex::new(script.into_iter().collect()));

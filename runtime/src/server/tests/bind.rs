@@ -28,7 +28,7 @@ async fn defaults() {
     assert_eq!(connection.engine.max_chunks, 1002);
 }
 
-/// The settings reach the connections. A call gets no more memory than its share of the server's.
+/// The settings reach the connections. A call gets no more memory than its share of the server's memory.
 #[tokio::test]
 async fn settings() {
     let seconds = Duration::from_secs;

@@ -44,7 +44,7 @@ fn covered_procedures() {
     assert_eq!(super::super::duplicates::caches(&services, [(6, DuplicateRequests::new())].into()).err(), Some(6));
 }
 
-/// The most specific limits apply.
+/// If the server, a program and a procedure have limits, only the most specific limits apply to a call.
 #[test]
 fn limits_of_procedures() {
     let scopes = [

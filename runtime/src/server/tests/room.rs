@@ -22,7 +22,8 @@ fn silent(room: &Arc<ConnectionRoom>, number: u8) -> Result<RoomPermit, NoRoom> 
     Ok(permit)
 }
 
-/// One host that takes all room does not keep others out, and loses the connection that has been silent for longest.
+/// One host that takes all room does not keep other hosts out, and loses the connection that has been silent for
+/// longest.
 #[tokio::test]
 async fn the_host_with_the_most_connections_makes_room() {
     let room = ConnectionRoom::new(10, usize::MAX);
@@ -112,7 +113,7 @@ async fn connections_that_are_idle_for_long_leave() {
     }
 }
 
-/// Without descriptors, the host with the most connections makes room, down to a single one.
+/// Without descriptors, the host with the most connections makes room, until it has a single connection.
 #[tokio::test]
 async fn descriptors_are_freed() {
     // Hosts are not listed in any order.

@@ -17,7 +17,8 @@ fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
     future.poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending()
 }
 
-/// Adds a connection that is set up.
+/// Adds a connection of `host` that is set up. Returns its ID and its port, or `None` if the server is closing its
+/// connections.
 fn add(server: &Arc<ServerShared>, host: u8) -> Option<(u64, Arc<DriverPort>)> {
     let room = server.room.enter(HostAddr::of(([10, 0, 0, host], 1).into())).unwrap();
     let port = Arc::new(DriverPort::new(1));
@@ -36,7 +37,7 @@ fn ends(port: &DriverPort) -> (usize, usize) {
     })
 }
 
-/// Connections are told to drain, and to disconnect after the grace period. None is added meanwhile.
+/// Connections are told to drain, and to disconnect after the grace period. No connection is added meanwhile.
 #[tokio::test(start_paused = true)]
 async fn connections_drain_before_they_end() {
     let server = shared(9, Duration::ZERO);
@@ -77,7 +78,7 @@ async fn open_connections_make_room() {
     assert_eq!(server.room.counts(), (2, 0));
 }
 
-/// The delay of a drain passes, unless there is none, the grace period is zero, or a second shutdown follows.
+/// The delay of a drain passes, unless there is no delay, the grace period is zero, or a second shutdown follows.
 #[tokio::test(start_paused = true)]
 async fn drains_are_delayed() {
     let delay = Duration::from_secs(3);

@@ -90,7 +90,7 @@ fn ends(server: &Arc<ServerShared>, grace: Duration, polls: usize) -> JoinHandle
     })
 }
 
-/// A shutdown ends when the last connection has ended, also for connections that are set up meanwhile.
+/// A shutdown ends when the last connection has ended, including connections that are set up meanwhile.
 #[test]
 fn a_shutdown_waits_for_every_connection() {
     let _entered = enter_runtime();
@@ -107,7 +107,7 @@ fn a_shutdown_waits_for_every_connection() {
     });
 }
 
-/// A shutdown with a shorter grace period ends one in progress.
+/// A shutdown with a shorter grace period ends a shutdown in progress.
 #[test]
 fn a_second_shutdown_ends_the_grace_period() {
     let _entered = enter_runtime();

@@ -210,7 +210,7 @@ fn clients_belong_to_groups() {
     }
 }
 
-/// Long names and long items need more room than is estimated for short ones.
+/// Long names and long items need more room than is estimated for short names and items.
 #[test]
 fn stored_bytes_may_be_long() {
     let name = "n".repeat(100);

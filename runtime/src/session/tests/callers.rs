@@ -54,8 +54,8 @@ fn opaque(flavor: u32, body: &[u8]) -> OpaqueAuth {
     OpaqueAuth { flavor, body: Bytes::copy_from_slice(body) }
 }
 
-/// RFC 2203 §5.3.1: the verifier covers the header up to the end of the credential. RFC 8166 §8.2.2: an authenticator learns
-/// whether the arguments are complete.
+/// RFC 2203 §5.3.1: the verifier covers the header up to the end of the credential. RFC 8166 §8.2.2: an authenticator
+/// learns if an item of the arguments was reduced.
 #[test]
 fn authenticators_see_the_received_call() {
     let guard = AcceptsAll::default();
@@ -131,7 +131,7 @@ fn handlers_see_their_caller() {
     }
 }
 
-/// An authenticator may insist on TLS.
+/// An authenticator sees the TLS session of a connection, and may deny calls without a session.
 #[cfg(feature = "tls")]
 #[test]
 fn authenticators_see_the_tls_session() {

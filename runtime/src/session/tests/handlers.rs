@@ -42,7 +42,7 @@ pub(super) async fn settle() {
     }
 }
 
-/// Handlers that wait for a permit each.
+/// Handlers that each wait for a permit of `gate`.
 #[derive(Clone)]
 pub(super) struct Waiting {
     pub(super) gate: Arc<Semaphore>,

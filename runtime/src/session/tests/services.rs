@@ -40,8 +40,8 @@ fn registry(services: impl IntoIterator<Item = HookedService>) -> Result<Service
     ServiceRegistry::new(services, Arc::new(StandardAuthenticator), None)
 }
 
-/// RFC 5531 §9: PROG_UNAVAIL without the program, and PROG_MISMATCH with the lowest and the highest version without the version.
-/// The order in which the services were added does not matter.
+/// RFC 5531 §9: a call of an unknown program gets PROG_UNAVAIL. A call of an unknown version gets PROG_MISMATCH with
+/// the lowest and the highest version. The order in which the services were added does not matter.
 #[test]
 fn calls_find_their_service() {
     let services = [(8, 3), (7, 5), (9, 1), (7, 2), (7, 9), (6, 4)];

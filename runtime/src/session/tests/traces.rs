@@ -78,7 +78,7 @@ fn spans_join_the_traces_of_callers() {
     });
 }
 
-/// Only a reply that could not be delivered is worth a message.
+/// Only a reply that could not be delivered is traced.
 #[test]
 fn undelivered_replies_are_traced() {
     Log::of(|log| {

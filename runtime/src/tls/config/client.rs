@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{tls::stream::ALPN, transport::TlsPolicy};
 
-/// The program and the version of the probe unless the caller sets others: rpcbind version 2 (RFC 1833).
+/// The program and the version of the probe unless the caller sets another program: rpcbind version 2 (RFC 1833).
 const PROBED: (u32, u32) = (100_000, 2);
 
 /// The TLS configuration of a client. Clones share the certificates, so that [`reload`](Self::reload) changes all of them.

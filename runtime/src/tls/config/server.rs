@@ -43,7 +43,7 @@ impl TlsServerConfig {
         TlsServerBuilder::default()
     }
 
-    /// Reads the files again. New connections use the new certificates, and open ones keep their session.
+    /// Reads the files again. New connections use the new certificates, and open connections keep their session.
     ///
     /// Does nothing for a configuration that was passed to [`TlsServerBuilder::rustls`].
     ///

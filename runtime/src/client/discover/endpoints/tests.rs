@@ -92,7 +92,7 @@ async fn failed_servers_take_turns() {
     assert_eq!(choose(&mut endpoints), []);
 }
 
-/// An endpoint that is closed because a better one works has no place in the queue of those that have failed.
+/// An endpoint that is closed because a better endpoint works has no place in the queue of failed endpoints.
 #[tokio::test(start_paused = true)]
 async fn only_failed_servers_wait_for_a_turn() {
     let [first, second] = &urls(2)[..] else { panic!("two servers") };
@@ -154,7 +154,7 @@ async fn slow_servers_have_failed() {
     );
 }
 
-/// RFC 2782: servers with weight 0 are used if there are no others.
+/// RFC 2782: servers with weight 0 are used only if there are too few servers with larger weights.
 #[tokio::test(start_paused = true)]
 async fn servers_without_weight_are_last() {
     let servers = |weighted: usize| -> Vec<_> {
@@ -189,7 +189,7 @@ async fn lists_change() {
     assert_eq!(choose(&mut endpoints), [Closed(first.clone())]);
 }
 
-/// Another server takes the place of one whose URL does not match the settings of the channels.
+/// Another server takes the place of a server whose URL does not match the settings of the channels.
 #[cfg(feature = "tls")]
 #[tokio::test(start_paused = true)]
 async fn unsuitable_servers_are_replaced() {

@@ -224,7 +224,7 @@ impl Caller {
     }
 }
 
-/// Every caller gets the reply to its own call, alone or concurrently with others, in reused slots.
+/// Every caller gets the reply to its own call, alone or concurrently with other callers, in reused slots.
 #[test]
 fn every_caller_gets_its_reply() {
     check(|| {

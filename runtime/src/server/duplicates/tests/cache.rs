@@ -94,7 +94,7 @@ async fn the_whole_entry_counts() {
     }
 }
 
-/// A reply that has expired when the next one is recorded does not count as evicted.
+/// A reply that has expired when the next reply is recorded does not count as evicted.
 #[tokio::test(start_paused = true)]
 async fn expired_replies_make_room_first() {
     let cache = cache(DuplicateRequests::new().max_age(Duration::from_secs(10)).max_entries(1));
@@ -144,7 +144,7 @@ async fn clients_have_shares() {
     }
 }
 
-/// A copy of a call in progress waits. It is executed if the first one ends without a reply.
+/// A copy of a call in progress waits. The copy is executed if the first call ends without a reply.
 #[tokio::test(start_paused = true)]
 async fn copies_wait() {
     let cache = cache(DuplicateRequests::new().max_entries(1));

@@ -1,4 +1,4 @@
-//! Tests of copies of a call that wait for the first one, in random interleavings chosen by `shuttle`.
+//! Tests of copies of a call that wait for the first copy, in random interleavings chosen by `shuttle`.
 
 // The cache is compiled twice, and parts of it are used only in one of the two places.
 #![allow(clippy::duplicate_mod, clippy::unwrap_used, dead_code, unreachable_pub)]
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Handler {
     Replies,
-    /// The connection of the call ends first.
+    /// The handler is dropped before it replies, because the connection of the call ends.
     IsDropped,
 }
 
@@ -71,7 +71,8 @@ fn gives_up(cache: &Arc<DuplicateRequestCache>, polls: usize) -> JoinHandle<()> 
     thread::spawn(move || drop(block_on(give_up(call(&cache, Handler::IsDropped, ""), polls))))
 }
 
-/// One copy is executed, and all others get its reply, although the first one may be cancelled or end without a reply.
+/// One copy is executed, and all other copies get its reply, although the first copy may be cancelled or end without a
+/// reply.
 #[test]
 fn copies_get_one_reply() {
     check(|| {

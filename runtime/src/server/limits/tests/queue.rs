@@ -61,7 +61,8 @@ fn counts(limiter: &Limiter) -> (usize, usize, u64) {
     (stats.running, stats.waiting, stats.refused)
 }
 
-/// Ends the running call, and each one that runs after it. Returns the sources of `waiting` in the order in which their calls run.
+/// Ends the running call, and each call that runs after it. Returns the sources of `waiting` in the order in which
+/// their calls run.
 fn order<'a>(limiter: &Limiter, mut running: Permit, mut waiting: Vec<(&'a str, Admission)>) -> Vec<&'a str> {
     let (mut order, refused) = (Vec::new(), limiter.stats().refused);
     while !waiting.is_empty() {
@@ -80,7 +81,7 @@ fn order<'a>(limiter: &Limiter, mut running: Permit, mut waiting: Vec<(&'a str, 
     order
 }
 
-/// Callers take turns, although one of them came first with many calls.
+/// Callers take turns, although one caller made many calls before the others.
 #[test]
 fn callers_take_turns() {
     let limiter = limiter(Limits::new().concurrency(1));
@@ -126,7 +127,7 @@ fn unlimited_calls_are_not_counted() {
     assert_eq!((running, waiting, executed, refused, timed_out, cancelled), (0, 0, 0, 0, 0, 0));
 }
 
-/// A caller at its own limit does not hold up others.
+/// A caller at its own limit does not hold up other callers.
 #[test]
 fn the_limit_of_a_caller_does_not_affect_others() {
     let limiter = limiter(Limits::new().concurrency(4).per_caller(2));
@@ -142,7 +143,7 @@ fn the_limit_of_a_caller_does_not_affect_others() {
     drop(second);
 }
 
-/// A principal is one caller at all of its addresses, and others at these addresses are not affected.
+/// A principal is one caller at all of its addresses, and other callers at these addresses are not affected.
 #[test]
 fn a_principal_has_one_limit_at_all_addresses() {
     let limiter = limiter(Limits::new().per_caller(2));
@@ -212,7 +213,7 @@ fn without_a_queue_calls_are_refused_at_once() {
     assert_eq!(counts(&limiter), (2, 0, 1));
 }
 
-/// However many calls a connection or a host sends, others run at once.
+/// Calls of other peers run at once, however many calls a connection or a host sends.
 #[test]
 fn no_peer_takes_all_handlers() {
     for (handlers, of_connection, of_host) in [(1, 1, 1), (2, 1, 1), (3, 2, 2), (4, 2, 3), (16, 10, 12)] {
@@ -281,7 +282,7 @@ fn a_full_queue_drops_from_the_longest_of_a_host() {
     assert_eq!(counts(&limiter), (1, 4, 3));
 }
 
-/// A connection without a call in a full queue gets a place in it, and so does a host.
+/// A connection or a host that has no call in a full queue gets a place in the queue.
 #[test]
 fn a_full_queue_has_a_place_for_new_parties() {
     let limiter = limiter(Limits::new().concurrency(1).queue(2));

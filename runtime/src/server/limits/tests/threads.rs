@@ -32,7 +32,7 @@ async fn admitted(limiter: &Arc<Limiter>, host: u8) -> Option<Permit> {
     }
 }
 
-/// Makes calls of `host` one after the other. Returns the number of those that ran.
+/// Makes calls of `host` one after the other. Returns the number of calls that ran.
 fn calls(limiter: &Arc<Limiter>, host: u8, calls: usize) -> JoinHandle<usize> {
     let limiter = Arc::clone(limiter);
     thread::spawn(move || {
@@ -53,7 +53,7 @@ fn assert_idle(limiter: &Limiter) {
     assert!(limiter.is_empty());
 }
 
-/// Every call runs, although others are cancelled while they wait or as they are admitted.
+/// Every call runs, although other calls are cancelled while they wait or as they are admitted.
 #[test]
 fn every_call_runs() {
     check(|| {
