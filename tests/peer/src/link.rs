@@ -32,7 +32,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Returns the segment of `len` bytes that begins `skip` bytes later.
+    /// Returns the part of the segment that begins at the offset `skip` and has `len` bytes.
     pub(crate) fn part(self, skip: u32, len: u32) -> Self {
         Self { len, offset: self.offset.wrapping_add(skip.into()), ..self }
     }

@@ -105,7 +105,7 @@ impl SimulatedServer {
         Err(HandlerError::Unavailable)
     }
 
-    /// Crashes if this was requested. The caller has just had an effect.
+    /// Crashes the server if a fault has requested a crash between an effect and its reply. Call this after the effect.
     async fn after_effect(&self) -> Result<(), HandlerError> {
         if std::mem::take(&mut self.state.lock().crashes_after_effect) {
             self.crash(FaultKind::CrashAfterEffect);
