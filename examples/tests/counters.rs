@@ -53,9 +53,9 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// The duplicate request cache of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cache {
-    /// In the same database as the counters.
+    /// The cache stores replies in the database of the counters.
     Stored,
-    /// Lost with the process.
+    /// The cache keeps replies in memory. They are lost with the process.
     InMemory,
     Off,
 }

@@ -59,8 +59,8 @@ async fn next(changes: &mut mpsc::Receiver<BlobChange>) -> BlobChange {
         .expect("the watcher was dropped")
 }
 
-/// One client stores files, and another one fetches them as they are reported. Callbacks and GETs by RDMA Write share a
-/// connection. The same works over TCP.
+/// A client reads a large blob while the server reports changes to it, because another client stores and deletes blobs.
+/// The GETs and the callbacks share a connection. The test does this over iWARP and over TCP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_are_reported_during_gets() {
     let served = serve(StoreOptions::default()).await;

@@ -167,7 +167,7 @@ fn violations_of_another_library_are_refused() {
     }
 }
 
-/// `--tls-allow-missing-alpn` admits clients without a protocol, and none with another one.
+/// `--tls-allow-missing-alpn` admits clients that offer no ALPN protocol, but no clients that offer another protocol.
 #[test]
 fn another_library_without_a_protocol() {
     if !has_python() {

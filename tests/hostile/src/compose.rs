@@ -232,7 +232,8 @@ pub(crate) fn reply(exchange: &Exchange, xid: u32, to: Option<&Received>) -> Rpc
     message
 }
 
-/// Appends the results of a procedure.
+/// Appends the results of a procedure. `procedure` is `true` and the number for a procedure of the client's service,
+/// and `false` and the number for one of the server's.
 fn results(message: &mut RpcMessage, exchange: &Exchange, procedure: (bool, u32), len: u32) {
     match procedure {
         (false, 1) => put(&mut message.bytes, &[len]),

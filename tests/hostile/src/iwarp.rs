@@ -60,7 +60,7 @@ impl IwarpLink {
         Self { pipe, is_set_up: false, crc, numbers, memory, message, is_responding: true }
     }
 
-    /// Sends a segment in a frame. `skew` is added to its length.
+    /// Sends a segment in a frame. `skew` is added to the length that the frame states.
     pub(crate) fn frame(&mut self, segment: &[u8], skew: i8) {
         let mut out = (segment.len() as u16).wrapping_add_signed(skew.into()).to_be_bytes().to_vec();
         out.extend_from_slice(segment);
@@ -70,7 +70,7 @@ impl IwarpLink {
         self.pipe.put(&out);
     }
 
-    /// Encodes an untagged segment. `skew` is added to the expected number of its message.
+    /// Encodes an untagged segment with the next message number of `queue`, to which `skew` is added.
     pub(crate) fn untagged(
         &mut self,
         control: (u8, u8),

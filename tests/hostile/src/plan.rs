@@ -186,7 +186,7 @@ pub struct Segment {
     pub control: (u8, u8),
     /// The STag, or the word that RDMAP adds.
     pub word: Field,
-    /// The offset of a tagged segment. For an untagged one, the queue, and an amount to add to the expected message
+    /// The offset of a tagged segment. For an untagged segment, the queue, and an amount to add to the expected message
     /// number.
     pub number: (u8, i8),
     /// The offset in the message.
