@@ -110,8 +110,8 @@ async fn replies_fit_the_requested_size() {
     }
 }
 
-/// Removes each page before the next one is read, like `rm -r`. With cookies of tmpfs, every other page would be
-/// skipped.
+/// Removes the entries of each page before reading the next page, like `rm -r`. With the cookies of tmpfs, every other
+/// page would be skipped.
 #[tokio::test]
 async fn cookies_stay_valid_while_entries_go_and_come() {
     let served = Served::new().await;

@@ -67,9 +67,9 @@ pub(crate) struct Link {
     /// The private data of the implementation.
     pub(crate) private_data: Bytes,
     arrived: VecDeque<Arrived>,
-    /// Results of RDMA operations, by work request.
+    /// Results of RDMA operations, by the ID of the work request.
     done: HashMap<u64, Result<(), String>>,
-    /// Memory that was invalidated, by work request.
+    /// Memory that was invalidated, by the ID of the work request.
     returned: HashMap<u64, RegisterableMemory>,
     ended: Option<String>,
     next_id: u64,
