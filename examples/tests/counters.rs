@@ -37,10 +37,11 @@ use tokio::{
     time::timeout,
 };
 
-/// Environment variables of the server's process: the path of its database, the URL scheme, and the kind of duplicate
-/// request cache.
+/// Environment variable of the server's process that contains the path of its database.
 const STORE: &str = "COUNTERS_STORE";
+/// Environment variable of the server's process that contains the scheme of its URL.
 const SCHEME: &str = "COUNTERS_SCHEME";
+/// Environment variable of the server's process that contains the kind of its duplicate request cache.
 const CACHE: &str = "COUNTERS_CACHE";
 
 /// Number of clients.

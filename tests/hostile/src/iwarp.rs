@@ -10,11 +10,15 @@ use crate::{
     link::Pipe,
 };
 
-/// Control bytes of the last segment of a message: Send, Send with Invalidate, RDMA Write, Read Request, Read Response.
+/// Control bytes of the last segment of a Send.
 pub(crate) const SEND: (u8, u8) = (0x41, 0x43);
+/// Control bytes of the last segment of a Send with Invalidate.
 const SEND_INVALIDATE: (u8, u8) = (0x41, 0x44);
+/// Control bytes of the last segment of an RDMA Write.
 const WRITE: (u8, u8) = (0xc1, 0x40);
+/// Control bytes of an RDMA Read Request.
 const READ_REQUEST: (u8, u8) = (0x41, 0x41);
+/// Control bytes of the last segment of an RDMA Read Response.
 const READ_RESPONSE: (u8, u8) = (0xc1, 0x42);
 /// The bit that marks the last segment.
 const LAST: u8 = 0x40;
