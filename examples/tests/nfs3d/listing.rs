@@ -162,8 +162,8 @@ async fn cookies_survive_restarts() {
     assert_eq!(first.reply.entries.len() + again.reply.entries.len(), 52);
 }
 
-/// After a cookie that belongs to no entry, the listing continues at the next larger cookie. Counts beyond the limit
-/// are accepted.
+/// A listing that continues after a cookie that belongs to no entry begins with the next larger cookie. Counts beyond
+/// the limit are accepted.
 #[tokio::test]
 async fn cookies_and_counts_may_be_anything() {
     let served = Served::new().await;

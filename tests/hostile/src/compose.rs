@@ -31,7 +31,7 @@ pub(crate) mod fault {
     pub(crate) const SHORT: u16 = 1 << 7;
     /// One byte is wrong.
     pub(crate) const FLIP: u16 = 1 << 8;
-    /// More bytes follow.
+    /// Additional bytes follow the message.
     pub(crate) const LONG: u16 = 1 << 9;
     /// The program, the version or the procedure is wrong.
     pub(crate) const PROGRAM: u16 = 1 << 10;

@@ -14,7 +14,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
-/// All bytes become steps. The lists of `arbitrary` would have two on average.
+/// Decodes all bytes as steps. A list of the crate `arbitrary` would have two elements on average.
 impl<'a> Arbitrary<'a> for Plan {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
         let mut plan = Self { setup: bytes.arbitrary()?, steps: Vec::new() };
@@ -95,7 +95,7 @@ pub struct Exchange {
     pub amount: u8,
 }
 
-/// Half of all exchanges have no mistake, and most others have one or two.
+/// Decodes an exchange. Half of all exchanges have no mistake, and most others have one or two.
 impl<'a> Arbitrary<'a> for Exchange {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
         let [number, shape, identity, first, second, amount] = bytes.arbitrary()?;
