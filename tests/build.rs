@@ -47,7 +47,7 @@ fn keys(compiler: Compiler) -> Compiler {
     netobj(compiler).extern_type("des_block", &syn_path("super::DesBlock")).define("MAXNETNAMELEN", Some("255"))
 }
 
-/// Adds `netobj` and the directory of the files included as `<rpcsvc/..>`.
+/// Adds `netobj`, and the directory of the files that are included as `<rpcsvc/..>`.
 fn nis(compiler: Compiler) -> Compiler {
     netobj(compiler).include_dir("/usr/include")
 }

@@ -439,7 +439,8 @@ fn a_runtime_per_thread_serves_one_store() {
     assert_eq!(exit_code(&mut serve.child), Some(0));
 }
 
-/// When the reader of its output is gone, as in `blobstore ls URL | head -0`, the command ends without an error.
+/// When the reader of a command's output is gone, as in `blobstore ls URL | head -0`, the command ends without an
+/// error.
 #[test]
 fn a_closed_output_pipe_is_not_an_error() {
     let root = tempfile::tempdir().unwrap();

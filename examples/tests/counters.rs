@@ -37,10 +37,11 @@ use tokio::{
     time::timeout,
 };
 
-/// Environment variables of the server's process: the path of its database, the URL scheme, and the kind of duplicate
-/// request cache.
+/// Environment variable of the server's process that contains the path of its database.
 const STORE: &str = "COUNTERS_STORE";
+/// Environment variable of the server's process that contains the scheme of its URL.
 const SCHEME: &str = "COUNTERS_SCHEME";
+/// Environment variable of the server's process that contains the kind of its duplicate request cache.
 const CACHE: &str = "COUNTERS_CACHE";
 
 /// Number of clients.
@@ -53,9 +54,9 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// The duplicate request cache of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cache {
-    /// In the same database as the counters.
+    /// The cache stores replies in the database of the counters.
     Stored,
-    /// Lost with the process.
+    /// The cache keeps replies in memory. They are lost with the process.
     InMemory,
     Off,
 }

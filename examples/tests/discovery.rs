@@ -233,9 +233,9 @@ async fn check_evenness(load: &Load, name: &str) {
     println!("{name}: {counts:?} calls, at most {off:.1} % from the mean");
 }
 
-/// Waits until, of `calls` calls, each server executes a third, with a difference of at most 20 %. Returns the numbers
-/// of calls and the largest difference in percent. The wait is needed because a server that gets less processor time
-/// for a while also gets fewer calls.
+/// Waits for `calls` calls, again and again, until each server executes a third of them, with a difference of at most
+/// 20 %. Returns the numbers of calls and the largest difference in percent. One attempt may not suffice, because a
+/// server that gets less processor time for a while also gets fewer calls.
 async fn even_counts(load: &Load, calls: usize) -> ([usize; 3], f64) {
     let deadline = Instant::now() + PATIENCE;
     loop {

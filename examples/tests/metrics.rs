@@ -165,7 +165,7 @@ fn health() {
     assert!(served.child.wait().unwrap().success());
 }
 
-/// Clients that send requests and read no response are disconnected, so that others are served.
+/// Clients that send requests and read no response are disconnected, so that other clients are served.
 #[test]
 fn clients_that_do_not_read() {
     let served = Served::start(&[]);

@@ -59,8 +59,9 @@ async fn next(changes: &mut mpsc::Receiver<BlobChange>) -> BlobChange {
         .expect("the watcher was dropped")
 }
 
-/// One client stores files, and another one fetches them as they are reported. Callbacks and GETs by RDMA Write share a
-/// connection. The same works over TCP.
+/// A client is told of changes to blobs that another client stores and deletes, and fetches the stored blobs.
+/// Meanwhile, it reads a large blob. The callbacks and the GETs share a connection. The test does this over iWARP and
+/// over TCP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_are_reported_during_gets() {
     let served = serve(StoreOptions::default()).await;

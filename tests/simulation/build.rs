@@ -27,7 +27,7 @@ struct Protocol {
     eligible: u32,
 }
 
-/// A declaration without its name: the text before and behind it, and the shape.
+/// A declaration without its name: the text before and after the name, and the shape.
 struct Declaration {
     before: String,
     behind: String,
@@ -73,7 +73,7 @@ impl Protocol {
         (name, format!("Shape::Enum(&{values:?})"))
     }
 
-    /// Returns a random declaration, which is eligible in one of three cases.
+    /// Returns a random declaration. One in three is eligible, until the message has four eligible items.
     fn declaration(&mut self, rng: &mut Rng, depth: u32) -> Declaration {
         if rng.u32(..3) == 0 && self.eligible < 4 {
             self.eligible += 1;

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Code spans that are not names of this repository.
+/// Code spans of ARCHITECTURE.md that are not names of this repository.
 const OTHERS: [&str; 3] = ["tcp://", "unsafe", "tshark"];
 
 /// The repository's sources and the paths of its files.
@@ -69,7 +69,8 @@ impl Repository {
         self.paths.iter().any(|known| ends(known) || known.strip_suffix(".rs").is_some_and(ends))
     }
 
-    /// Returns `true` if a source has both parts of `Type::function` or `module::function`, with the function defined.
+    /// Returns `true` if the function `member` is defined in a source with an `impl` of the type or trait `owner`, or
+    /// in the file of the module `owner`.
     fn has_member(&self, owner: &str, member: &str) -> bool {
         let defines = |text: &str| {
             let function = format!("fn {member}");

@@ -55,7 +55,8 @@ impl Sources {
         Self(sources)
     }
 
-    /// Returns `true` if a file has this test: a function with an attribute for tests, or one that a macro of the file names.
+    /// Returns `true` if a file has this test: a function with an attribute for tests, or a function that the file also
+    /// names elsewhere, for example in a macro that makes it a test.
     fn has(&self, test: &str) -> bool {
         let Some((file, function)) = test.rsplit_once("::") else { return false };
         let head = format!("fn {function}(");
@@ -161,6 +162,6 @@ fn missing_tests_are_noticed() {
     }
 }
 
-/// A function that is not a test. The check above must not find it.
+/// A function that is not a test. `Sources::has` must not find it.
 #[allow(dead_code)]
 fn unused_helper() {}

@@ -110,7 +110,8 @@ fn spans_are_joined() {
     }
 }
 
-/// Only both sides together join spans. A server without the option serves calls with a context.
+/// The spans belong to one trace only if client and server have the option. A server without the option serves calls
+/// with a context.
 #[test]
 fn spans_are_separate_by_default() {
     for url in URLS {

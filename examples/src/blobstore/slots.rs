@@ -8,8 +8,9 @@ use std::{
 
 /// A limited number of slots, which no single host or connection can use up.
 ///
-/// A host can take slots while it has fewer than are free. A connection can take slots until it has about three times
-/// as many as its host can still take. Each host that takes all it can therefore leaves as many slots free as it has.
+/// A host can take another slot while it holds fewer slots than are free. A host that takes as many as it can therefore
+/// leaves about as many slots free as it holds. A connection can take another slot until it holds about three times as
+/// many as its host can still take.
 #[derive(Debug)]
 pub(super) struct SlotShares {
     max: usize,

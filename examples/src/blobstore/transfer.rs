@@ -140,8 +140,8 @@ impl<C: Invoke> BlobClient<C> {
     /// Calls `progress` with the number of bytes of each range stored.
     ///
     /// # Errors
-    /// Returns an error if the upload fails. Nothing is stored then, except that the blob may have been stored if the
-    /// connection was lost.
+    /// Returns an error if the upload fails. The blob is then not stored. The exception is a lost connection, after
+    /// which the blob may be stored.
     pub async fn upload(
         &self,
         name: &ValidName,

@@ -39,10 +39,10 @@ pub struct ConnectionArgs {
     huge_pages: bool,
 }
 
-/// The part of the memory, in eighths, that the data of one call may take in one direction. With its header, a call may
-/// take 7/16 of the memory: see [`ServerBuilder::max_memory`].
+/// The number of the [`MEMORY_SHARES`] parts of the memory that the data of one call may take in one direction. With
+/// its header, a call may take 7/16 of the memory: see [`ServerBuilder::max_memory`].
 const DATA_SHARE: u64 = 3;
-/// The number of parts in which [`DATA_SHARE`] counts.
+/// The number of equal parts of the memory in which [`DATA_SHARE`] counts.
 const MEMORY_SHARES: u64 = 8;
 
 /// Parses `--max-memory`, in bytes. The memory must have room for the data of one call of 1 MiB.

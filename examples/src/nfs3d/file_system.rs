@@ -12,7 +12,7 @@ use super::{export::Export, name::NAME_MAX, object::Object, status::NfsResult};
 /// Maximum number of data bytes in a READ or WRITE. The server of Linux 7.3 offers the same maximum. The client of
 /// Linux requests up to 1 MiB.
 pub const DATA_MAX: u32 = 4 << 20;
-/// Minimum of the configurable maximum, in bytes. It is the size of a page.
+/// The smallest limit that [`with_max_transfer`](Export::with_max_transfer) sets, in bytes. It is the size of a page.
 const DATA_MIN: u32 = 4096;
 /// Maximum size of a READDIR or READDIRPLUS reply, in bytes.
 pub(super) const DIRECTORY_MAX: u32 = 1 << 20;

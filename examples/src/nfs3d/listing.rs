@@ -57,9 +57,11 @@ const SLOW: Duration = Duration::from_millis(10);
 /// began may or may not be listed, as with any file system.
 const KEPT_FOR: u32 = 20;
 
-/// The cookies of `.` and `..`, and the first cookie of other entries. The cookie 0 starts a listing.
+/// The cookie of `.`. The cookie 0 starts a listing.
 const CURRENT: u64 = 1;
+/// The cookie of `..`.
 const PARENT: u64 = 2;
+/// The smallest cookie of entries other than `.` and `..`.
 const FIRST: u64 = 3;
 
 /// The cache of directory listings, and the key from which cookies are computed.

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub struct Window {
     state: Mutex<State>,
-    /// Notified when a call ends or the limit may allow another one.
+    /// Notified when a call ends, or when the limit may allow another call.
     room: Notify,
 }
 
@@ -18,7 +18,7 @@ struct State {
     most: usize,
 }
 
-/// An admitted call. Dropping it leaves the window.
+/// The place of an admitted call in a [`Window`]. Dropping it makes room for another call.
 #[derive(Debug)]
 pub struct WindowPlace<'a>(&'a Window);
 

@@ -25,13 +25,14 @@ pub(super) struct WrittenTargets {
     /// `true` if several sources might be copied to the same file.
     several: AtomicBool,
     files: Mutex<HashSet<Box<[u8]>>>,
-    /// The local directories, by inode number. `remote_directories` are the directories on the server, by file ID.
+    /// The local directories that have been written to, by inode number.
     local_directories: Mutex<HashMap<u64, PathBuf>>,
+    /// The directories on the server that have been written to, by file ID.
     remote_directories: Mutex<HashMap<u64, NfsFh3>>,
 }
 
 impl WrittenTargets {
-    /// Announces the number of sources, which decides if two of them can have the same target.
+    /// Announces a copy of `sources` sources. Only a copy of several sources can write two of them to one target.
     pub(super) fn expect(&self, sources: usize) {
         self.several.fetch_or(sources > 1, Ordering::Relaxed);
     }

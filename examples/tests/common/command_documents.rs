@@ -11,7 +11,8 @@ use std::{
 pub(crate) struct Program<'a> {
     pub(crate) name: &'a str,
     pub(crate) path: &'a str,
-    /// Words before the cursor, and completions of the last one: `(["get", "--def"], "--default-reply-max")`.
+    /// Words before the cursor, and completions of the last of these words:
+    /// `(["get", "--def"], "--default-reply-max")`.
     pub(crate) completions: &'a [(&'a [&'a str], &'a str)],
     /// Text that the man page contains.
     pub(crate) described: &'a [&'a str],

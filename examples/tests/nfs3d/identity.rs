@@ -27,13 +27,13 @@ async fn files_are_created_and_opened_as_the_caller() {
     created_and_opened_as_the_caller(Served::new().await).await;
 }
 
-/// In a file system in memory, most of these calls need no blocking thread.
+/// On a file system in memory, most of the calls need no blocking thread.
 #[tokio::test]
 async fn files_in_memory_are_created_and_opened_as_the_caller() {
     created_and_opened_as_the_caller(Served::in_memory().await).await;
 }
 
-/// All of these calls run on blocking threads.
+/// Unless the policy permits other threads, all of the calls run on blocking threads, which act as the caller.
 #[tokio::test]
 async fn files_are_created_and_opened_by_blocking_threads() {
     let folder = prepared(tempfile::TempDir::new().unwrap());

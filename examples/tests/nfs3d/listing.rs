@@ -110,8 +110,8 @@ async fn replies_fit_the_requested_size() {
     }
 }
 
-/// Removes each page before the next one is read, like `rm -r`. With cookies of tmpfs, every other page would be
-/// skipped.
+/// Removes the entries of each page before reading the next page, like `rm -r`. With the cookies of tmpfs, every other
+/// page would be skipped.
 #[tokio::test]
 async fn cookies_stay_valid_while_entries_go_and_come() {
     let served = Served::new().await;
@@ -162,8 +162,8 @@ async fn cookies_survive_restarts() {
     assert_eq!(first.reply.entries.len() + again.reply.entries.len(), 52);
 }
 
-/// After a cookie that belongs to no entry, the listing continues at the next larger cookie. Counts beyond the limit
-/// are accepted.
+/// A listing that continues after a cookie that belongs to no entry begins with the next larger cookie. Counts beyond
+/// the limit are accepted.
 #[tokio::test]
 async fn cookies_and_counts_may_be_anything() {
     let served = Served::new().await;

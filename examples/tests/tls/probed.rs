@@ -9,9 +9,11 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/probe.py");
 const REQUIREMENTS: &str =
     "import ssl, sys; sys.exit(not (ssl.HAS_TLSv1_3 and ssl.HAS_ALPN and sys.version_info >= (3, 8)))";
 
-/// Program and version of NFS, of MOUNT, and of `blobstore.x`.
+/// Program and version of NFS.
 const NFS: [&str; 2] = ["100003", "3"];
+/// Program and version of MOUNT.
 const MOUNT: [&str; 2] = ["100005", "3"];
+/// Program and version in `blobstore.x`.
 const BLOBS: [&str; 2] = ["0x20100b10", "1"];
 const OFFERED: &str = "probe: success, STARTTLS";
 const SECURED: &str = "tls: TLSv1.3 sunrpc";
@@ -167,7 +169,7 @@ fn violations_of_another_library_are_refused() {
     }
 }
 
-/// `--tls-allow-missing-alpn` admits clients without a protocol, and none with another one.
+/// `--tls-allow-missing-alpn` admits clients that offer no ALPN protocol, but no clients that offer another protocol.
 #[test]
 fn another_library_without_a_protocol() {
     if !has_python() {

@@ -17,7 +17,8 @@ use crate::{
 /// The default memory limit of the servers.
 const MAX_MEMORY: u64 = 1 << 30;
 
-/// Returns the connection limit of the server and the number of connections of the attackers, which is larger.
+/// Returns the connection limit of the server, and the number of connections that the attackers make. The attackers
+/// exceed the limit.
 fn limits(form: Form) -> (usize, usize) {
     form.either((128, 192), (1024, 1200))
 }

@@ -37,7 +37,8 @@ fn store_in(folder: &Path) -> PathBuf {
     folder.join("counters.redb")
 }
 
-/// Starts the server in a directory with a database, or with a new one.
+/// Starts the server in a directory. If `create` is `true`, the server creates its database, and otherwise it opens the
+/// database in the directory.
 async fn start(folder: TempDir, create: bool) -> anyhow::Result<(ServerProcess, SocketAddr)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env_remove("RUST_BACKTRACE");
@@ -126,7 +127,8 @@ pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// The bit that is flipped. It is none of the flags without a checksum that redb has in the first bytes of the file.
+/// The bit that is flipped in a byte. It is none of the bits that redb uses as flags without a checksum in the first
+/// bytes of the file.
 const FLIP: u8 = 0x10;
 
 /// A damaged copy of the database.
@@ -169,8 +171,8 @@ fn damages(before: &[u8], whole: &[u8], flips: usize) -> Vec<Damage> {
     damages
 }
 
-/// Kills the server after it has acknowledged effects, and damages its database. The server must report that and not
-/// start, unless nothing is lost.
+/// Kills the server after it has acknowledged effects, and damages its database. The server must report the damage and
+/// not start, unless nothing is lost.
 pub(crate) async fn damaged_store(plan: &Plan) -> anyhow::Result<Findings> {
     let (server, to) = start(tempfile::tempdir()?, true).await?;
     let (client, calls) = (client(to).await?, plan.form.calls());

@@ -72,7 +72,8 @@ impl Trial {
         self.measure_until(victim, || true).await;
     }
 
-    /// Measures the victim's calls during the attack, until the attack has achieved enough.
+    /// Measures the victim's calls during the attack, at least once and until `is_enough` returns `true`. It is a fault
+    /// if that takes longer than [`MAX_MEASUREMENT`].
     pub(crate) async fn measure_until(&mut self, victim: &Victim, is_enough: impl Fn() -> bool) {
         let started = Instant::now();
         loop {

@@ -136,7 +136,7 @@ impl Victim {
         Ok(latencies)
     }
 
-    /// Stores data if `nth` is even, and reads it back otherwise.
+    /// Stores data if `nth` is even, and reads data otherwise.
     async fn call(&self, nth: usize) -> anyhow::Result<()> {
         let round = nth / 2;
         let data = Bytes::from(vec![round as u8; LEN]);

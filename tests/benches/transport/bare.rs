@@ -31,8 +31,8 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Serves connections with requests of 8 bytes: a direction and a length. Sends `len` bytes for the direction 0.
-/// Receives them, and replies with one byte, for the direction 1.
+/// Serves connections with requests of 8 bytes: a direction and a length `len`. For the direction 0, the server sends
+/// `len` bytes. For the direction 1, it receives `len` bytes, and replies with one byte.
 pub(crate) async fn bulk_server(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {

@@ -22,7 +22,7 @@ pub const TABLE: &str = "tests/simulation/bugs.toml";
 /// Path of the record of the last search for all bugs, relative to the root of the repository.
 pub const RECORD: &str = "tests/simulation/bugs_found.toml";
 
-/// Distance between the first seeds of two searches for the same bug.
+/// Distance between the first seeds of consecutive searches for one bug.
 const SEARCH_DISTANCE: u64 = 1_000_000;
 
 /// Interval at which the end of a run is checked.
@@ -42,7 +42,7 @@ struct BugTable {
     bugs: Vec<Bug>,
 }
 
-/// A mistake such as people make, above the engine.
+/// A mistake that a programmer could make above the engine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bug {
@@ -178,8 +178,8 @@ pub fn search(program: &TestProgram, number: u32, name: &str, limits: SearchLimi
     Ok(found)
 }
 
-/// Returns the number of seeds up to the first one that shows the bug, and what was noticed. Returns `None` if no seed
-/// shows it.
+/// Returns the number of seeds from `start` up to the first one that shows the bug, and a description of the failure.
+/// Returns `None` if no seed shows the bug.
 fn first_seed(
     program: &TestProgram,
     number: u32,
@@ -254,7 +254,7 @@ fn text(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     })
 }
 
-/// Returns the status of a process, or kills it at the limit and returns `None`.
+/// Waits for a process. Returns its status, or kills it at the limit and returns `None`.
 fn end_within(child: &mut Child, limit: Duration) -> anyhow::Result<Option<std::process::ExitStatus>> {
     let deadline = Instant::now() + limit;
     loop {
@@ -276,8 +276,8 @@ mod tests {
 
     use super::*;
 
-    /// Creates a program that does what the simulation does with a bug: it prints a violation, panics, hangs, or ends
-    /// well.
+    /// Creates a shell script that stands for the simulation with a bug: it prints a violation, panics, hangs, or
+    /// succeeds.
     fn program(script: &str) -> (tempfile::TempDir, TestProgram) {
         let folder = tempfile::tempdir().unwrap();
         let executable = folder.path().join("program");

@@ -1,7 +1,7 @@
 //! Search for citations in source text.
 
-/// Returns `true` if `text` cites this section, as `RFC 8166 §4.5` or in a list such as `RFC 8166 §3.4.6, §4.5`. A list
-/// may continue on the next line of a comment.
+/// Returns `true` if `text` cites the section `section` of `specification`, as `RFC 8166 §4.5` or in a list such as
+/// `RFC 8166 §3.4.6, §4.5`. A list may continue on the next line of a comment.
 pub fn cites(text: &str, specification: &str, section: &str) -> bool {
     let text = flat(text);
     text.match_indices(specification).any(|(at, _)| {

@@ -14,8 +14,8 @@ use crate::plant::{SWITCH_CRATE, SWITCH_MANIFEST, SWITCH_SOURCE};
 /// The folder of the switch's crate in the copy.
 const SWITCH_FOLDER: &str = "tests/planted";
 
-/// Copies the project's files to `copy`. The files in `changed` get other contents, and their packages depend on the
-/// switch. Files whose contents do not change are not written, so cargo compiles only what differs.
+/// Copies the project's files to `copy`. The files in `changed` get the contents given there, and their packages depend
+/// on the switch. Files whose contents do not change are not written, so cargo compiles only what differs.
 ///
 /// # Errors
 ///

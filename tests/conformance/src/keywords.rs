@@ -68,7 +68,8 @@ fn heading(line: &str) -> Option<String> {
     (numeric && !title.trim().is_empty() && !title.contains("...") && !title.contains(". .")).then(|| number.to_owned())
 }
 
-/// Returns the key words in order. If two start at the same place, the longer one counts.
+/// Returns the key words of a section in order. If two start at one place, as MUST and MUST NOT do, the longer one
+/// counts.
 fn words(body: &str) -> Vec<&'static str> {
     let body = body.split_whitespace().collect::<Vec<_>>().join(" ").replace("REQUIRED", "MUST");
     let mut found = Vec::new();

@@ -195,8 +195,8 @@ fn choose<'a, 'b>(all: &'b [Planted<'a>], cli: &Cli) -> Vec<&'b Planted<'a>> {
     chosen
 }
 
-/// Returns the faults whose tests are all in the first `programs` of `targets`. Adds programs until there are `count`
-/// faults.
+/// Returns the chosen faults whose tests are all in the first `programs` test programs of `targets`. Takes more
+/// programs if these have fewer than `count` faults.
 fn of_programs<'a, 'b>(
     chosen: Vec<&'b Planted<'a>>,
     targets: &[&TestTarget],

@@ -68,7 +68,7 @@ impl CitedTest {
         Ok(TestTarget { manifest, integration })
     }
 
-    /// Returns the names of the cited tests, from the names of all tests of their program.
+    /// Selects the names of the cited tests from `all`, the names of all tests of their program.
     fn select<'a>(&self, all: &'a [String]) -> Vec<&'a String> {
         let is_named = |name: &&String| match &self.function {
             Some(function) => name.rsplit("::").next() == Some(function),

@@ -45,10 +45,10 @@ pub struct Rule {
     /// Numbers of the key words in the section that state the requirement, counted from one.
     #[serde(default)]
     pub n: Vec<usize>,
-    /// A letter in place of the numbers, for a requirement that has no key word.
+    /// A letter that identifies a requirement without key words.
     #[serde(default)]
     pub part: String,
-    /// The strongest of the key words.
+    /// The strongest key word of the requirement.
     #[serde(default)]
     pub level: String,
     /// The requirement in the words of this project.

@@ -192,7 +192,7 @@ impl Attack {
         Self { peer, entrance, parked: Vec::new() }
     }
 
-    /// Takes the next connection, if there is one.
+    /// Makes or accepts a connection, if one is possible, and uses it from now on.
     async fn connect(&mut self) {
         let setup = self.entrance.setup;
         if let Some(mut link) = self.entrance.next().await {

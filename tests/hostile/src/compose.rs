@@ -31,7 +31,7 @@ pub(crate) mod fault {
     pub(crate) const SHORT: u16 = 1 << 7;
     /// One byte is wrong.
     pub(crate) const FLIP: u16 = 1 << 8;
-    /// More bytes follow.
+    /// Additional bytes follow the message.
     pub(crate) const LONG: u16 = 1 << 9;
     /// The program, the version or the procedure is wrong.
     pub(crate) const PROGRAM: u16 = 1 << 10;
@@ -232,7 +232,8 @@ pub(crate) fn reply(exchange: &Exchange, xid: u32, to: Option<&Received>) -> Rpc
     message
 }
 
-/// Appends the results of a procedure.
+/// Appends the results of a procedure. `procedure` is `true` and the number for a procedure of the client's service,
+/// and `false` and the number for one of the server's.
 fn results(message: &mut RpcMessage, exchange: &Exchange, procedure: (bool, u32), len: u32) {
     match procedure {
         (false, 1) => put(&mut message.bytes, &[len]),

@@ -13,8 +13,9 @@ use crate::{
 pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 /// The flavor of credentials and verifiers.
 pub(crate) const FLAVOR: u32 = 6;
-/// Control procedures of RPCSEC_GSS (RFC 2203 section 5).
+/// The control procedure RPCSEC_GSS_DATA (RFC 2203 section 5).
 pub(crate) const DATA: u32 = 0;
+/// The control procedure RPCSEC_GSS_INIT (RFC 2203 section 5).
 pub(crate) const INIT: u32 = 1;
 
 /// The RPCSEC_GSS state of a hostile client.

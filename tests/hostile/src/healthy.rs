@@ -72,7 +72,7 @@ impl Healthy {
         Ok(())
     }
 
-    /// Makes the next call. Each call is of the next kind.
+    /// Makes a call. Consecutive calls go through all kinds of calls in turn.
     pub(crate) async fn call(&mut self) -> Result<(), String> {
         self.turn += 1;
         let (turn, start) = (self.turn, Instant::now());

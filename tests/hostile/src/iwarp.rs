@@ -10,11 +10,15 @@ use crate::{
     link::Pipe,
 };
 
-/// Control bytes of the last segment of a message: Send, Send with Invalidate, RDMA Write, Read Request, Read Response.
+/// Control bytes of the last segment of a Send.
 pub(crate) const SEND: (u8, u8) = (0x41, 0x43);
+/// Control bytes of the last segment of a Send with Invalidate.
 const SEND_INVALIDATE: (u8, u8) = (0x41, 0x44);
+/// Control bytes of the last segment of an RDMA Write.
 const WRITE: (u8, u8) = (0xc1, 0x40);
+/// Control bytes of an RDMA Read Request.
 const READ_REQUEST: (u8, u8) = (0x41, 0x41);
+/// Control bytes of the last segment of an RDMA Read Response.
 const READ_RESPONSE: (u8, u8) = (0xc1, 0x42);
 /// The bit that marks the last segment.
 const LAST: u8 = 0x40;
@@ -60,7 +64,7 @@ impl IwarpLink {
         Self { pipe, is_set_up: false, crc, numbers, memory, message, is_responding: true }
     }
 
-    /// Sends a segment in a frame. `skew` is added to its length.
+    /// Sends a segment in a frame. `skew` is added to the length that the frame states.
     pub(crate) fn frame(&mut self, segment: &[u8], skew: i8) {
         let mut out = (segment.len() as u16).wrapping_add_signed(skew.into()).to_be_bytes().to_vec();
         out.extend_from_slice(segment);
@@ -70,7 +74,7 @@ impl IwarpLink {
         self.pipe.put(&out);
     }
 
-    /// Encodes an untagged segment. `skew` is added to the expected number of its message.
+    /// Encodes an untagged segment with the next message number of `queue`, to which `skew` is added.
     pub(crate) fn untagged(
         &mut self,
         control: (u8, u8),

@@ -190,7 +190,7 @@ impl Listener for MemoryIwarpListener {
     }
 }
 
-/// The option of URLs with the client's host.
+/// The URL option that contains the client's host.
 const FROM: UrlOption = UrlOption::new("from", "HOST", |value| value.parse::<Host>().is_ok());
 
 struct MemoryTcp;

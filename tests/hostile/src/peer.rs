@@ -129,7 +129,8 @@ impl Peer {
         }
     }
 
-    /// Exposes data, and returns the one or three segments of its chunk.
+    /// Exposes data, and returns the segments of a chunk that names it. The chunk has one segment or three, with the
+    /// mistakes of the exchange.
     fn chunk(&mut self, data: Vec<u8>, is_read: bool, exchange: &Exchange) -> Vec<Segment> {
         let parts = if exchange.shape & 8 != 0 { 3 } else { 1 };
         let len = data.len();

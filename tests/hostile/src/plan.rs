@@ -14,7 +14,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
-/// All bytes become steps. The lists of `arbitrary` would have two on average.
+/// Decodes all bytes as steps. A list of the crate `arbitrary` would have two elements on average.
 impl<'a> Arbitrary<'a> for Plan {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
         let mut plan = Self { setup: bytes.arbitrary()?, steps: Vec::new() };
@@ -95,7 +95,7 @@ pub struct Exchange {
     pub amount: u8,
 }
 
-/// Half of all exchanges have no mistake, and most others have one or two.
+/// Decodes an exchange. Half of all exchanges have no mistake, and most others have one or two.
 impl<'a> Arbitrary<'a> for Exchange {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
         let [number, shape, identity, first, second, amount] = bytes.arbitrary()?;
@@ -186,7 +186,7 @@ pub struct Segment {
     pub control: (u8, u8),
     /// The STag, or the word that RDMAP adds.
     pub word: Field,
-    /// The offset of a tagged segment. For an untagged one, the queue, and an amount to add to the expected message
+    /// The offset of a tagged segment. For an untagged segment, the queue, and an amount to add to the expected message
     /// number.
     pub number: (u8, i8),
     /// The offset in the message.

@@ -24,7 +24,7 @@ fn seeds() {
     }
 }
 
-/// A plan without mistakes is a conversation that succeeds: a peer that cannot speak the protocol would test little.
+/// A plan without mistakes leads to calls that succeed. A peer that cannot speak the protocol would test little.
 #[test]
 fn correct_peers_are_understood() {
     for (name, target) in Target::ALL {
@@ -52,7 +52,7 @@ fn correct_peers_are_understood() {
     }
 }
 
-/// An empty input is an idle peer.
+/// An empty input is a plan without steps, which does not disturb a healthy client.
 #[test]
 fn idle_peers_do_not_disturb() {
     for (name, target) in Target::ALL {

@@ -101,14 +101,14 @@ impl Load {
         load
     }
 
-    /// Waits for a successful idempotent call after `since`, and returns the time in between. Returns `None` if there
-    /// is none within `limit`.
+    /// Waits for a successful idempotent call after `since`, and returns the time from `since` to its end. Returns
+    /// `None` if there is none within `limit`.
     pub(crate) async fn answered(&self, since: Instant, limit: Duration) -> Option<Duration> {
         self.answered_by(since, limit, |_| true).await
     }
 
     /// Waits until a server for which `is_wanted` returns `true` answers an idempotent call after `since`. Returns the
-    /// time in between, or `None` if there is none within `limit`.
+    /// time from `since` to the answer, or `None` if there is no answer within `limit`.
     pub(crate) async fn answered_by(
         &self,
         since: Instant,
@@ -170,7 +170,8 @@ async fn call<I: Invoke>(client: &I, kind: Kind, timeout: Duration, last_answers
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// The longest time in which callers made calls and none succeeded.
+    /// The longest time between two successful calls, or between the last one and the end of the callers' work. `None`
+    /// if no call succeeded.
     gap: Option<Duration>,
 }
 
@@ -210,7 +211,8 @@ impl Calls {
         idempotent.map(|call| call.ended - call.begun).max()
     }
 
-    /// Returns the longest time in which callers were at work and no call succeeded.
+    /// Returns the longest time in which callers were at work and no call succeeded. Returns `None` if no call
+    /// succeeded at all.
     pub(crate) fn gap(&self) -> Option<Duration> {
         self.gap
     }

@@ -51,7 +51,7 @@ const DELAY: Duration = Duration::from_millis(200);
 /// The time in which calls are made with a delay.
 const DELAYED: Duration = Duration::from_secs(2);
 
-/// Returns few callers, because a proxy and a slow machine add to the delay.
+/// Returns the callers for networks with a delay. They are few, because a proxy and a slow machine add to the delay.
 fn callers(plan: &Plan) -> Callers {
     Callers { deadline: 20, no_deadline: 4, ..plan.callers() }
 }

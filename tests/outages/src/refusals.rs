@@ -28,7 +28,8 @@ use crate::{
 const COUNTED: Duration = Duration::from_secs(3);
 /// Maximum number of connects of one client to one server in [`COUNTED`].
 const MAX_CONNECTS: u64 = 50;
-/// Callers whose calls all fail. Some callers make the next call at once, so that only the channel limits the connects.
+/// The callers of scenarios in which all calls fail. Some of them make the next call at once, so that only the channel
+/// limits the connects.
 const CALLERS: Callers =
     Callers { deadline: 16, no_deadline: 8, not_idempotent: 4, timeout: Duration::from_millis(500) };
 

@@ -36,7 +36,7 @@ pub(crate) async fn one_server(plan: &Plan, scheme: &'static str) -> anyhow::Res
 
 /// Plays a pool of three paths to one server. One of the paths leads over a proxy that is stopped.
 pub(crate) async fn pool(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
-    /// The last byte of the address of the path.
+    /// The last byte of the local address that the stopped proxy uses for its connections to the server.
     const SILENT: u8 = 4;
     let limit = plan.max_move();
     let mut trial = Trial::start(plan, format!("no idempotent call fails or takes {} s", limit.as_secs()))?;
@@ -117,7 +117,7 @@ pub(crate) async fn balancer(plan: &Plan, scheme: &'static str) -> anyhow::Resul
     trial.finish(None).await
 }
 
-/// Plays a server that is killed, and started again within a second. Calls have 10 s.
+/// Plays a server that is killed, and started again within a second. The calls have a deadline of 10 s.
 pub(crate) async fn restart(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     const DOWN: Duration = Duration::from_millis(700);
     let mut trial = Trial::start(plan, "no idempotent call with 10 s fails, none is executed twice")?;

@@ -71,7 +71,7 @@ impl Plan {
         })
     }
 
-    /// Returns more callers than a connection has credits.
+    /// Returns the callers of most scenarios. There are more callers than a connection has credits.
     pub(crate) fn callers(&self) -> Callers {
         let timeout = Duration::from_secs(self.either(20, 60));
         Callers { deadline: 40, no_deadline: 16, not_idempotent: 8, timeout }

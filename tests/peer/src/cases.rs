@@ -1,4 +1,4 @@
-//! All cases, by the role of the implementation under test.
+//! The cases of all protocols, by the role of the implementation under test.
 
 use crate::{
     case::Case,

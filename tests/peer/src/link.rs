@@ -32,7 +32,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Returns the segment of `len` bytes that begins `skip` bytes later.
+    /// Returns the part of the segment that begins at the offset `skip` and has `len` bytes.
     pub(crate) fn part(self, skip: u32, len: u32) -> Self {
         Self { len, offset: self.offset.wrapping_add(skip.into()), ..self }
     }
@@ -67,9 +67,9 @@ pub(crate) struct Link {
     /// The private data of the implementation.
     pub(crate) private_data: Bytes,
     arrived: VecDeque<Arrived>,
-    /// Results of RDMA operations, by work request.
+    /// Results of RDMA operations, by the ID of the work request.
     done: HashMap<u64, Result<(), String>>,
-    /// Memory that was invalidated, by work request.
+    /// Memory that was invalidated, by the ID of the work request.
     returned: HashMap<u64, RegisterableMemory>,
     ended: Option<String>,
     next_id: u64,

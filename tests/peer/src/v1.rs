@@ -15,8 +15,11 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const CREDITS: u32 = 64;
 /// Indexes of words in the header.
 pub(crate) mod word {
+    /// The version.
     pub(crate) const VERS: usize = 1;
+    /// The credits.
     pub(crate) const CREDIT: usize = 2;
+    /// The procedure of RPC-over-RDMA, which is the type of the message.
     pub(crate) const PROC: usize = 3;
     /// The first word of the Read list.
     pub(crate) const READS: usize = 4;

@@ -1,4 +1,4 @@
-//! All cases against this project's own servers and clients: nothing is wrong.
+//! Runs all cases against this project's own servers and clients, and checks that nothing is wrong.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod subject;

@@ -138,7 +138,8 @@ fn variant(value: &impl Debug) -> String {
     text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Returns the place in the product that a failed call has reached: the variants of its error.
+/// Returns the place in the product that a failed call has reached. It is described by the names of the error's
+/// variants.
 pub(crate) fn symptom(error: &CallError) -> String {
     let cause = match error {
         CallError::Transport { failure: CallFailure::Closed { reason, .. }, .. } => {

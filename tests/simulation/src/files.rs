@@ -67,7 +67,7 @@ pub enum FileCall {
 }
 
 impl FileCall {
-    /// Returns `true` if NFS clients may repeat the call without a duplicate request cache.
+    /// Returns `true` if the call changes nothing, so that clients may repeat it without a duplicate request cache.
     #[must_use]
     pub const fn only_reads(self) -> bool {
         matches!(self, Self::LookUp { .. } | Self::List | Self::Read { .. })

@@ -35,12 +35,12 @@ pub(crate) enum Shape {
     List(&'static Shape, usize),
     Optional(&'static Shape),
     Struct(&'static [Shape]),
-    /// The arms with their values. The last one stands for all other values.
+    /// A union: its arms, each with the value that selects it. The last arm stands for all other values.
     Union(&'static [(u32, Shape)]),
     Void,
 }
 
-/// Returns a random length up to a maximum. Short ones, and the maximum itself, are frequent.
+/// Returns a random length of at most `max`. Short lengths, and the maximum itself, are frequent.
 fn len(choices: &Choices, max: usize) -> usize {
     match choices.within(0..=3) {
         0 => max,

@@ -23,7 +23,7 @@ const MAX_DURATION: Duration = Duration::from_secs(2);
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest duration of a call that waits until a callback times out, or until its own deadline.
 const MAX_BLOCKED: Duration = CALLBACK_TIMEOUT.saturating_add(MAX_DURATION);
-/// Idle time-outs of servers below this duration can close a connection while a call is on its way.
+/// Idle time-out of a server below which the server can close a connection while a call is on its way.
 const MIN_IDLE: Duration = Duration::from_secs(100);
 /// The shortest deadline with which an idempotent call of a balancer has to succeed while one server is healthy.
 const MIN_DEADLINE: Duration = Duration::from_secs(60);
@@ -146,7 +146,7 @@ pub struct Excuse {
     pub fault: Fault,
     /// The beginning of the fault.
     pub from: Duration,
-    /// Calls that begin after this time have to succeed.
+    /// The end of the excuse. Calls that begin later have to succeed.
     pub until: Duration,
 }
 

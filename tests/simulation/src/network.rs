@@ -77,8 +77,8 @@ impl Link {
         }
     }
 
-    /// Separates the ends, or reunites them. If an end closes while they are separated, the other end learns it when
-    /// they are reunited.
+    /// Separates the ends if `isolated` is `true`, and reunites them otherwise. If an end closes while they are
+    /// separated, the other end learns it when they are reunited.
     pub fn isolate(&self, isolated: bool) {
         match &self.medium {
             Medium::Rdma(network) => network.isolate(isolated),
@@ -86,7 +86,7 @@ impl Link {
         }
     }
 
-    /// Stops the messages in one direction, or lets them continue.
+    /// Stops the messages in one direction if `stalled` is `true`, and otherwise lets them continue.
     fn stall(&self, direction: Direction, stalled: bool) {
         match &self.medium {
             Medium::Rdma(network) => network.stall(direction.sender(), stalled),
@@ -358,7 +358,7 @@ impl Network {
         }
     }
 
-    /// Stops one direction between two hosts, or lets it continue.
+    /// Stops one direction between two hosts if `stalled` is `true`, and otherwise lets it continue.
     pub fn stall(&self, client: Host, server: Host, direction: Direction, stalled: bool) {
         {
             let mut state = self.state();
@@ -408,7 +408,7 @@ impl Network {
         }
     }
 
-    /// Makes a host refuse connections, or accept them again.
+    /// Makes a host refuse connections if `refuses` is `true`, and otherwise accept them again.
     pub fn refuse(&self, host: Host, refuses: bool) {
         let mut state = self.state();
         if refuses {
@@ -418,7 +418,8 @@ impl Network {
         };
     }
 
-    /// Notes that the server of a host was killed, or that it runs. A host without a server refuses connections.
+    /// Notes that the server of a host was killed if `is_down` is `true`, and otherwise that it runs. A host without a
+    /// server refuses connections.
     pub fn set_down(&self, host: Host, is_down: bool) {
         let mut state = self.state();
         if is_down {

@@ -12,10 +12,10 @@ use rpcrdma::{
 
 use crate::network::{Host, Medium, Network};
 
-/// The option of URLs with the client's host.
+/// The URL option that contains the client's host.
 pub(crate) const FROM: UrlOption = UrlOption::new("from", "HOST", |value| value.parse::<Host>().is_ok());
 
-/// Returns the client's host of a URL.
+/// Returns the client's host, which the options of a URL contain.
 pub(crate) fn client(options: &UrlOptions) -> Host {
     options.get("from").and_then(|host| host.parse().ok()).unwrap_or_default()
 }

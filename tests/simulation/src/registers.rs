@@ -92,7 +92,8 @@ impl Histories {
     }
 }
 
-/// An object of the service, with the server if each has its own disk.
+/// An object of the service: its number, and the server that has the object on its disk. The server is `None` if all
+/// servers share one disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Object {
     Counter(u32, Option<Host>),

@@ -75,7 +75,7 @@ struct Run {
     history: History,
     servers: Vec<ServerHost>,
     excuses: Mutex<Vec<Excuse>>,
-    /// Channels that kill a client, by the client's host.
+    /// Senders whose messages kill a client, by the client's host.
     kills: Mutex<BTreeMap<Host, UnboundedSender<()>>>,
     /// The lists of servers of the balancers, by client, with the true URLs.
     lists: Mutex<BTreeMap<Host, (ServersSender, Vec<String>)>>,

@@ -81,8 +81,8 @@ impl SimulatedServer {
         RunningHandler { client, in_progress: Arc::clone(&self.in_progress) }
     }
 
-    /// Waits for the time of a handler, and locks the disk. If the server has crashed, returns an error when all its
-    /// connections are closed.
+    /// Waits for a random time, which is longer while the handlers of this host are delayed, and locks the disk. If the
+    /// server has crashed, returns an error when all its connections are closed.
     pub(crate) async fn disk(&self) -> Result<MutexGuard<'_, Disk>, HandlerError> {
         let pause = self.state.lock().handler_pause;
         if pause > 0 {
@@ -105,7 +105,7 @@ impl SimulatedServer {
         Err(HandlerError::Unavailable)
     }
 
-    /// Crashes if this was requested. The caller has just had an effect.
+    /// Crashes the server if a fault has requested a crash between an effect and its reply. Call this after the effect.
     async fn after_effect(&self) -> Result<(), HandlerError> {
         if std::mem::take(&mut self.state.lock().crashes_after_effect) {
             self.crash(FaultKind::CrashAfterEffect);

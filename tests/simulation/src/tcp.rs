@@ -81,7 +81,7 @@ impl LinkState {
         wake(&mut self.carrier);
     }
 
-    /// Returns the index of a direction in which something can move.
+    /// Returns the index of a direction in which bytes, or the end of the stream, can arrive.
     fn movable(&self) -> Option<usize> {
         if self.isolated || self.reset.iter().all(|reset| *reset) {
             return None;
@@ -127,7 +127,8 @@ impl TcpLink {
         self.lock().is_in_use()
     }
 
-    /// Waits until something can move. Returns `false` when the connection has ended for both ends.
+    /// Waits until bytes, or the end of a stream, can arrive in a direction. Returns `false` when the connection has
+    /// ended for both ends.
     fn poll_movable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.lock();
         if !state.is_in_use() {
@@ -140,7 +141,8 @@ impl TcpLink {
         Poll::Pending
     }
 
-    /// Moves bytes in one direction. `share`/256 of the sent bytes arrive together.
+    /// Moves bytes in one direction. `share`/256 of the sent bytes arrive together, but at least one. If bytes can
+    /// arrive in both directions, `prefers_other` selects the direction from the server to the client.
     fn step(&self, share: u64, prefers_other: bool) {
         let mut state = self.lock();
         let Some(first) = state.movable() else { return };

@@ -174,7 +174,7 @@ impl BlobWork {
         Ok(())
     }
 
-    /// Reads an acknowledged blob. It is a fault if the server does not have it.
+    /// Reads an acknowledged blob. Fails with [`Trouble::Wrong`] if the server does not have it.
     async fn find(&self, blob: &Blob) -> Result<(), Trouble> {
         match self.read(blob).await? {
             true => Ok(()),
@@ -289,7 +289,7 @@ fn wire_name(name: &str) -> BlobName {
     BlobName(name.into())
 }
 
-/// Returns the trouble of a status other than success.
+/// Converts a status other than success to the trouble that a worker reports.
 fn refused(procedure: &str, status: BlobStatus) -> Trouble {
     let text = format!("{procedure}: {}", RefusedStatus(status));
     match status {

@@ -38,14 +38,14 @@ const JOBS: &str = "8";
 /// Size of each call of nfscp. With larger calls, the server's pool of buffers would grow for an hour.
 const CHUNK: &str = "256KiB";
 
-/// An order to disturb a running nfscp. A worker executes it, and then reports that to the sender.
+/// An order to disturb a running nfscp. The worker that executes it reports the execution to the sender of the order.
 #[derive(Debug)]
 pub(crate) enum Order {
     Kill(oneshot::Sender<()>),
     Stop(Duration, oneshot::Sender<()>),
 }
 
-/// Orders for running copies. Any worker may take the next one.
+/// Orders for running copies. Each is taken by one of the workers.
 pub(crate) type Orders = Mutex<mpsc::Receiver<Order>>;
 
 /// A copied directory: its name, and its files.
@@ -218,7 +218,7 @@ impl CopyWork {
     }
 }
 
-/// Turns an error of a local file into a trouble.
+/// Converts an error of a local file to a trouble that no disturbance explains.
 fn local<T>(result: std::io::Result<T>) -> Result<T, Trouble> {
     result.map_err(|error| Trouble::Wrong(format!("a local file cannot be used: {error}")))
 }

@@ -62,7 +62,8 @@ pub(crate) struct FileWork {
     doomed: VecDeque<String>,
 }
 
-/// Returns the trouble of an error. `must_exist` is `true` if it is a fault that a file does not exist.
+/// Converts an error to the trouble that a worker reports. `must_exist` is `true` if it is a fault that a file does not
+/// exist.
 fn trouble(error: &CopyError, must_exist: bool) -> Trouble {
     let text = chain(error);
     match error {
@@ -86,7 +87,7 @@ impl FileWork {
         Self { surroundings, url, mount_port, connected: None, next: 0, stored, doomed }
     }
 
-    /// Connects, mounts the export and creates the worker's directory, unless that was done before.
+    /// Connects, mounts the export and creates the worker's directory. Does nothing if that was done before.
     async fn connect(&mut self) -> Result<(), Trouble> {
         if self.connected.is_some() {
             return Ok(());
@@ -223,7 +224,7 @@ impl FileWork {
         }
     }
 
-    /// Removes the first of the names to remove.
+    /// Removes the first of the files that are to be removed.
     async fn remove(&mut self) -> Result<(), Trouble> {
         let Some(name) = self.doomed.front() else { return Ok(()) };
         let Connected { nfs, directory } = self.connected()?;

@@ -7,7 +7,7 @@ const INTERVAL: f64 = 10.0;
 const SIGNIFICANT: f64 = 3.0;
 const HOUR: f64 = 3600.0;
 
-/// A sample: time in seconds, and value.
+/// A sample: the time in seconds, and the value at this time.
 pub(crate) type Sample = (f64, f64);
 
 /// A line that was fitted to samples.

@@ -157,8 +157,8 @@ async fn step(work: &mut impl Work) {
     }
 }
 
-/// Verifies all effects. Until `deadline`, failed verifications are tried again. Without a deadline, failed calls are
-/// not faults.
+/// Verifies all effects. Failed calls are repeated until `deadline`, and are faults if they still fail then. Without a
+/// deadline, failed calls are not repeated and are not faults.
 async fn verify(work: &mut impl Work, deadline: Option<Instant>) {
     for effect in 0..work.effects() {
         loop {

@@ -199,7 +199,8 @@ async fn peer_speaks_another_protocol() {
     }
 }
 
-/// RFC 8166 §3.3.1: a grant of zero is not allowed, and one of 2^32 - 1 is not a useful promise.
+/// The client makes further calls after a grant of zero, which is not allowed (RFC 8166 §3.3.1), and after a grant of
+/// 2^32 - 1.
 #[tokio::test]
 async fn strange_grants() {
     let (client, server) = served(|mut raw| async move {

@@ -128,7 +128,7 @@ async fn chunk_with_a_wrong_stag() {
     served.unharmed().await;
 }
 
-/// An adapter reports a refused RDMA Write after the reply has been sent.
+/// The provider reports a refused RDMA Write after the reply has been sent.
 #[tokio::test]
 async fn write_chunk_with_a_wrong_stag() {
     let served = Served::start(ConnectionConfig::default()).await;

@@ -1,4 +1,4 @@
-//! Calls with more eligible items than servers accept by default: servers accept them if the binding allows it.
+//! Calls with more eligible items than servers accept by default. Servers accept them if the binding allows it.
 
 use rpcrdma::{
     client::Channel,

@@ -49,8 +49,8 @@ pub(crate) trait ManyValues {
     async fn get_many(&self, cx: &Context, keys: Keys) -> Result<Values, HandlerError>;
 }
 
-/// A handler that waits until the test has looked at the client's memory. It finds every second key, and returns `surplus` more
-/// values than keys.
+/// A service that finds every second key, and returns `surplus` more values than keys. Its handlers wait until the test
+/// has looked at the client's memory.
 #[derive(Clone, Default)]
 struct Store {
     called: Arc<Notify>,

@@ -55,8 +55,8 @@ impl Crate {
         found
     }
 
-    /// Returns the names of the modules that a module at the top declares, or that the root declares if `parent` is empty.
-    /// Modules in the file of the parent itself are left out.
+    /// Returns the names of the child modules of `parent`, a module at the top of the crate. Returns the modules at the
+    /// top if `parent` is empty. Modules in the file of the parent itself are left out.
     pub(super) fn children(&self, parent: &str) -> BTreeSet<&str> {
         let parent: Vec<String> = (!parent.is_empty()).then(|| parent.to_owned()).into_iter().collect();
         let file = &self.modules[&parent].file;

@@ -64,7 +64,8 @@ fn every_crate_has_layers() {
     assert_eq!(roots, listed, "the crates in {FOLDERS:?} are not those in CRATES");
 }
 
-/// Ends of the names of folders without crates of the project: build results, and the template of a user's package.
+/// Ends of the names of folders that contain no crates of the project. These are build results, and the template of a
+/// user's package.
 const NO_CRATES: [&str; 2] = ["/target", "xdrgen/template"];
 
 /// Finds the root files of crates in the folders named `src` below a folder.

@@ -33,8 +33,8 @@ fn folder(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(folder, _)| folder)
 }
 
-/// Returns the violations of the rules in a crate, or in the module `parent` at its top if that is not empty. `layers`
-/// has the layers of the modules that the crate or the parent declares.
+/// Returns the violations of the rules in a crate. If `parent` is not empty, returns the violations in this module at
+/// the top of the crate. `layers` has the layers of the modules that the crate or the parent declares.
 pub(super) fn check(found: &Crate, parent: &str, layers: &BTreeMap<String, usize>) -> Vec<String> {
     let mut wrong = BTreeSet::new();
     let modules = found.children(parent);

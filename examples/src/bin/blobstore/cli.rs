@@ -124,18 +124,18 @@ pub(crate) struct ThreadArgs {
 }
 
 impl ThreadArgs {
-    /// Returns the number of threads.
+    /// Returns the number of threads that serve connections: `--threads`, or by default one per processor.
     pub(crate) fn count(self) -> usize {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(all, usize::from)
     }
 
-    /// Returns the number of runtimes.
+    /// Returns the number of tokio runtimes: one per thread with `--runtime-per-thread`, and one in all without it.
     pub(crate) fn runtimes(self) -> usize {
         if self.runtime_per_thread { self.count() } else { 1 }
     }
 
-    /// Returns a builder of the first runtime.
+    /// Returns a builder of the runtime on which the server starts.
     pub(crate) fn runtime(self) -> Builder {
         if self.runtime_per_thread || self.count() == 1 {
             return Builder::new_current_thread();

@@ -209,8 +209,8 @@ impl<'a> Rail<'a> {
         }
     }
 
-    /// Returns the better paths with their errors. Returns none if they are the same as at the last call of this
-    /// function.
+    /// Returns the paths that the pool would prefer to the one in use, each with the error that prevents its use.
+    /// Returns an empty list if nothing has changed since the last call of this function.
     fn newly_unused_paths(&mut self) -> Vec<String> {
         let now: Vec<_> = self.channel.better_paths().iter().map(ToString::to_string).collect();
         if now == self.unused_paths {

@@ -94,7 +94,8 @@ impl RuntimeThreads {
     }
 }
 
-/// Binds a server whose connections are served by `count` threads. These are the current thread and new ones.
+/// Binds a server whose connections are served by `count` threads. One of them is the current thread, and the others
+/// are started.
 pub(crate) async fn bind(
     builder: ServerBuilder,
     listen: &[String],

@@ -129,7 +129,7 @@ impl Callbacks {
     }
 }
 
-/// The result of a valid request's check against its slot and sequence number.
+/// The result of checking a valid request against its slot and sequence number.
 enum SequenceCheck {
     New(CbSequence4resok),
     /// A retransmission, with the cached reply (RFC 8881 §2.10.6.2).

@@ -35,7 +35,7 @@ pub(crate) struct Session {
 pub(crate) struct Opened {
     pub(crate) stateid: Stateid4,
     pub(crate) handle: NfsFh4,
-    /// The reply's delegation, which may say that the server granted none.
+    /// The server's answer to the request for a delegation. The server may have granted none.
     pub(crate) delegation: nfs::OpenDelegation4,
 }
 

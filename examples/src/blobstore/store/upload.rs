@@ -28,7 +28,7 @@ pub(super) struct Upload {
     /// therefore in progress while the digest is computed, and none follows.
     sealed: RwLock<bool>,
     started: Instant,
-    /// Time of the last write, in milliseconds since the start.
+    /// Time of the last write, in milliseconds since the upload began.
     last_used: AtomicU64,
     /// Sum of the lengths of all writes, in bytes.
     written: AtomicU64,
@@ -96,7 +96,7 @@ impl Upload {
         self.last_used.store(self.age(), Ordering::Relaxed);
     }
 
-    /// Returns the time since the start, in milliseconds.
+    /// Returns the time since the upload began, in milliseconds.
     fn age(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

@@ -68,7 +68,7 @@ impl Area {
     }
 }
 
-/// Adds a file, and the files of its modules, which are in `folder`.
+/// Adds a file and the files of its modules, which are in `folder`, to `files`.
 fn follow(
     root: &Path,
     file: &Path,

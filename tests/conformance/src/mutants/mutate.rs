@@ -26,7 +26,7 @@ const TRAITS_OF_TEXT: [&str; 2] = ["Debug", "Display"];
 pub struct Mutation {
     /// Byte range of the code that the mutation changes.
     pub range: Range<usize>,
-    /// The lines of this code, counted from one. Both are included.
+    /// The first and the last line of this code, counted from one.
     pub lines: (usize, usize),
     /// The function, such as `Credits::grant`.
     pub function: String,
@@ -75,7 +75,7 @@ impl Finder<'_> {
         self.add_in(range.clone(), range, form);
     }
 
-    /// Adds a mutation whose line numbers are those of `around`.
+    /// Adds a mutation of the code at `range`. Its line numbers are those of the code at `around`.
     fn add_in(&mut self, range: Range<usize>, around: Range<usize>, form: Form) {
         let Some(function) = self
             .functions
@@ -225,7 +225,7 @@ impl Finder<'_> {
         self.add(bytes(binary), Form::Replaced(new));
     }
 
-    /// Adds a mutation that swaps `a.max(b)` and `a.min(b)`.
+    /// Adds a mutation that replaces `a.max(b)` by `a.min(b)`, or the reverse.
     fn bound(&mut self, call: &ExprMethodCall) {
         let other = match call.method.to_string().as_str() {
             "max" => "min",
@@ -259,7 +259,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_generics(&mut self, _: &'ast syn::Generics) {}
     fn visit_macro(&mut self, _: &'ast syn::Macro) {}
 
-    /// Visits the guard of a match arm. The rest of a pattern does not run.
+    /// Visits the guard of a match arm. The other parts of a pattern are not mutated, because they do not run.
     fn visit_pat(&mut self, pattern: &'ast Pat) {
         if let Pat::Guard(pattern) = pattern {
             self.condition(&pattern.guard, &[true, false]);
@@ -449,7 +449,7 @@ fn result(output: &ReturnType) -> ReturnKind {
     }
 }
 
-/// Returns `true` if the statement does more than log.
+/// Returns `true` if the statement does something besides logging.
 fn is_effect(statement: &Stmt) -> bool {
     !matches!(statement, Stmt::Macro(_) | Stmt::Item(_)) && !matches!(statement, Stmt::Expr(Expr::Macro(_), _))
 }

@@ -19,10 +19,11 @@ use crate::{
 /// Duration above which a test is not used.
 const MAX_TEST_DURATION: Duration = Duration::from_secs(2);
 
-/// Time that tests get with a mutant, in addition to [`LIMIT_FACTOR`] times their duration without one.
+/// The part of a time limit of tests that does not depend on their duration. See [`LIMIT_FACTOR`].
 const MIN_LIMIT: Duration = Duration::from_secs(4);
 
-/// Multiple of their duration without a mutant that tests get with one.
+/// Factor for the duration of tests without a mutant. The product and [`MIN_LIMIT`] together are the time limit of the
+/// tests with a mutant.
 const LIMIT_FACTOR: u32 = 10;
 
 /// Approximate duration of starting a process. Shorter durations do not tell tests apart.

@@ -79,7 +79,7 @@ impl Survivor {
         }
     }
 
-    /// Returns the parts that do not change when lines are inserted above.
+    /// Returns the properties that identify a mutant, even after lines were inserted above it.
     fn key(&self) -> [String; 3] {
         let file = self.at.rsplit_once(':').map_or(self.at.as_str(), |(file, _)| file);
         [file.to_owned(), self.function.clone(), self.mutation.clone()]
@@ -122,7 +122,7 @@ impl Record {
         }
     }
 
-    /// Replaces the entries of the areas in `runs`.
+    /// Replaces the figures and the survivors of the areas in `runs`.
     pub fn update(&mut self, runs: Vec<AreaRun>, survivors: Vec<Survivor>) {
         let names: BTreeSet<_> = runs.iter().map(|run| run.name.clone()).collect();
         self.areas.retain(|run| !names.contains(&run.name));

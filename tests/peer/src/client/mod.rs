@@ -22,7 +22,8 @@ pub type Start = Arc<dyn Fn(SocketAddr) -> Pin<Box<dyn Future<Output = bool> + S
 pub struct ClientUnderTest {
     /// The address at which the peer waits for the client. Each case listens anew.
     pub listen: Target,
-    /// The function that runs the client for a case. `None` if clients are started by other means, again and again.
+    /// The function that runs the client for a case. `None` if clients are started by other means: each case then waits
+    /// for the next one.
     pub start: Option<Start>,
     /// Time limits of the cases.
     pub limits: Limits,

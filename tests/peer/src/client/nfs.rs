@@ -9,8 +9,9 @@ use rpcrdma_xdr::xdr::{Decoder, XdrDecode};
 
 use crate::rpc;
 
-/// Procedure numbers.
+/// Number of the procedure READ.
 pub(super) const READ: u32 = 6;
+/// Number of the procedure WRITE.
 pub(super) const WRITE: u32 = 7;
 /// Size of the file in bytes.
 const SIZE: u64 = 1 << 20;

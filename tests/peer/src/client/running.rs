@@ -123,8 +123,7 @@ pub(super) trait ServedSession: Send {
     fn xid(call: &Self::Call) -> u32;
 }
 
-/// Serves the remaining calls until the client has finished. If the client sends the call with the XID `failing` again,
-/// it gets SYSTEM_ERR.
+/// Serves the remaining calls until the client has finished. If `failing` is given, calls with this XID get SYSTEM_ERR.
 pub(super) async fn finish<S: ServedSession>(session: &mut S, failing: Option<u32>) -> End {
     let limits = session.limits();
     let deadline = Instant::now() + limits.patience;

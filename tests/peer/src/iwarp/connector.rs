@@ -116,7 +116,7 @@ async fn first_call(mut wire: Wire) -> Result<Called, String> {
     Err("the client does not use version 1".into())
 }
 
-/// Checks that the client accepts the reply that was sent: it makes another call, or succeeds.
+/// Checks that the client accepts the reply that was sent. A client that does so makes another call, or succeeds.
 async fn accepted(called: &mut Called, running: &mut RunningClient, client: &ClientUnderTest) -> Finding {
     match called.wire.segment().await {
         Arrival::Whole(Ok(segment)) if super::frames::terminate_code(&segment).is_some() => {

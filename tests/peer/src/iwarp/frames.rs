@@ -38,7 +38,8 @@ pub(super) fn tagged(control: [u8; 2], stag: u32, offset: u64, payload: &[u8]) -
     out
 }
 
-/// Encodes an RDMA Read Request of `len` bytes.
+/// Encodes an RDMA Read Request of `len` bytes, with the message number `msn`. `sink` and `source` are pairs of an STag
+/// and an offset.
 pub(super) fn read_request(msn: u32, sink: (u32, u64), len: u32, source: (u32, u64)) -> Vec<u8> {
     let mut payload = sink.0.to_be_bytes().to_vec();
     payload.extend_from_slice(&sink.1.to_be_bytes());
@@ -48,7 +49,7 @@ pub(super) fn read_request(msn: u32, sink: (u32, u64), len: u32, source: (u32, u
     untagged(READ_REQUEST, (1, msn, 0), &payload)
 }
 
-/// Frames a segment (RFC 5044 section 4.1), with this byte as padding.
+/// Frames a segment as an FPDU (RFC 5044 section 4.1), in which each byte of the padding is `pad`.
 pub(super) fn fpdu_padded_with(segment: &[u8], pad: u8) -> Vec<u8> {
     let mut out = (segment.len() as u16).to_be_bytes().to_vec();
     out.extend_from_slice(segment);

@@ -153,7 +153,7 @@ impl Wire {
         self.write(&super::frames::fpdu(&untagged(SEND, (0, msn, 0), message))).await;
     }
 
-    /// Waits for the reaction to an invalid segment: a Terminate with one of these codes.
+    /// Waits for a Terminate with one of these codes, as the reaction to an invalid segment.
     pub(super) async fn expect_terminate(&mut self, codes: &[ErrorCode]) -> Finding {
         match self.segment().await {
             Arrival::Whole(Ok(segment)) => match terminate_code(&segment) {

@@ -11,9 +11,10 @@ pub(crate) enum Effect {
     Ignore,
     /// A received message is handled as if it were another one.
     Accept(fn(&mut Vec<u8>)),
-    /// Like `Accept`, for changes that depend on the message with this XID that the implementation sent.
+    /// A received message is handled as if it were another one. The function also gets what is known of the message,
+    /// such as the message that the implementation sent with this XID before.
     AcceptFor(fn(&Seen, &mut Vec<u8>)),
-    /// After a received message, nothing that is sent arrives.
+    /// After a received message, all messages that the implementation sends are lost.
     Mute,
     /// A sent message is sent twice.
     Double,

@@ -81,7 +81,7 @@ impl Seen {
         Self { len, words, lists, count, is_repeated, allows_invalidation, receives_little, about }
     }
 
-    /// Returns a word, or `u32::MAX` behind the end.
+    /// Returns the word at an index of the message, or `u32::MAX` if the message is shorter.
     pub(crate) fn word(&self, index: usize) -> u32 {
         self.words.get(index).copied().unwrap_or(u32::MAX)
     }
@@ -90,7 +90,7 @@ impl Seen {
         self.words.first().copied()
     }
 
-    /// Returns a word of the payload.
+    /// Returns the word at an index of the payload, or `u32::MAX` if there is none.
     pub(crate) fn payload(&self, index: usize) -> u32 {
         self.lists.as_ref().map_or(u32::MAX, |lists| self.word(lists.payload + index))
     }
@@ -100,7 +100,7 @@ impl Seen {
         self.lists.iter().flat_map(|lists| &lists.reads).map(|(position, segment)| (*position, segment.1)).collect()
     }
 
-    /// Returns the handle and the offset of the first Read segment.
+    /// Returns the handle and the offset of the first Read segment, or zeros if there is none.
     pub(crate) fn first_read(&self) -> (u32, u64) {
         let first = self.lists.as_ref().and_then(|lists| lists.reads.first());
         first.map_or((0, 0), |(_, segment)| (segment.0, segment.2))
@@ -112,18 +112,18 @@ impl Seen {
         self.lists.iter().flat_map(|lists| &lists.writes).map(lens).collect()
     }
 
-    /// Returns the lengths of the segments of the Reply chunk.
+    /// Returns the lengths of the segments of the Reply chunk, or `None` if the message has no Reply chunk.
     pub(crate) fn reply(&self) -> Option<Vec<u32>> {
         let chunk = self.lists.as_ref()?.reply.as_ref()?;
         Some(chunk.iter().map(|segment| segment.1).collect())
     }
 
-    /// Returns the version.
+    /// Returns the version in the header.
     pub(crate) fn vers(&self) -> u32 {
         self.word(1)
     }
 
-    /// Returns the first Write segment.
+    /// Returns the first segment of the first Write chunk.
     pub(crate) fn first_write(&self) -> Option<Segment> {
         self.lists.as_ref()?.writes.first()?.first().copied()
     }

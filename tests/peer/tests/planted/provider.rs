@@ -25,7 +25,7 @@ use super::{
 /// The ID of work requests that the fault posts.
 const OWN: WrId = WrId(u64::MAX);
 
-/// A queue pair whose owner has a fault.
+/// A queue pair of an implementation in which a fault is planted.
 pub(crate) struct FaultyQueuePair {
     inner: IwarpQueuePair,
     fault: &'static Fault,

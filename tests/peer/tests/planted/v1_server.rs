@@ -563,14 +563,14 @@ fn lens(seen: &Seen) -> Vec<u32> {
     seen.reads().into_iter().map(|(_, len)| len).collect()
 }
 
-/// Returns `true` if the call is a WRITE at the place of a case in the file. The offset precedes count, stability and
-/// length.
+/// Returns `true` if the call is a WRITE at the offset that the cases use for `slot`. The offset is the fourth word
+/// from the end of the message.
 fn is_at(seen: &Seen, slot: u32) -> bool {
     let offset = seen.words.len().checked_sub(4).map(|at| seen.word(at));
     offset == Some((1 << 16) + slot * (1 << 14))
 }
 
-/// Returns `true` if the Read chunk of a call is before the end of its payload.
+/// Returns `true` if the call has one Read chunk, whose position is four bytes before the end of the payload.
 fn is_early(seen: &Seen) -> bool {
     let payload = seen.lists.as_ref().map_or(0, |lists| seen.words.len() - lists.payload);
     seen.reads().len() == 1 && seen.reads()[0].0 as usize == payload * 4 - 4

@@ -120,8 +120,8 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// Counts the instructions (callgrind) and allocations (memcheck) of one operation, independent of noise. Runs this program for
-/// one codec with `few` and with `more` operations; the difference is the cost of `more - few` operations.
+/// Counts the instructions (callgrind) and allocations (memcheck) of one operation, independently of noise. Runs this
+/// program for one codec with `few` and with `more` operations. The difference is the cost of `more - few` operations.
 pub(crate) fn counts(message: &str, arm: &str, way: &str, few: u64, more: u64) -> Option<(f64, f64)> {
     let operations = (more - few) as f64;
     let instructions = |times| {

@@ -70,8 +70,8 @@ async fn call_header(client: ClientUnderTest) -> Steps {
     })
 }
 
-/// Counts the calls that a client has in flight. With `grant`, the first call gets a reply that grants these credits,
-/// and does not count.
+/// Counts the calls that a client has in flight. If `grant` is given, the first call gets a reply that grants these
+/// credits, and only the calls after it are counted.
 async fn in_flight(client: ClientUnderTest, grant: Option<u32>) -> Steps {
     let mut session = Session::accept(&client).await?;
     let call = session.first().await?;

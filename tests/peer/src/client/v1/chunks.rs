@@ -18,7 +18,8 @@ fn is_read(call: &Call) -> bool {
     call.is(nfs::READ) && call.lists.writes.first().is_some_and(|chunk| !chunk.is_empty())
 }
 
-/// Creates a case that replies to a READ with a faulty Write list, although the data is in place. All later calls fail.
+/// Creates a case that replies to a READ with a faulty Write list, although the data is in place. A correct reply with
+/// SYSTEM_ERR follows, so the client must report an error.
 macro_rules! faulty_read {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
         PART.steps(

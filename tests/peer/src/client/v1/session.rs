@@ -143,8 +143,7 @@ impl Session {
         finish(self, None).await
     }
 
-    /// Serves the remaining calls until the client has finished. If the client sends the call with this XID again, it
-    /// gets SYSTEM_ERR.
+    /// Serves the remaining calls until the client has finished. Calls with this XID get SYSTEM_ERR.
     pub(super) async fn finish_failing(&mut self, xid: u32) -> End {
         finish(self, Some(xid)).await
     }

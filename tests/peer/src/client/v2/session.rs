@@ -126,8 +126,8 @@ impl Session {
         message(reply_prefix(call.xid), &lists, 0, &rpc::reply(call.xid, &results))
     }
 
-    /// Serves the remaining calls until the client has finished. If the client sends the call with the XID `failing`
-    /// again, it gets SYSTEM_ERR.
+    /// Serves the remaining calls until the client has finished. If `failing` is given, calls with this XID get
+    /// SYSTEM_ERR.
     pub(super) async fn finish(&mut self, failing: Option<u32>) -> End {
         finish(self, failing).await
     }

@@ -114,7 +114,8 @@ impl Session {
         (xid, message(xid, CREDITS, lists, Some(&call)))
     }
 
-    /// Returns the XID, and a message whose call is in these segments, at position zero.
+    /// Returns the XID, and a message whose Read chunk at position zero consists of these segments. The segments
+    /// contain the call.
     pub(super) fn long(&self, xid: u32, segments: &[Segment]) -> (u32, Vec<u8>) {
         (xid, message(xid, CREDITS, &Lists::reads(0, segments), None))
     }

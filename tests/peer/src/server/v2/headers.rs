@@ -17,9 +17,11 @@ const MUST_VERS: Accepted = Accepted::only(&[Kind::Error("ERR_VERS")]);
 const MUST_HTYPE: Accepted = Accepted::only(&[INVAL_HTYPE]);
 const MUST_XDR: Accepted = Accepted::only(&[BAD_XDR]);
 const SERVED: Accepted = Accepted::only(&[Kind::Success]);
-/// Indexes of words in the prefix.
+/// Index of the word with the version in the prefix.
 const VERS: usize = 1;
+/// Index of the word with the header's type in the prefix.
 const HTYPE: usize = 3;
+/// Index of the word with the flags in the prefix.
 const FLAGS: usize = 4;
 
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
