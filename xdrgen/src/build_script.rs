@@ -252,8 +252,8 @@ impl Build {
 
     /// Generates the output and returns its path.
     ///
-    /// Prints the instructions for Cargo: the files to watch, including included files, and the warnings. Does nothing
-    /// else if the output is up to date. The file is not written if its contents would not change.
+    /// Prints the instructions for Cargo: the files to watch, including included files but not files in `OUT_DIR`, and
+    /// the warnings. Does nothing else if the output is up to date. The file is not written if its contents would not change.
     ///
     /// # Errors
     /// Returns an error if there is no input file or output directory, if the specification has errors, if the code
@@ -261,11 +261,11 @@ impl Build {
     pub fn run(&self) -> Result<PathBuf, BuildError> {
         // Print these even if the run fails, so that cargo runs the script again once the file is fixed.
         for path in &self.inputs {
-            println!("cargo:rerun-if-changed={}", path.display());
+            print_watched(path);
         }
         // A new file in one of these directories may take precedence over a file that was read.
         for path in self.include_dirs.iter().filter(|path| path.is_dir()) {
-            println!("cargo:rerun-if-changed={}", path.display());
+            print_watched(path);
         }
         let place = self.place()?;
         if let Some(note) = self.note(&place) {
@@ -335,7 +335,7 @@ impl Build {
     /// Prints the files to watch and the warnings of a run for cargo.
     fn print_directives(&self, note: &RunRecord) {
         for path in note.files.iter().filter(|path| !self.inputs.contains(path)) {
-            println!("cargo:rerun-if-changed={}", path.display());
+            print_watched(path);
         }
         for warning in &note.warnings {
             println!("cargo:warning={warning}");
@@ -343,8 +343,37 @@ impl Build {
     }
 }
 
+/// Tells Cargo to run the script again if the file or directory changes.
+fn print_watched(path: &Path) {
+    let out_dir = env::var_os("OUT_DIR");
+    if is_watched(path, out_dir.as_deref().map(Path::new)) {
+        println!("cargo:rerun-if-changed={}", path.display());
+    }
+}
+
+/// Returns `true` unless the path is in the build script's own output directory. The script has written such a file in
+/// this run, so Cargo would always find it newer than the run, and build the package each time.
+fn is_watched(path: &Path, out_dir: Option<&Path>) -> bool {
+    !out_dir.is_some_and(|out_dir| path.starts_with(out_dir))
+}
+
 /// The paths of the files that a run writes.
 struct OutputPlace {
     output: PathBuf,
     note: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A build script that writes the specification itself was run, and its package compiled, in each build.
+    #[test]
+    fn files_of_the_script_are_not_watched() {
+        let out_dir = Some(Path::new("/target/build/a/out"));
+        assert!(!is_watched(Path::new("/target/build/a/out/point.x"), out_dir));
+        assert!(is_watched(Path::new("/target/build/a/output.x"), out_dir));
+        assert!(is_watched(Path::new("src/point.x"), out_dir));
+        assert!(is_watched(Path::new("/target/build/a/out/point.x"), None));
+    }
 }

@@ -1,5 +1,8 @@
-//! The NFS version 3 service. Each procedure runs with the identity of the caller. It runs on a blocking thread, unless
-//! it does not have to wait.
+//! The NFS version 3 service.
+//!
+//! A procedure that depends on the caller's permissions runs with the identity of the caller. The other procedures run
+//! with the server's own identity. A call that need not wait may run on a thread of the runtime. All other calls run on
+//! blocking threads.
 
 use std::{fmt, sync::Arc};
 

@@ -45,8 +45,8 @@ impl Socket {
         &self.stream
     }
 
-    /// Enables reads for which the runtime has reported no data if `reads_unprompted` is `true`. Otherwise disables
-    /// them.
+    /// Sets how a read proceeds when the runtime has reported no data. If `reads_unprompted` is `true`, the read tries
+    /// the socket. Otherwise, it waits for the runtime.
     pub(crate) fn set_reads_unprompted(&mut self, reads_unprompted: bool) {
         self.reads_unprompted = reads_unprompted;
     }

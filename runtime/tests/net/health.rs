@@ -1,4 +1,4 @@
-//! The program HEALTH: the questions of clients, and the server's callbacks to clients that watch it.
+//! Tests of the program HEALTH: requests for the status of a service, and callbacks that report a changed status.
 
 use std::{
     sync::{

@@ -47,7 +47,7 @@ const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
 pub struct ServerHost {
     /// Number of the host.
     pub host: Host,
-    /// The disk of the host.
+    /// The disk with the data of the service. It outlives the server. Several hosts may share it.
     pub disk: SharedDisk,
     /// The state of the host.
     pub state: SharedHost,

@@ -42,7 +42,7 @@ pub(crate) struct Fpdu {
     pub(crate) message: Option<Message>,
 }
 
-/// RDMAP opcodes (RFC 5040 §4.4).
+/// RDMAP opcodes (RFC 5040 §4.1, figure 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Write,

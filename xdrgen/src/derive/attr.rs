@@ -10,7 +10,7 @@ pub(super) struct ContainerAttributes {
     pub(super) runtime: Option<Path>,
     /// `discriminant = TYPE`
     pub(super) discriminant: Option<Type>,
-    /// `opaque_union`
+    /// The position of the option `opaque_union`, if the type has it.
     pub(super) opaque_union: Option<Span>,
 }
 

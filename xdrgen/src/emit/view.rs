@@ -36,7 +36,7 @@ impl Layout<'_> {
 }
 
 impl<'a> View<'a> {
-    /// Returns the layout.
+    /// Returns the layout of the specification that the code is generated from.
     pub(crate) fn layout(&self) -> &'a Layout<'a> {
         self.layout
     }

@@ -32,9 +32,10 @@ pub(super) struct ProcedureData {
     pub(super) read: Vec<(String, String)>,
     /// The DDP-eligible results and their maximum sizes.
     pub(super) write: Vec<(String, String)>,
-    /// The maximum inline size and the maximum total size of the arguments, in bytes. `None` means unbounded. The field
-    /// `reply` has these two sizes of the result.
+    /// The maximum inline size and the maximum total size of the arguments, in bytes. `None` means unbounded.
     call: (Option<u64>, Option<u64>),
+    /// The maximum inline size of the result, as text for the page, and its maximum total size, in bytes. `None` means
+    /// unbounded.
     reply: (String, Option<u64>),
     /// The first value is `true` if the call always fits a Send. The second value is `true` if the reply always fits a
     /// Send, and `None` if this depends on the arguments.

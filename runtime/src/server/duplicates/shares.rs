@@ -14,7 +14,7 @@ const SLACK: u64 = 8;
 pub(super) struct ClientId {
     /// Keyed hash of the principal, or of the address of a client without one.
     pub(super) group: u64,
-    /// Keyed hash of the identity.
+    /// Keyed hash of the client's identity within the group, as `RequestKey::client` returns it.
     pub(super) client: u64,
 }
 

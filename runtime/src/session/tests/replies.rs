@@ -45,8 +45,8 @@ fn replies_use_the_memory_of_their_calls() {
     assert_eq!(reply(&short, &[], 5000), ((0, 0, true), false));
 }
 
-/// Eligible results go to the Write chunks of a call, and are copied into a reply over RDMA without chunks (RFC 8166
-/// §4.3.2). Over TCP, they are sent without a copy.
+/// Over RDMA, eligible results go to the Write chunks of the call. If the call has no Write chunks, the results are
+/// copied into the reply (RFC 8166 §4.3.2). Over TCP, they are sent without a copy.
 #[test]
 fn eligible_results_are_reduced() {
     let data = Bytes::from(vec![7; 600]);

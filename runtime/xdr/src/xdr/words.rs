@@ -39,7 +39,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Describes a field of type `T`; `ty` and `field` are its names in errors.
+    /// Describes a field of type `T`. Errors show `ty`, the name of the type that contains the field, and `field`, the
+    /// name of the field.
     #[must_use]
     pub const fn of<T: XdrFixed>(ty: &'static str, field: &'static str) -> Self {
         Self { field: (ty, field), len: T::MIN_LEN, elements: None, parts: T::PARTS }

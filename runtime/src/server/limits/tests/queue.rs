@@ -268,7 +268,8 @@ fn hosts_take_turns_before_their_connections() {
     assert_eq!(order(&limiter, running, waiting), ["a1", "b1", "a2:x", "b1", "a2:y", "b1", "a3", "b1", "a1", "a3:x"]);
 }
 
-/// A full queue makes room within a host as it does between hosts.
+/// A full queue drops or refuses a call of the host that has the most calls in it. Within this host, it selects the
+/// connection that has the most calls.
 #[test]
 fn a_full_queue_drops_from_the_longest_of_a_host() {
     let limiter = limiter(Limits::new().concurrency(1).queue(4));
