@@ -95,7 +95,6 @@ fn page() -> String {
     read(&root().join("tests/PAIRS.md"))
 }
 
-/// Returns the features of the page.
 fn features(page: &str) -> Vec<&str> {
     rows(section(page, "Features")).into_iter().map(|row| spans(row[0])[0]).collect()
 }

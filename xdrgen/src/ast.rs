@@ -89,7 +89,6 @@ pub(crate) struct Definition {
     pub(crate) kind: DefinitionKind,
 }
 
-/// The kind of a definition.
 #[derive(Debug, Clone)]
 pub(crate) enum DefinitionKind {
     /// `const NAME = value`
@@ -116,7 +115,6 @@ pub(crate) enum DefinitionKind {
 /// A constant or the name of a constant.
 #[derive(Debug, Clone)]
 pub(crate) struct Value {
-    /// The kind of value.
     pub(crate) kind: ValueKind,
     /// The position of the value in the source.
     pub(crate) span: Span,
@@ -328,17 +326,14 @@ pub(crate) struct EnumeratorNode {
     pub(crate) doc: Vec<String>,
 }
 
-/// The body of a struct.
 #[derive(Debug, Clone)]
 pub(crate) struct StructBody {
     /// The fields, without `void` ones.
     pub(crate) fields: Vec<Declaration>,
 }
 
-/// The body of a union.
 #[derive(Debug, Clone)]
 pub(crate) struct UnionBody {
-    /// The declaration of the discriminant.
     pub(crate) discriminant: Declaration,
     /// The arms, in order of declaration. They include the default arm.
     pub(crate) arms: Vec<ArmNode>,

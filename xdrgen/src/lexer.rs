@@ -4,7 +4,6 @@
 //! (`parse/*.pest`) defines the language, and the lexer agrees with it: each token of the grammar is one or more tokens
 //! here, and everything that the grammar skips is trivia here. `parse/agreement.rs` tests this.
 
-/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     /// White space within a line.

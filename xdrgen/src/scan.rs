@@ -13,7 +13,6 @@ use crate::{
 /// Maximum nesting depth of braces, brackets and parentheses. The parser and the resolver recurse once per level.
 pub(crate) const MAX_NESTING: usize = 48;
 
-/// The kind of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommentKind {
     /// A `/* */` or `//` comment.

@@ -33,7 +33,6 @@ impl Stat {
         rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, Self::WANTED).map(Self)
     }
 
-    /// Returns the file type.
     #[must_use]
     pub(super) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.0.stx_mode.into())

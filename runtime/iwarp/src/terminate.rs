@@ -167,7 +167,6 @@ pub(crate) fn encode(code: TerminateCode, offender: Option<&FaultySegment>) -> V
     out
 }
 
-/// A received Terminate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReceivedTerminate {
     code: TerminateCode,

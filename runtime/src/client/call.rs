@@ -375,7 +375,6 @@ pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_
     decoder.with_write_chunks(&reply.writes).with_limits(limits)
 }
 
-/// Decodes the header of a reply.
 #[cold]
 pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) -> Result<ReplyHeader, CallError> {
     ReplyHeader::decode(decoder).map_err(|error| match error {

@@ -8,7 +8,6 @@ use crate::engine::{CallFailure, IncomingReply, OutgoingCall, OutgoingReply, Rep
 /// the peer idle for longer, and a smaller batch would take more system calls.
 pub(super) const BATCH: usize = 32;
 
-/// The result of a call.
 pub(crate) type CallResult = Result<IncomingReply, CallFailure>;
 
 /// The number of a result slot. A caller holds a slot from the start of its call until it has received the result. If the

@@ -296,7 +296,6 @@ impl DriverPort {
         }
     }
 
-    /// Returns the counters of the connection.
     pub(crate) fn counters(&self) -> ConnectionCounters {
         let mut counters = self.published().counters;
         counters.copied_eligible_bytes =

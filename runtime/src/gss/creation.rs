@@ -21,7 +21,6 @@ const MAX_ROUNDS: u32 = 8;
 /// Maximum length in bytes of the server's reply, most of which is its token.
 const MAX_RESULTS: u64 = 64 << 10;
 
-/// A context in creation.
 #[derive(Debug)]
 pub(super) struct ContextCreation {
     program: u32,

@@ -82,7 +82,6 @@ impl ObservedCalls {
         services.iter().map(calls).collect()
     }
 
-    /// Counts a call that starts.
     #[inline]
     pub(crate) fn start(self: &Arc<Self>, call: &InboundCall) -> CountedCall {
         let context = call.context();

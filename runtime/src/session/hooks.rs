@@ -53,7 +53,6 @@ pub(crate) trait CallHooks: Send + Sync + 'static {
     fn start(&self, service: &Arc<dyn Service>, call: InboundCall, cx: &mut Context<'_>) -> PolledCall;
 }
 
-/// A service with its hooks.
 #[derive(Clone)]
 pub(crate) struct HookedService {
     pub(crate) service: Arc<dyn Service>,

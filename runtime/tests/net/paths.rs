@@ -23,7 +23,6 @@ use rpcrdma::{
 };
 use tokio::time::Instant;
 
-/// The state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PathState {
     Up,

@@ -8,7 +8,6 @@ use tokio::{
     sync::watch,
 };
 
-/// The state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PathState {
     Up,

@@ -64,7 +64,6 @@ pub(crate) fn record(message: &[u8]) -> Vec<u8> {
     [&mark(message.len() as u32), message].concat()
 }
 
-/// Encodes a value as XDR.
 pub(crate) fn encode(value: &impl XdrEncode) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     value.encode(&mut FlatSink::new(&mut bytes))?;

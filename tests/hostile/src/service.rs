@@ -23,7 +23,6 @@ pub(crate) fn data(seed: u32, len: u32) -> Bytes {
     (0..len).map(|index| (seed as u8).wrapping_mul(37).wrapping_add((index ^ (index >> 8)) as u8)).collect()
 }
 
-/// Returns a checksum of a key and of data.
 pub(crate) fn checksum(key: u32, data: &[u8]) -> u32 {
     data.iter().fold(key, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)))
 }

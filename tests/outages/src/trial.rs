@@ -59,7 +59,6 @@ impl Plan {
         Duration::from_millis(self.either(2500, 15_000))
     }
 
-    /// Returns the builder of all channels.
     pub(crate) fn builder(&self) -> ChannelBuilder {
         let config = ConnectionConfig::new();
         Channel::builder().connection(match self.form {

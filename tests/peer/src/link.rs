@@ -92,7 +92,6 @@ impl Link {
         WrId(self.next_id)
     }
 
-    /// Sends a message.
     pub(crate) fn send(&mut self, message: &[u8]) {
         self.send_invalidating(message, None);
     }

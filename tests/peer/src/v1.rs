@@ -17,7 +17,6 @@ pub(crate) const CREDITS: u32 = 64;
 pub(crate) mod word {
     /// The version.
     pub(crate) const VERS: usize = 1;
-    /// The credits.
     pub(crate) const CREDIT: usize = 2;
     /// The procedure of RPC-over-RDMA, which is the type of the message.
     pub(crate) const PROC: usize = 3;

@@ -54,7 +54,6 @@ pub(crate) fn scheme() -> Result<Scheme, SchemeError> {
     SCHEME.clone()
 }
 
-/// A connector of one host.
 struct SimulatedConnector(Host);
 
 impl Connector for SimulatedConnector {

@@ -84,7 +84,6 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Returns the builder of all channels.
     pub(crate) fn builder(&self) -> anyhow::Result<ChannelBuilder> {
         let connection = ConnectionConfig::new()
             .keepalive_interval(Duration::from_secs(3))

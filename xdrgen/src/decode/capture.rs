@@ -7,7 +7,6 @@ use pcap_parser::{
     pcapng::{Block, parse_block_be, parse_block_le},
 };
 
-/// A packet of a capture.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CapturedPacket<'a> {
     /// The number of the packet, from 1.
@@ -34,7 +33,6 @@ pub(super) fn is_capture(file: &[u8]) -> bool {
     matches!(magic, Some(0xa1b2_c3d4 | 0xd4c3_b2a1 | 0xa1b2_3c4d | 0x4d3c_b2a1 | 0xa1b2_cd34 | 0x0a0d_0d0a))
 }
 
-/// Reads all packets of a file.
 pub(super) fn read(file: &[u8]) -> Packets<'_> {
     if file.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) { read_pcapng(file) } else { read_pcap(file) }
 }

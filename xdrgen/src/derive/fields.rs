@@ -13,7 +13,6 @@ use crate::emit::{
 
 /// A field in the intermediate form of the back end.
 pub(super) struct LoweredField {
-    /// The codec of the field.
     pub(super) codec: FieldCodec,
     /// The bounds of the field's encoding, as an expression of type `xdr::EncodingBounds`.
     pub(super) facts: TokenStream,

@@ -115,7 +115,6 @@ impl<'a> Layout<'a> {
         &self.spec.items[id.0]
     }
 
-    /// Returns the Rust name of an item.
     pub(crate) fn name(&self, id: ItemId) -> &RustName {
         &self.items[id.0].name
     }

@@ -105,7 +105,6 @@ impl EmittedDiscriminant {
 /// The variant of a union for a case.
 #[derive(Debug)]
 pub(crate) struct ArmCodec {
-    /// The variant.
     pub(crate) variant: Ident,
     /// The case, as code that is valid both as a pattern and as an expression.
     pub(crate) case: TokenStream,
@@ -120,7 +119,6 @@ pub(crate) struct ArmCodec {
 /// The variant of the default arm: a tuple whose first field is the discriminant.
 #[derive(Debug)]
 pub(crate) struct DefaultCodec {
-    /// The variant.
     pub(crate) variant: Ident,
     /// The fields after the discriminant.
     pub(crate) fields: Vec<FieldCodec>,

@@ -91,7 +91,6 @@ impl<'a> ItemUsers<'a> {
         self.users.get(id.0).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the name of an item.
     pub(super) fn name(&self, id: ItemId) -> &'a str {
         self.spec.items.get(id.0).map_or("", |item| item.name.text.as_str())
     }

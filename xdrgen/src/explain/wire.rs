@@ -6,7 +6,6 @@ use crate::{
     resolve::sizes,
 };
 
-/// The style of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowStyle {
     /// A value.

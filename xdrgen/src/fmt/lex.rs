@@ -6,7 +6,6 @@ use crate::{
     scan::MAX_NESTING,
 };
 
-/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FmtTokenKind {
     /// A name, a keyword or a number.

@@ -102,7 +102,6 @@ pub(crate) fn field(spec: &Spec, field: &Field) -> TypeFacts {
     TypeFacts { min_len: inline, max_len: whole.max_len, max_inline: Some(inline), max_ddp_items: Some(1) }
 }
 
-/// Returns the facts of a type.
 pub(crate) fn ty(spec: &Spec, ty: &Type) -> TypeFacts {
     match ty {
         Type::Base(base) => self::base(spec, *base),

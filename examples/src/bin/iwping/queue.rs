@@ -100,7 +100,6 @@ impl<Q: QueuePair> Queue<Q> {
         }
     }
 
-    /// Invalidates a handle and returns its memory.
     pub(crate) async fn invalidate(&mut self, handle: MemoryHandle) -> anyhow::Result<RegisterableMemory> {
         let id = self.id();
         self.queue_pair.post(WorkRequest::Invalidate { id, handle });

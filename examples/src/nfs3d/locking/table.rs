@@ -21,7 +21,6 @@ use super::{
 };
 use crate::nfs3d::handle::FileId;
 
-/// A request for a lock.
 #[derive(Debug, Clone)]
 pub(super) struct LockRequest {
     pub(super) file: FileId,

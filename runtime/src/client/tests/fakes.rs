@@ -148,7 +148,6 @@ pub(crate) fn sent(port: &DriverPort) -> Vec<ResultSlot> {
     std::iter::from_fn(|| commands.pop()).filter_map(start).collect()
 }
 
-/// Delivers the result of a call.
 pub(crate) fn deliver(port: &DriverPort, slot: ResultSlot, result: Result<IncomingReply, CallFailure>) {
     port.deliver(&mut vec![(slot, result)], &mut Vec::new());
 }

@@ -229,7 +229,6 @@ impl Claim {
         &self.cached.call
     }
 
-    /// Returns the store of replies.
     pub(in crate::server) fn store(&self) -> Option<&Arc<dyn ReplyStore>> {
         self.cache.config.store.as_ref()
     }

@@ -11,12 +11,10 @@ mod wire;
 
 use crate::{case::Case, client::ClientUnderTest, server::ServerUnderTest};
 
-/// Returns the cases for listeners.
 pub(crate) fn listener_cases() -> Vec<Case<ServerUnderTest>> {
     listener::cases()
 }
 
-/// Returns the cases for connectors.
 pub(crate) fn connector_cases() -> Vec<Case<ClientUnderTest>> {
     connector::cases()
 }

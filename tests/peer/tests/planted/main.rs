@@ -99,7 +99,6 @@ fn iwarp_names(faults: &[IwarpFault]) -> Arc<Vec<String>> {
     Arc::new(faults.iter().map(|fault| fault.found_by.to_owned()).collect())
 }
 
-/// Checks faults of servers.
 async fn check_servers(faults: &'static [Fault]) {
     let names = names(faults);
     let check = |fault: &'static Fault| {
@@ -115,7 +114,6 @@ async fn check_servers(faults: &'static [Fault]) {
     check_all(faults, check).await;
 }
 
-/// Checks faults of clients.
 async fn check_clients(faults: &'static [Fault]) {
     let names = names(faults);
     let check = |fault: &'static Fault| {
@@ -135,7 +133,6 @@ async fn check_clients(faults: &'static [Fault]) {
     check_all(faults, check).await;
 }
 
-/// Checks faults of listeners of iWARP.
 async fn check_listeners(faults: &'static [IwarpFault]) {
     let names = iwarp_names(faults);
     let check = |fault: &'static IwarpFault| {
@@ -151,7 +148,6 @@ async fn check_listeners(faults: &'static [IwarpFault]) {
     check_all(faults, check).await;
 }
 
-/// Checks faults of connectors of iWARP.
 async fn check_connectors(faults: &'static [IwarpFault]) {
     let names = iwarp_names(faults);
     let check = |fault: &'static IwarpFault| {

@@ -25,9 +25,7 @@ pub(crate) struct ProgramModule<'a> {
     pub(crate) program: String,
     /// The XDR name of the version.
     pub(crate) version: String,
-    /// The program number.
     pub(crate) program_number: u32,
-    /// The version number.
     pub(crate) version_number: u32,
     /// The RDMA port of the program, if one is assigned.
     pub(crate) port: Option<u16>,
@@ -41,7 +39,6 @@ pub(crate) struct ProgramModule<'a> {
     pub(crate) handler_docs: Option<TokenStream>,
     /// The name of the dispatcher, which turns a handler into a service.
     pub(crate) server: Ident,
-    /// The procedures.
     pub(crate) procedures: Vec<ProcedureModel>,
     /// The markers of all procedures, if one of them may have more eligible items than servers accept by default.
     pub(crate) many_chunks: Option<Vec<Ident>>,

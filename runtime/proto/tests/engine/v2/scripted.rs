@@ -113,7 +113,6 @@ impl Facing {
         self.run();
     }
 
-    /// Returns the result of the call that has finished.
     pub(crate) fn finished(&mut self) -> Option<Result<IncomingReply, CallFailure>> {
         take_finished(&mut self.engine).map(|(_, result)| result)
     }

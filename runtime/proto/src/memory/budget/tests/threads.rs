@@ -116,7 +116,6 @@ fn every_waiter_gets_memory() {
     });
 }
 
-/// The connections of one host take turns.
 #[test]
 fn the_connections_of_a_host_take_turns() {
     check(|| {
