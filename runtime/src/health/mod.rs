@@ -53,7 +53,9 @@ impl HealthService {
 ///
 /// All services are serving at first. Use one value for one server: [`ServerBuilder::health`](crate::server::ServerBuilder::health).
 #[derive(Debug, Clone, Default)]
-pub struct Health(Arc<SharedHealth>);
+pub struct Health {
+    shared: Arc<SharedHealth>,
+}
 
 #[derive(Debug, Default)]
 struct SharedHealth {
@@ -115,12 +117,12 @@ impl Health {
             has_changed
         };
         if has_changed {
-            self.0.changes.notify();
+            self.shared.changes.notify();
         }
     }
 
     fn states(&self) -> MutexGuard<'_, ServiceStates> {
-        self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the state of a service. `is_registered` is `true` if the server has the service, and
@@ -131,7 +133,7 @@ impl Health {
 
     /// Waits until `look` returns a value. `look` is called again after each change.
     pub(crate) async fn find<T>(&self, look: impl FnMut() -> Option<T>) -> T {
-        self.0.changes.find(look).await
+        self.shared.changes.find(look).await
     }
 }
 
