@@ -29,8 +29,11 @@ use tls_peers::{
     server_config, still_serves,
 };
 use tls_support::{Authority, Issued};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, client::TlsStream};
 
 /// Connects and makes a call. Returns the messages of the error.
 async fn attempt(running: &Running, tls: TlsClientBuilder) -> Result<(), String> {
@@ -56,9 +59,7 @@ async fn channel_bindings() {
         let (authority, seen) = (Authority::new(), SeenBinding::default());
         let server = Server::builder().service(TestService::default()).authenticator(seen.clone());
         let running = Transport::Tcp.serve(server.tls(authority.server().build().unwrap())).await;
-        let mut stream = handshake(running.addr, &authority, &[b"sunrpc"]).await.unwrap();
-        stream.write_all(&null_call(0)).await.unwrap();
-        stream.read_exact(&mut [0; 28]).await.unwrap();
+        let stream = session(&running, &authority).await;
         let session = stream.get_ref().1;
         let binding = session.export_keying_material([0; 32], b"EXPORTER-Channel-Binding", Some(b"")).unwrap();
         assert_eq!(*seen.0.lock().unwrap(), Some(binding));
@@ -353,6 +354,14 @@ async fn several_authorities() {
     .await;
 }
 
+/// Connects over TLS, and makes a first call.
+async fn session(running: &Running, authority: &Authority) -> TlsStream<TcpStream> {
+    let mut stream = handshake(running.addr, authority, &[b"sunrpc"]).await.unwrap();
+    stream.write_all(&null_call(0)).await.unwrap();
+    stream.read_exact(&mut [0; 28]).await.unwrap();
+    stream
+}
+
 /// The peer that closes a connection ends the session with a closure alert (RFC 9289 §5.1.1). Without one, the end of the stream
 /// is an error.
 #[tokio::test]
@@ -360,9 +369,7 @@ async fn closure_alerts() {
     timed(async {
         let authority = Authority::new();
         let running = serve(authority.server()).await;
-        let mut stream = handshake(running.addr, &authority, &[b"sunrpc"]).await.unwrap();
-        stream.write_all(&null_call(0)).await.unwrap();
-        stream.read_exact(&mut [0; 28]).await.unwrap();
+        let mut stream = session(&running, &authority).await;
         running.handle.shutdown_within(Duration::ZERO);
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
 
@@ -385,9 +392,7 @@ async fn closure_alerts_are_answered() {
     timed(async {
         let authority = Authority::new();
         let running = serve(authority.server()).await;
-        let mut stream = handshake(running.addr, &authority, &[b"sunrpc"]).await.unwrap();
-        stream.write_all(&null_call(0)).await.unwrap();
-        stream.read_exact(&mut [0; 28]).await.unwrap();
+        let mut stream = session(&running, &authority).await;
         stream.shutdown().await.unwrap();
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
 

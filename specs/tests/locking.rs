@@ -12,7 +12,7 @@ use rpcrdma_specs::{
     nlm4::{self, nlm4_vers},
     nsm1::{self, sm_vers},
 };
-use samples::{both_ways, counted};
+use samples::{both_ways, counted, numbers};
 
 fn object(bytes: &'static [u8]) -> nlm4::Netobj {
     nlm4::Netobj(bytes.into())
@@ -125,9 +125,6 @@ fn the_largest_lists_fit_their_bounds() {
 
 #[test]
 fn numbers_match_the_specifications() {
-    fn numbers<P: Procedure>() -> (u32, u32, u32) {
-        (P::PROGRAM, P::VERSION, P::NUMBER)
-    }
     assert_eq!(numbers::<nlm4_vers::Nlmproc4Granted>(), (100_021, 4, 5));
     assert_eq!(numbers::<nlm4_vers::Nlmproc4FreeAll>(), (100_021, 4, 23));
     assert_eq!(numbers::<sm_vers::SmNotify>(), (100_024, 1, 6));

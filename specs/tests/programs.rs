@@ -12,7 +12,7 @@ use rpcrdma_specs::{
     nfs3::{self, nfs_v3},
     rpcbind::{self, pmap_vers, rpcbvers, rpcbvers4},
 };
-use samples::{ATTRIBUTES, HANDLE, VERIFIER_WORDS, both_ways, counted};
+use samples::{ATTRIBUTES, HANDLE, VERIFIER_WORDS, both_ways, counted, numbers};
 
 fn handle() -> Vec<u32> {
     counted(HANDLE)
@@ -79,9 +79,6 @@ fn rpcbind_getaddr() {
 
 #[test]
 fn numbers_match_the_specifications() {
-    fn numbers<P: Procedure>() -> (u32, u32, u32) {
-        (P::PROGRAM, P::VERSION, P::NUMBER)
-    }
     assert_eq!(numbers::<nfs_v3::Nfsproc3Read>(), (100_003, 3, 6));
     assert_eq!(numbers::<nfs_v3::Nfsproc3Commit>(), (100_003, 3, 21));
     assert_eq!(numbers::<mount_v3::Mountproc3Mnt>(), (100_005, 3, 1));

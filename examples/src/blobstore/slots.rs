@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use crate::command::limited_host;
+
 /// A limited number of slots, which no single host or connection can use up.
 ///
 /// A host can take another slot while it holds fewer slots than are free. A host that takes as many as it can therefore
@@ -42,7 +44,7 @@ impl SlotShares {
     pub(super) fn take(self: &Arc<Self>, peer: SocketAddr) -> Option<Slot> {
         let mut taken = self.taken();
         let free = self.max.saturating_sub(taken.total);
-        let connections = taken.hosts.get(&host(peer));
+        let connections = taken.hosts.get(&limited_host(peer.ip()));
         let of_host: usize = connections.map_or(0, |connections| connections.values().sum());
         let of_peer = connections.and_then(|connections| connections.get(&peer)).copied().unwrap_or(0);
         let host_room = free.saturating_sub(of_host).div_ceil(2);
@@ -50,17 +52,8 @@ impl SlotShares {
             return None;
         }
         taken.total += 1;
-        *taken.hosts.entry(host(peer)).or_default().entry(peer).or_default() += 1;
+        *taken.hosts.entry(limited_host(peer.ip())).or_default().entry(peer).or_default() += 1;
         Some(Slot { shares: Arc::clone(self), peer })
-    }
-}
-
-/// Returns the address that identifies the host of `peer`. It is an IPv4 address, or the first 64 bits of an IPv6
-/// address.
-fn host(peer: SocketAddr) -> IpAddr {
-    match peer.ip().to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
-        address => address,
     }
 }
 
@@ -75,7 +68,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.shares.taken();
         taken.total = taken.total.saturating_sub(1);
-        let Some(connections) = taken.hosts.get_mut(&host(self.peer)) else { return };
+        let Some(connections) = taken.hosts.get_mut(&limited_host(self.peer.ip())) else { return };
         if let Some(count) = connections.get_mut(&self.peer) {
             *count -= 1;
             if *count == 0 {
@@ -83,7 +76,7 @@ impl Drop for Slot {
             }
         }
         if connections.is_empty() {
-            taken.hosts.remove(&host(self.peer));
+            taken.hosts.remove(&limited_host(self.peer.ip()));
         }
     }
 }

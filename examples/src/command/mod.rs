@@ -23,6 +23,7 @@ use std::{
     error::Error,
     fmt,
     io::{IsTerminal as _, Write as _},
+    net::IpAddr,
     process::{ExitCode, Termination},
     time::Duration,
 };
@@ -148,6 +149,15 @@ macro_rules! say {
 #[doc(hidden)]
 pub fn print_line(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{what}");
+}
+
+/// Returns the address of the host to which the limits of a client apply: an IPv4 address, or the first 64 bits of an
+/// IPv6 address, because a host often has all addresses with its prefix (RFC 4291 §2.5.4).
+pub(crate) fn limited_host(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V6(addr) => IpAddr::V6((addr.to_bits() & !u128::from(u64::MAX)).into()),
+        addr => addr,
+    }
 }
 
 /// Returns the messages of an error and of its causes in one line, separated by colons, as `{:#}` does for

@@ -1,8 +1,16 @@
 //! Sample values of each protocol, with the encodings that the documents define, and functions that compare them.
 #![allow(dead_code)] // Each test binary uses some of it.
 
-use rpcrdma::xdr::{Bytes, Decoder, XdrDecode, XdrEncode, encode_to_bytes};
+use rpcrdma::{
+    service::Procedure,
+    xdr::{Bytes, Decoder, XdrDecode, XdrEncode, encode_to_bytes},
+};
 use rpcrdma_specs::{mount3, nfs3, nfs4, rpcbind};
+
+/// Returns the numbers of the program, of its version, and of a procedure.
+pub(crate) fn numbers<P: Procedure>() -> (u32, u32, u32) {
+    (P::PROGRAM, P::VERSION, P::NUMBER)
+}
 
 /// Checks that `value` encodes to `words` and decodes from them.
 pub(crate) fn both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {

@@ -24,6 +24,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::{manager::LockManager, table::Grant};
+use crate::command::chain;
 
 /// The grants to report, by client address. A queue exists while a task empties it.
 #[derive(Debug, Default)]
@@ -130,8 +131,7 @@ impl LockManager {
                 Err(error) => {
                     may_know |= !error.is_unexecuted();
                     let addr = grant.lock.owner.host.addr;
-                    let error = anyhow::Error::new(error);
-                    tracing::debug!(%addr, error = format_args!("{error:#}"), "NLMPROC4_GRANTED failed");
+                    tracing::debug!(%addr, error = chain(&error), "NLMPROC4_GRANTED failed");
                     *client = None;
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     num::NonZeroUsize,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -209,22 +209,18 @@ impl LockManager {
         result
     }
 
-    /// Performs LOCK. A host that is not `monitored` will not be notified after a restart.
-    pub(super) async fn lock(
-        &self,
-        request: &LockRequest,
-        wait: Option<CallbackData>,
-        is_monitored: Option<SocketAddr>,
-    ) -> Nlm4Stats {
-        if let Some(local) = is_monitored {
-            // A wildcard address tells nothing.
-            let local = Some(local.ip().to_canonical()).filter(|local| !local.is_unspecified());
-            let is_in_use = |host: &Host| self.table().is_in_use(host);
-            if let Err(error) = self.0.monitored.add(&request.owner.host, local, is_in_use).await {
-                tracing::error!(%error, "cannot add a host to the list of hosts with locks, its lock is denied");
-                return Nlm4Stats::DeniedNolocks;
-            }
-        }
+    /// Adds a host to those that are notified after a restart. `local` is the server's address that the host uses, if it
+    /// is known.
+    pub(super) async fn monitor(&self, host: &Arc<Host>, local: Option<IpAddr>) -> Result<(), Nlm4Stats> {
+        let is_in_use = |host: &Host| self.table().is_in_use(host);
+        self.0.monitored.add(host, local, is_in_use).await.map_err(|error| {
+            tracing::error!(%error, "cannot add a host to the list of hosts with locks, its lock is denied");
+            Nlm4Stats::DeniedNolocks
+        })
+    }
+
+    /// Performs LOCK.
+    pub(super) fn lock(&self, request: &LockRequest, wait: Option<CallbackData>) -> Nlm4Stats {
         let outcome = self.change(|table| table.lock(request, wait));
         let Host { addr, name } = &*request.owner.host;
         tracing::debug!(%addr, name = %name.escape_ascii(), ?outcome, file = request.file.ino, range = ?request.range, "LOCK");

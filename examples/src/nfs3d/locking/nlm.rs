@@ -1,6 +1,6 @@
 //! The NLM version 4 service (RFC 1813, appendix II).
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use rpcrdma::server::{Context, HandlerError};
 use rpcrdma_specs::nlm4::{
@@ -27,9 +27,8 @@ impl NlmService {
         Self(manager)
     }
 
-    /// Performs LOCK and NM_LOCK. `local` is the server's address that the client uses, if the client is to be notified
-    /// of a restart.
-    async fn lock(&self, cx: &Context, args: &Nlm4Lockargs, local: Option<SocketAddr>) -> Result<Nlm4Stats, Nlm4Stats> {
+    /// Performs LOCK and NM_LOCK. `is_monitored` is `true` if the client is to be notified of a restart.
+    async fn lock(&self, cx: &Context, args: &Nlm4Lockargs, is_monitored: bool) -> Result<Nlm4Stats, Nlm4Stats> {
         if self.0.is_in_grace() != args.reclaim {
             // Between the grace period and a late reclaim, another client may have had the lock.
             return Err(if args.reclaim { Nlm4Stats::Denied } else { Nlm4Stats::DeniedGracePeriod });
@@ -39,12 +38,18 @@ impl NlmService {
         let file =
             if args.reclaim { self.0.file(&args.alock.fh)? } else { self.0.lockable(cx, &args.alock.fh).await? };
         let request = request(cx, &args.alock, file, args.exclusive, args.state)?;
+        // A wildcard address tells nothing.
+        let local = Some(cx.local_addr().ip().to_canonical()).filter(|local| !local.is_unspecified());
+        if is_monitored {
+            self.0.monitor(&request.owner.host, local).await?;
+        }
+        let (cookie, handle) = (&args.cookie.0, &args.alock.fh.0);
         let wait = (args.block && !args.reclaim).then(|| CallbackData {
-            cookie: args.cookie.0.clone(),
-            handle: args.alock.fh.0.clone(),
-            local: Some(cx.local_addr().ip().to_canonical()).filter(|local| !local.is_unspecified()),
+            cookie: cookie.clone(),
+            handle: handle.clone(),
+            local,
         });
-        Ok(self.0.lock(&request, wait, local).await)
+        Ok(self.0.lock(&request, wait))
     }
 }
 
@@ -96,13 +101,13 @@ impl Nlm4Vers for NlmService {
     }
 
     async fn nlmproc4_lock(&self, cx: &Context, args: Nlm4Lockargs) -> Result<Nlm4Res, HandlerError> {
-        let outcome = self.lock(cx, &args, Some(cx.local_addr())).await;
+        let outcome = self.lock(cx, &args, true).await;
         Ok(reply(args.cookie, outcome))
     }
 
     async fn nlmproc4_nm_lock(&self, cx: &Context, args: Nlm4Lockargs) -> Result<Nlm4Res, HandlerError> {
         let args = Nlm4Lockargs { block: false, ..args };
-        let outcome = self.lock(cx, &args, None).await;
+        let outcome = self.lock(cx, &args, false).await;
         Ok(reply(args.cookie, outcome))
     }
 

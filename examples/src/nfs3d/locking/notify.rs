@@ -10,6 +10,7 @@ use rpcrdma_specs::nsm1::{
 use tokio::time::{Instant, sleep};
 
 use super::{callback::PeerError, manager::LockManager, owner::Host};
+use crate::command::chain;
 
 /// Number of hosts that are notified at a time.
 const CONCURRENT: usize = 32;
@@ -45,8 +46,7 @@ impl Notifier {
                             None
                         }
                         Err(error) => {
-                            let error = anyhow::Error::new(error);
-                            tracing::debug!(%addr, %name, error = format_args!("{error:#}"), "SM_NOTIFY failed");
+                            tracing::debug!(%addr, %name, error = chain(&error), "SM_NOTIFY failed");
                             Some((host, local))
                         }
                     }

@@ -1,9 +1,8 @@
 //! Owners of locks: hosts and their processes.
 
-use std::{
-    net::{IpAddr, Ipv6Addr},
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
+
+use crate::command::limited_host;
 
 /// A client host, identified by its address and by the name that it gives itself. Clients behind one address, such as
 /// containers, differ by their names. The address keeps a client from acting as a host at another address.
@@ -30,15 +29,9 @@ impl Host {
         self.name.eq_ignore_ascii_case(name) || is_first_label(&self.name, name) || is_first_label(name, &self.name)
     }
 
-    /// Returns the address whose locks are counted together: all of an IPv6 client's subnet of 64 bits.
+    /// Returns the address whose locks are counted together.
     pub(super) fn account(&self) -> IpAddr {
-        match self.addr {
-            IpAddr::V6(addr) => {
-                let [a, b, c, d, ..] = addr.segments();
-                Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-            }
-            addr => addr,
-        }
+        limited_host(self.addr)
     }
 }
 

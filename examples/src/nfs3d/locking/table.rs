@@ -158,6 +158,18 @@ impl FileLocks {
         replaced
     }
 
+    /// Removes the blocked requests for which `is_withdrawn` returns `true`, and returns their number.
+    fn withdraw(&mut self, is_withdrawn: impl Fn(&HeldLock) -> bool) -> usize {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiter| !is_withdrawn(&waiter.lock));
+        before - self.waiting.len()
+    }
+
+    /// Forgets that the owner may not know about grants in a range.
+    fn settle_all(&mut self, owner: &Owner, range: ByteRange) {
+        self.unconfirmed.retain(|grant| *grant.lock.owner != *owner || !grant.lock.range.overlaps(range));
+    }
+
     /// Returns the units of the locks of one owner.
     fn units(&self, owner: &Owner) -> usize {
         let held = self.held.iter().filter(|held| *held.owner == *owner).count();
@@ -186,10 +198,9 @@ impl LockTable {
         let outcome = if file.conflict(&lock).is_none() {
             let before = file.units(&lock.owner);
             // The reply tells the owner about the lock, so the callback has no effect any more.
-            file.unconfirmed.retain(|grant| grant.lock.owner != lock.owner || !grant.lock.range.overlaps(lock.range));
-            let waiting = file.waiting.len();
-            file.waiting.retain(|waiter| !waiter.lock.is_same_request(&lock));
-            self.accounts.stop_waiting(&lock.owner.host, waiting - file.waiting.len());
+            file.settle_all(&lock.owner, lock.range);
+            let withdrawn = file.withdraw(|waiting| waiting.is_same_request(&lock));
+            self.accounts.stop_waiting(&lock.owner.host, withdrawn);
             let owner = Arc::clone(&lock.owner);
             file.add(lock);
             self.accounts.change(&owner, before, file.units(&owner));
@@ -230,10 +241,9 @@ impl LockTable {
         }
         let before = file.units(owner);
         file.take(owner, range);
-        file.unconfirmed.retain(|grant| grant.lock.owner != *owner || !grant.lock.range.overlaps(range));
-        let waiting = file.waiting.len();
-        file.waiting.retain(|waiter| waiter.lock.owner != *owner || waiter.lock.range != range);
-        self.accounts.stop_waiting(&owner.host, waiting - file.waiting.len());
+        file.settle_all(owner, range);
+        let withdrawn = file.withdraw(|waiting| waiting.owner == *owner && waiting.range == range);
+        self.accounts.stop_waiting(&owner.host, withdrawn);
         self.accounts.change(owner, before, file.units(owner));
         self.grant_waiting(file_id);
         true
@@ -317,13 +327,12 @@ impl LockTable {
             if owners.is_empty() {
                 continue;
             }
-            let (held, waiting) = (file.held.len(), file.waiting.len());
+            let held = file.held.len();
             file.unconfirmed.retain(|grant| !is_released(&grant.lock));
             file.held.retain(|held| !is_released(held));
-            file.waiting.retain(|waiter| !is_released(&waiter.lock));
-            let waiting = waiting - file.waiting.len();
-            released += held - file.held.len() + waiting;
-            self.accounts.stop_waiting(&owners[0].0.host, waiting);
+            let withdrawn = file.withdraw(is_released);
+            released += held - file.held.len() + withdrawn;
+            self.accounts.stop_waiting(&owners[0].0.host, withdrawn);
             for (owner, before) in owners {
                 self.accounts.change(&owner, before, file.units(&owner));
             }

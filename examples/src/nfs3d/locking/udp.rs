@@ -3,7 +3,10 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use rpcrdma::xdr::{Decoder, XdrDecode as _, XdrEncode, encode_to_bytes};
+use rpcrdma::{
+    service::Procedure as _,
+    xdr::{Decoder, XdrDecode as _, XdrEncode, encode_to_bytes},
+};
 use rpcrdma_specs::{
     nsm1::{SmName, StatChge, sm_vers},
     rpc::{
@@ -22,8 +25,8 @@ const MAX_CALL: usize = 2048;
 const PAUSE: Duration = Duration::from_millis(100);
 
 const SM_NULL: u32 = 0;
-const SM_STAT: u32 = 1;
-const SM_NOTIFY: u32 = 6;
+const SM_STAT: u32 = sm_vers::SmStat::NUMBER;
+const SM_NOTIFY: u32 = sm_vers::SmNotify::NUMBER;
 
 impl NsmService {
     /// Serves NSM at a UDP address until the task is dropped. Calls are executed one by one.
@@ -56,7 +59,7 @@ impl NsmService {
         let shared = Bytes::copy_from_slice(datagram);
         let mut decoder = Decoder::shared(&shared);
         let RpcMsg { xid, body: RpcMsgBody::Call(call) } = RpcMsg::decode(&mut decoder).ok()? else { return None };
-        let accepted = |data| ReplyBody::Accepted(AcceptedReply { verf: no_verifier(), reply_data: data });
+        let accepted = |data| ReplyBody::Accepted(AcceptedReply { verf: OpaqueAuth::default(), reply_data: data });
         let done = || accepted(AcceptedReplyData::Success);
         let CallBody { rpcvers, prog, vers, r#proc: procedure, .. } = call;
         let (body, result) = match (prog, vers, procedure) {
@@ -86,10 +89,6 @@ impl NsmService {
         let header = encoded(&RpcMsg { xid, body: RpcMsgBody::Reply(body) })?;
         Some([header, result].concat().into())
     }
-}
-
-fn no_verifier() -> OpaqueAuth {
-    OpaqueAuth { flavor: 0, body: Bytes::new() }
 }
 
 fn encoded(value: &impl XdrEncode) -> Option<Bytes> {

@@ -4,9 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use rpcrdma_specs::nlm4::{Nlm4Stats::*, *};
 
-use super::{Answer, Client, Locked, Received, address, config};
-
-const ALL: (u64, u64) = (0, 0);
+use super::{ALL, Answer, Client, Locked, Received, address, config, hand_over, queue};
 
 /// Waits until `client` can lock the file.
 async fn eventually_locked(client: &Client, file: &rpcrdma_specs::nfs3::NfsFh3) {
@@ -65,10 +63,7 @@ async fn a_lock_that_a_client_declines_goes_to_the_next() {
     let a = Client::new(&server, "alpha").await;
     let (mut b, mut c) = (Client::new(&server, "b").await, Client::new(&server, "c").await);
     b.answer.send_replace(Answer::Status(Denied));
-    assert_eq!(
-        [a.lock(&file, ALL).await, b.block(&file, ALL).await, c.block(&file, ALL).await],
-        [Granted, Blocked, Blocked]
-    );
+    queue(&file, &a, [&b, &c]).await;
     assert_eq!(a.unlock(&file, ALL).await, Granted);
     b.granted().await;
     c.granted().await;
@@ -83,8 +78,7 @@ async fn a_client_in_its_grace_period_is_called_again() {
     let file = server.file("file").await;
     let (a, mut b) = (Client::new(&server, "alpha").await, Client::new(&server, "beta").await);
     b.answer.send_replace(Answer::Status(DeniedGracePeriod));
-    assert_eq!([a.lock(&file, ALL).await, b.block(&file, ALL).await], [Granted, Blocked]);
-    assert_eq!(a.unlock(&file, ALL).await, Granted);
+    hand_over(&file, &a, &b).await;
     b.granted().await;
     b.granted().await;
     b.answer.send_replace(Answer::Status(Granted));
@@ -98,10 +92,7 @@ async fn a_cancelled_request_is_not_granted() {
     let file = server.file("file").await;
     let a = Client::new(&server, "alpha").await;
     let (mut b, mut c) = (Client::new(&server, "b").await, Client::new(&server, "c").await);
-    assert_eq!(
-        [a.lock(&file, ALL).await, b.block(&file, ALL).await, c.block(&file, ALL).await],
-        [Granted, Blocked, Blocked]
-    );
+    queue(&file, &a, [&b, &c]).await;
     assert_eq!(
         [b.cancel(&file, (0, 5)).await, b.cancel(&file, ALL).await, b.cancel(&file, ALL).await],
         [Denied, Granted, Denied]
@@ -123,18 +114,14 @@ async fn cancelling_wins_against_a_grant_that_is_under_way() {
     let a = Client::new(&server, "alpha").await;
     let (mut b, c) = (Client::new(&server, "b").await, Client::new(&server, "c").await);
     b.answer.send_replace(Answer::Silence);
-    assert_eq!([a.lock(&file, ALL).await, b.block(&file, ALL).await], [Granted, Blocked]);
-    assert_eq!(a.unlock(&file, ALL).await, Granted);
+    hand_over(&file, &a, &b).await;
     b.granted().await;
     assert_eq!(c.lock(&file, ALL).await, Denied);
     assert_eq!(b.cancel(&file, ALL).await, Granted);
     assert_eq!(c.lock(&file, ALL).await, Granted);
     // The answer that comes now has no effect, whatever it is: the next grant of this client follows it.
     let other = server.file("other").await;
-    assert_eq!(
-        [a.lock(&other, ALL).await, b.block(&other, ALL).await, a.unlock(&other, ALL).await],
-        [Granted, Blocked, Granted]
-    );
+    hand_over(&other, &a, &b).await;
     b.answer.send_replace(Answer::Status(Granted));
     b.granted().await;
     assert_eq!([b.lock(&file, ALL).await, a.lock(&file, ALL).await], [Denied; 2]);
@@ -148,16 +135,12 @@ async fn a_client_that_asks_again_has_the_lock_whatever_it_answers() {
     let file = server.file("file").await;
     let (a, mut b) = (Client::new(&server, "alpha").await, Client::new(&server, "beta").await);
     b.answer.send_replace(Answer::Silence);
-    assert_eq!([a.lock(&file, ALL).await, b.block(&file, ALL).await], [Granted, Blocked]);
-    assert_eq!(a.unlock(&file, ALL).await, Granted);
+    hand_over(&file, &a, &b).await;
     b.granted().await;
     // Linux's client asks again after 30 s, and does not wait any more when GRANTED arrives.
     assert_eq!(b.block(&file, ALL).await, Granted);
     let other = server.file("other").await;
-    assert_eq!(
-        [a.lock(&other, ALL).await, b.block(&other, ALL).await, a.unlock(&other, ALL).await],
-        [Granted, Blocked, Granted]
-    );
+    hand_over(&other, &a, &b).await;
     b.answer.send_replace(Answer::Status(Denied));
     b.granted().await;
     // It declines the second lock, which comes after the first.
@@ -191,15 +174,11 @@ async fn a_client_that_does_not_answer_keeps_its_lock_and_delays_nobody() {
     let a = Client::new(&server, "alpha").await;
     let (mut b, mut c) = (Client::new(&server, "b").await, Client::new(&server, "c").await);
     b.answer.send_replace(Answer::Silence);
-    assert_eq!([a.lock(&file, ALL).await, b.block(&file, ALL).await], [Granted, Blocked]);
-    assert_eq!(a.unlock(&file, ALL).await, Granted);
+    hand_over(&file, &a, &b).await;
     b.granted().await;
     // Another client is served meanwhile.
     let other = server.file("other").await;
-    assert_eq!(
-        [a.lock(&other, ALL).await, c.block(&other, ALL).await, a.unlock(&other, ALL).await],
-        [Granted, Blocked, Granted]
-    );
+    hand_over(&other, &a, &c).await;
     c.granted().await;
     // Once the attempts have ended, the client may believe that it has the lock, so it keeps the lock.
     while server.manager.has_unconfirmed() {
@@ -220,10 +199,7 @@ async fn a_lock_comes_back_from_a_client_that_cannot_be_called() {
     let a = Client::new(&server, "alpha").await;
     let b = Client::at(&server, "b", address(), false).await;
     let mut c = Client::new(&server, "c").await;
-    assert_eq!(
-        [a.lock(&file, ALL).await, b.block(&file, ALL).await, c.block(&file, ALL).await],
-        [Granted, Blocked, Blocked]
-    );
+    queue(&file, &a, [&b, &c]).await;
     // Another request of the same client, which would be next.
     let args = Nlm4Lockargs { block: true, ..b.args(&file, 2, ALL, true) };
     assert_eq!(b.call(&args).await, Blocked);

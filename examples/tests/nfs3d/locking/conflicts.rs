@@ -3,9 +3,7 @@
 use rpcrdma_examples::nfs3d::locking::LockLimits;
 use rpcrdma_specs::nlm4::{Nlm4Stats::*, *};
 
-use super::{Client, Locked, address, config};
-
-const ALL: (u64, u64) = (0, 0);
+use super::{ALL, Client, Locked, address, config};
 
 #[tokio::test]
 async fn locks_of_two_clients_conflict() {

@@ -284,6 +284,23 @@ impl Client {
     }
 }
 
+/// The range of a whole file.
+pub(super) const ALL: (u64, u64) = (0, 0);
+
+/// Lets one client lock a file, and the others wait for it in this order.
+pub(super) async fn queue<const N: usize>(file: &NfsFh3, holder: &Client, waiting: [&Client; N]) {
+    assert_eq!(holder.lock(file, ALL).await, Nlm4Stats::Granted);
+    for client in waiting {
+        assert_eq!(client.block(file, ALL).await, Nlm4Stats::Blocked);
+    }
+}
+
+/// Lets one client lock a file, another one wait for it, and the first one unlock it.
+pub(super) async fn hand_over(file: &NfsFh3, from: &Client, to: &Client) {
+    queue(file, from, [to]).await;
+    assert_eq!(from.unlock(file, ALL).await, Nlm4Stats::Granted);
+}
+
 /// Answers as rpcbind with the address of one server for all programs.
 async fn rpcbind(listener: TcpListener, addr: UniversalAddr) {
     while let Ok((stream, _)) = listener.accept().await {
@@ -301,7 +318,7 @@ async fn answer_lookups(mut stream: TcpStream, addr: UniversalAddr) -> std::io::
         let RpcMsg { xid, body: RpcMsgBody::Call(_) } = RpcMsg::decode(&mut decoder).unwrap() else { panic!("a call") };
         let wanted = Rpcb::decode(&mut decoder).unwrap();
         assert!([(100_021, 4), (sm_vers::PROGRAM, 1)].contains(&(wanted.r_prog, wanted.r_vers)), "{wanted:?}");
-        let verf = OpaqueAuth { flavor: 0, body: Bytes::new() };
+        let verf = OpaqueAuth::default();
         let body = ReplyBody::Accepted(AcceptedReply { verf, reply_data: AcceptedReplyData::Success });
         let header = encode_to_bytes(&RpcMsg { xid, body: RpcMsgBody::Reply(body) }).unwrap();
         let result = encode_to_bytes(&rpcrdma::xdr::XdrString::from(addr.to_string())).unwrap();

@@ -10,9 +10,7 @@ use rpcrdma_specs::{
 };
 use tokio::{net::UdpSocket, time::timeout};
 
-use super::{Client, LONG, Locked, Received, address, config};
-
-const ALL: (u64, u64) = (0, 0);
+use super::{ALL, Client, LONG, Locked, Received, address, config, queue};
 
 async fn notify(client: &Client, name: &str, state: i32) {
     client.nsm.sm_notify(&StatChge { mon_name: name.into(), state }).await.unwrap();
@@ -166,10 +164,7 @@ async fn a_restart_withdraws_blocked_requests() {
     let file = server.file("file").await;
     let a = Client::new(&server, "alpha").await;
     let (mut b, mut c) = (Client::new(&server, "b").await, Client::new(&server, "c").await);
-    assert_eq!(
-        [a.lock(&file, ALL).await, b.block(&file, ALL).await, c.block(&file, ALL).await],
-        [Granted, Blocked, Blocked]
-    );
+    queue(&file, &a, [&b, &c]).await;
     notify(&b, "b", 3).await;
     assert_eq!(a.unlock(&file, ALL).await, Granted);
     c.granted().await;
@@ -213,7 +208,7 @@ async fn restarts_are_reported_over_udp() {
     let file = server.file("file").await;
     let (a, b) = (Client::new(&server, "alpha").await, Client::new(&server, "beta").await);
     assert_eq!(a.lock(&file, ALL).await, Granted);
-    let none = || OpaqueAuth { flavor: 0, body: Default::default() };
+    let none = OpaqueAuth::default;
     let call = CallBody { rpcvers: RPC_VERS, prog: 100_024, vers: 1, r#proc: 6, cred: none(), verf: none() };
     let header = encode_to_bytes(&RpcMsg { xid: 7, body: RpcMsgBody::Call(call) }).unwrap();
     let change = encode_to_bytes(&StatChge { mon_name: "alpha".into(), state: 3 }).unwrap();

@@ -12,9 +12,9 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 /// its result.
 ///
 /// The pool allocates a buffer if all of its buffers are in use. It keeps all buffers until its last clone is dropped.
-/// Its memory is therefore bounded by the number of results that the caller keeps at a time. Some providers, such as
-/// the one for RDMA devices, register the buffers of a [`BufferPool`] once. They also keep the registrations of these
-/// buffers between calls.
+/// The memory of a pool is therefore bounded by the number of results that the caller keeps at a time. Some providers,
+/// such as the one for RDMA devices, register the buffers of a [`BufferPool`] once. They also keep the registrations of
+/// these buffers between calls.
 ///
 /// ```
 /// use rpcrdma_proto::memory::{BufferPool, LandingPool};

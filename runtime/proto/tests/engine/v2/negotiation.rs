@@ -365,7 +365,7 @@ fn short_version_1_message() {
 }
 
 /// §4.2.3: the first message of a server makes version 2 the agreed version if it has that version and a whole prefix.
-/// Its XID and the rest of the message do not matter.
+/// The XID and the rest of that message do not matter.
 #[test]
 fn messages_that_agree_on_version_2() {
     let mut short_prefix = vec![7, 2, CREDIT, CONNPROP];
