@@ -1,8 +1,9 @@
 //! Generates the code that the tests compile.
 //!
-//! - `tests/golden.rs` compiles the code generated from the compiler's test constructs, and the compiler's golden files.
-//! - `tests/debian.rs` compiles the code generated from specifications that Debian installs, each with its flags. The test
-//!   reports specifications that are not installed.
+//! - `tests/golden.rs` compiles the code generated from the compiler's test constructs, and the compiler's golden
+//!   files.
+//! - `tests/debian.rs` compiles the code generated from specifications that Debian installs, each with its flags. The
+//!   test reports specifications that are not installed.
 
 use std::{
     env,

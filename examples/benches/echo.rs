@@ -1,6 +1,7 @@
-//! An echo of 64 bytes over plain TCP between two threads: `echo sleeping` or `echo polling`. Prints the median in microseconds.
+//! Echo of 64-byte messages over plain TCP between two threads. Prints the median round-trip time in microseconds.
 //!
-//! The reference for busy polling in `tests/counts/latency`.
+//! `echo sleeping` uses blocking sockets. `echo polling` polls nonblocking sockets in a loop. `tests/counts/latency`
+//! runs both as the baseline for busy polling.
 #![allow(clippy::unwrap_used)]
 
 use std::{

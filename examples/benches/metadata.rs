@@ -1,7 +1,7 @@
 //! Calls of one NFS version 3 procedure, one at a time, for measurements of `nfs3d`.
 //!
-//! `metadata URL MOUNT_URL PROCEDURE COUNT` makes COUNT calls and prints the microseconds of each. The script `tests/counts/nfs3d` counts
-//! the system calls that the server needs for them.
+//! `metadata URL MOUNT_URL PROCEDURE COUNT` makes COUNT calls and prints the microseconds of each. The script
+//! `tests/counts/nfs3d` counts the system calls that the server needs for them.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Instant;

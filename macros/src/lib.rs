@@ -21,21 +21,23 @@ use syn::{DeriveInput, parse_macro_input};
 /// assert_eq!(nfs3::nfs_v3::PORT, 20049);
 /// ```
 ///
-/// Paths are relative to the folder of the crate's `Cargo.toml`. A change of the file triggers a rebuild. Invoke the macro at
-/// module level: the module then contains a type for each type of the specification, and a module for each version of a
-/// program.
+/// Paths are relative to the folder of the crate's `Cargo.toml`. A change of the file triggers a rebuild. Invoke the
+/// macro at module level: the module then contains a type for each type of the specification, and a module for each
+/// version of a program.
 ///
 /// These options may follow the file name, in any order:
 ///
 /// - `ulb = "FILE"`: an Upper-Layer Binding (RFC 8166 section 6) for the specification.
-/// - `borrowed`: generates a second form, named with the suffix `Ref`, of each type that contains opaque data or strings. Its
-///   fields borrow from the received message. `borrowed(TYPE, ..)` restricts this to the named types and the types that they
-///   contain.
-/// - `open(UNION, ..)`: adds a variant `Unknown` to the unions, for discriminants that match no arm. Decoding stops after such
-///   a discriminant.
-/// - `strip_enum_prefix`: removes the prefix that the enumerators of an enumeration share from the names of its variants, as in
-///   `Ftype3::Reg` for `NF3REG`. `strip_enum_prefix(ENUM, ..)` restricts this to the named enumerations.
-/// - `derive(TRAIT, ..)`: derives traits for every type. `derive(type = TRAIT, ..)` does so for one type, by its XDR name.
+/// - `borrowed`: generates a second form, named with the suffix `Ref`, of each type that contains opaque data or
+///   strings. Its fields borrow from the received message. `borrowed(TYPE, ..)` restricts this to the named types and
+///   the types that they contain.
+/// - `open(UNION, ..)`: adds a variant `Unknown` to the unions, for discriminants that match no arm. Decoding stops
+///   after such a discriminant.
+/// - `strip_enum_prefix`: removes the prefix that the enumerators of an enumeration share from the names of its
+///   variants, as in `Ftype3::Reg` for `NF3REG`. `strip_enum_prefix(ENUM, ..)` restricts this to the named
+///   enumerations.
+/// - `derive(TRAIT, ..)`: derives traits for every type. `derive(type = TRAIT, ..)` does so for one type, by its XDR
+///   name.
 /// - `extern NAME = PATH`: uses your own type at `PATH` for the XDR type `NAME`. It must implement the codec traits.
 /// - `default_reply_max = BYTES`: the maximum size of each reply, in bytes, for which neither the types nor the binding
 ///   state a maximum.
@@ -90,7 +92,8 @@ pub fn xdr(input: TokenStream) -> TokenStream {
 ///   count. `#[xdr(len = N)]` fixes the count, which is then not encoded.
 /// - `[u8; N]` is fixed-length opaque data, `[T; N]` an array, and `Option<T>` optional data.
 /// - `#[xdr(list)]` encodes a `Vec<T>` as a linked list.
-/// - `#[xdr(ddp)]` marks an item as eligible for direct data placement. `Bytes` and `XdrString` are passed by reference.
+/// - `#[xdr(ddp)]` marks an item as eligible for direct data placement. `Bytes` and `XdrString` are passed by
+///   reference.
 /// - `#[xdr(string)]` marks a field whose type is an alias of `XdrString`. `#[xdr(opaque)]` marks an alias of `Bytes`.
 /// - `#[xdr(recursive)]` limits the decoding depth of a field whose type contains this type without naming it.
 #[proc_macro_derive(XdrEncode, attributes(xdr))]
@@ -145,8 +148,8 @@ pub fn derive_xdr_decode(input: TokenStream) -> TokenStream {
 /// Give one chunk for each eligible item, and 0 for an item that is absent. With fewer chunks, `inline` must have room
 /// for the remaining items.
 ///
-/// If the number of eligible items depends on the arguments, write `#[reply_max(computed)]`. The procedure then has one argument,
-/// which implements `rpcrdma::service::BoundsReply`.
+/// If the number of eligible items depends on the arguments, write `#[reply_max(computed)]`. The procedure then has one
+/// argument, which implements `rpcrdma::service::BoundsReply`.
 #[proc_macro_attribute]
 pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
     rpcrdma_xdrgen::derive::service(arguments.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -1,8 +1,9 @@
 //! The cost of Kerberos and TLS: `cargo bench -p rpcrdma --features gss,tls --bench security [-- --quick]`.
 //!
-//! Null calls, and reads and writes of 1 MiB, one at a time, over loopback: without security, with the three services of
-//! RPCSEC_GSS, and over TCP with TLS. The arms alternate, round after round, so that a noisy neighbour affects all. The table
-//! has the median ratios to the time without security. It needs a KDC (`tests/krb5/realm`), and asserts nothing.
+//! Null calls, and reads and writes of 1 MiB, one at a time, over loopback: without security, with the three services
+//! of RPCSEC_GSS, and over TCP with TLS. The arms alternate, round after round, so that a noisy neighbour affects all.
+//! The table has the median ratios to the time without security. It needs a KDC (`tests/krb5/realm`), and asserts
+//! nothing.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "../tests/net_support/mod.rs"]

@@ -97,8 +97,8 @@ impl ConnectionConfig {
         Self::default()
     }
 
-    /// Sets the timeout of connection set-up, and of the negotiation of version and properties that follows (RPC-over-RDMA v2
-    /// §4.2.3). Longer than zero. Default 10 s.
+    /// Sets the timeout of connection set-up, and of the negotiation of version and properties that follows
+    /// (RPC-over-RDMA v2 §4.2.3). Longer than zero. Default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self.engine.negotiation_timeout = timeout;
@@ -113,8 +113,8 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets, for a client, the longest time without a byte from the server after which the server is probed. Longer than zero;
-    /// [`Duration::MAX`] disables probes. Default 30 s.
+    /// Sets, for a client, the longest time without a byte from the server after which the server is probed. Longer
+    /// than zero; [`Duration::MAX`] disables probes. Default 30 s.
     ///
     /// A probe is a call of procedure 0. While calls are in flight, the first one is sent after four round trips
     /// without a byte from the server, but not before 250 ms. The time between probes doubles up to this interval, and
@@ -152,19 +152,19 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the maximum number of bytes that a responder fetches for one call, or that a requester allocates for one reply. Default
-    /// 64 MiB.
+    /// Sets the maximum number of bytes that a responder fetches for one call, or that a requester allocates for one
+    /// reply. Default 64 MiB.
     ///
-    /// A call whose eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, fails before it is sent
-    /// ([`CallFailure::TooLarge`](crate::error::CallFailure::TooLarge)). Raise this limit for it, or supply
+    /// A call whose eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, fails before it
+    /// is sent ([`CallFailure::TooLarge`](crate::error::CallFailure::TooLarge)). Raise this limit for it, or supply
     /// [landing memory](crate::CallOptions::landing) for the results, which does not count.
     pub fn max_call_len(mut self, bytes: u64) -> Self {
         self.engine.max_call_len = bytes;
         self
     }
 
-    /// Sets the maximum number of bytes that the calls of a connection hold in arguments received by RDMA Read or over TCP. Default
-    /// 256 MiB. Calls that do not fit wait.
+    /// Sets the maximum number of bytes that the calls of a connection hold in arguments received by RDMA Read or over
+    /// TCP. Default 256 MiB. Calls that do not fit wait.
     pub fn max_fetched(mut self, bytes: u64) -> Self {
         self.engine.max_fetched = bytes;
         self
@@ -188,11 +188,12 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the time after which the connection is closed if the peer accepts no part of the pending replies. Longer than zero.
-    /// Default 60 s.
+    /// Sets the time after which the connection is closed if the peer accepts no part of the pending replies. Longer
+    /// than zero. Default 60 s.
     ///
-    /// Every completed Send or RDMA Write counts as progress, and so do bytes that leave the host. After progress by bytes alone,
-    /// detection may take up to twice this time. In version 2 the time without credit from the peer counts too.
+    /// Every completed Send or RDMA Write counts as progress, and so do bytes that leave the host. After progress by
+    /// bytes alone, detection may take up to twice this time. In version 2 the time without credit from the peer counts
+    /// too.
     pub fn reply_timeout(mut self, timeout: Duration) -> Self {
         self.engine.reply_timeout = timeout;
         self
@@ -219,17 +220,17 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent, and
-    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797 §4.2). 1 KiB to 256 KiB. Default 4 KiB. The smaller of the client's and the
-    /// server's value applies.
+    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent,
+    /// and received, without RDMA (RFC 8166 §3.3.2, RFC 8797 §4.2). 1 KiB to 256 KiB. Default 4 KiB. The smaller of the
+    /// client's and the server's value applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
         self.engine.send_size = bytes;
         self.engine.receive_size = bytes;
         self
     }
 
-    /// Sets the length in bytes from which an eligible item is reduced. Shorter arguments, and results with a smaller maximum
-    /// length, stay inline if they fit. Default 1024.
+    /// Sets the length in bytes from which an eligible item is reduced. Shorter arguments, and results with a smaller
+    /// maximum length, stay inline if they fit. Default 1024.
     pub fn min_reduce(mut self, bytes: usize) -> Self {
         self.engine.min_reduce = bytes;
         self
@@ -248,9 +249,9 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the maximum number of Read chunks, and of Write chunks, accepted in one message. A chunk that conveys a whole message
-    /// does not count. A service that needs [more](crate::server::Service::max_chunks) raises the limit to that number. At least 1.
-    /// Default 16.
+    /// Sets the maximum number of Read chunks, and of Write chunks, accepted in one message. A chunk that conveys a
+    /// whole message does not count. A service that needs [more](crate::server::Service::max_chunks) raises the limit
+    /// to that number. At least 1. Default 16.
     pub fn max_chunks(mut self, chunks: u32) -> Self {
         self.engine.max_chunks = chunks;
         self
@@ -283,9 +284,9 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the time for which the memory of an abandoned call (cancelled, or past its deadline) stays registered, so that the peer
-    /// can still complete its reply. An invalidation while the peer accesses the memory breaks the connection. 0 invalidates
-    /// immediately and accepts that risk. Default 5 s.
+    /// Sets the time for which the memory of an abandoned call (cancelled, or past its deadline) stays registered, so
+    /// that the peer can still complete its reply. An invalidation while the peer accesses the memory breaks the
+    /// connection. 0 invalidates immediately and accepts that risk. Default 5 s.
     pub fn abandoned_call_timeout(mut self, timeout: Duration) -> Self {
         self.engine.abandoned_call_timeout = timeout;
         self
@@ -312,25 +313,26 @@ impl ConnectionConfig {
 
 /// Settings of connections over TCP (RFC 5531 §11).
 impl ConnectionConfig {
-    /// Sets the length in bytes of the longest record accepted from the peer, over all its fragments. At least 1. Default 65 MiB:
-    /// 64 MiB of data and the message around it.
+    /// Sets the length in bytes of the longest record accepted from the peer, over all its fragments. At least 1.
+    /// Default 65 MiB: 64 MiB of data and the message around it.
     ///
     /// Memory is allocated as bytes arrive, never for the length that a fragment announces. A longer reply is read and
-    /// dropped, and fails only its call, with [`CallFailure::BadReply`](crate::error::CallFailure::BadReply). Any other longer
-    /// record closes the connection.
+    /// dropped, and fails only its call, with [`CallFailure::BadReply`](crate::error::CallFailure::BadReply). Any other
+    /// longer record closes the connection.
     pub fn max_record(mut self, bytes: u64) -> Self {
         self.stream.max_record = bytes;
         self
     }
 
-    /// Sets the maximum number of fragments of one record accepted from the peer, empty ones included. At least 1. Default 16384.
+    /// Sets the maximum number of fragments of one record accepted from the peer, empty ones included. At least 1.
+    /// Default 16384.
     pub fn max_fragments(mut self, fragments: u32) -> Self {
         self.stream.max_fragments = fragments;
         self
     }
 
-    /// Sets the longest time for one record from its first byte to its last, in either direction. It bounds how long a peer that
-    /// sends or accepts a byte now and then can hold memory. Longer than zero. Default 2 minutes.
+    /// Sets the longest time for one record from its first byte to its last, in either direction. It bounds how long a
+    /// peer that sends or accepts a byte now and then can hold memory. Longer than zero. Default 2 minutes.
     pub fn record_timeout(mut self, timeout: Duration) -> Self {
         self.stream.record_timeout = timeout;
         self

@@ -1,7 +1,7 @@
 //! Versions, message formats, counters and hooks of the engine of RPC-over-RDMA.
 //!
-//! The engine itself, for programs that drive connections on their own, is in the crate `rpcrdma-proto`. The errors are in
-//! [`error`](crate::error).
+//! The engine itself, for programs that drive connections on their own, is in the crate `rpcrdma-proto`. The errors are
+//! in [`error`](crate::error).
 
 pub use rpcrdma_proto::engine::{
     ConnectionCounters, Extension, ExtensionFactory, ExtensionMessage, ExtensionOutcome, ExtensionProperty,

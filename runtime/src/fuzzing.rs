@@ -1,5 +1,5 @@
-//! Entry points for fuzzers of the code that decodes data from a peer. Each takes the fuzzer's bytes and panics if an invariant
-//! is violated.
+//! Entry points for fuzzers of the code that decodes data from a peer. Each takes the fuzzer's bytes and panics if an
+//! invariant is violated.
 //!
 //! | function | target |
 //! | --- | --- |
@@ -19,8 +19,8 @@
 //! | [`payload_stream`] | XDR with chunks to splice in |
 //! | [`reencodes`] | any generated type |
 //!
-//! Each function has a fuzz target in `tests/fuzz`, and a property test beside it. The module exists only if the crate is compiled
-//! for a fuzzer (`--cfg fuzzing`) or for its own tests. The published crate does not have it.
+//! Each function has a fuzz target in `tests/fuzz`, and a property test beside it. The module exists only if the crate
+//! is compiled for a fuzzer (`--cfg fuzzing`) or for its own tests. The published crate does not have it.
 
 mod engine;
 mod rdma;
@@ -85,7 +85,8 @@ pub fn rpcrdma_header(bytes: &[u8]) {
     reencodes::<RdmaMsg>(bytes);
 }
 
-/// Decodes `bytes` as the headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, followed by each of the four types.
+/// Decodes `bytes` as the headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, followed by each of the four
+/// types.
 pub fn rpcrdma2_header(bytes: &[u8]) {
     reencodes::<Rpcrdma2HdrPrefix>(bytes);
     let rest = bytes.get(20..).unwrap_or_default();
@@ -106,8 +107,8 @@ pub fn private_data(bytes: &[u8]) {
 
 /// Decodes a payload stream with all kinds of items and with chunks to splice in.
 ///
-/// The first byte holds the number of steps (low 5 bits) and of chunks (high 3 bits). One byte for each step follows, which
-/// selects the item to read, and two bytes for each chunk, its position and length. The rest is the stream.
+/// The first byte holds the number of steps (low 5 bits) and of chunks (high 3 bits). One byte for each step follows,
+/// which selects the item to read, and two bytes for each chunk, its position and length. The rest is the stream.
 pub fn payload_stream(bytes: &[u8]) {
     let Some((&counts, rest)) = bytes.split_first() else { return };
     let Some((steps, rest)) = rest.split_at_checked(usize::from(counts & 0x1F)) else { return };
@@ -169,8 +170,9 @@ fn read_one(decoder: &mut Decoder<'_>, step: u8) -> Result<(), DecodeError> {
     }
 }
 
-/// Checks that `bytes` that decode as a `T` are encoded to the same length, that this encoding decodes and encodes to itself,
-/// and that its length is within the bounds of the type. Any padding is accepted, but zero is sent.
+/// Decodes `bytes` as a `T` and checks the encoding of the value. It must be as long as the decoded bytes, be within
+/// the length bounds of `T`, and decode to a value with the same encoding. The contents may differ from `bytes`,
+/// because the decoder accepts any padding and the encoder writes zeros. Bytes that do not decode are ignored.
 pub fn reencodes<T: XdrDecode + xdr::XdrEncode>(bytes: &[u8]) {
     let mut decoder = Decoder::new(bytes);
     if let Ok(value) = decoder.read::<T>() {

@@ -2,8 +2,8 @@
 //! version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), and over TCP.
 //!
 //! A protocol is described in XDR. The description marks large items as eligible for direct data placement. The macros
-//! [`include_xdr!`] and [`xdr!`] generate types, codecs, typed clients and servers from it. The package `rpcrdma-xdrgen`
-//! generates the same code from a build script or on the command line (`xdrgen`).
+//! [`include_xdr!`] and [`xdr!`] generate types, codecs, typed clients and servers from it. The package
+//! `rpcrdma-xdrgen` generates the same code from a build script or on the command line (`xdrgen`).
 //!
 //! ```
 //! mod plane {
@@ -27,9 +27,9 @@
 //! }
 //! ```
 //!
-//! A [`Server`] serves such a program, and a [`Channel`] calls it. Both run on tokio. The guide in the repository has a page for
-//! each task. The crate root re-exports the types that most programs use: [`Channel`], [`CallOptions`], [`CallError`] and
-//! [`ConnectError`] from [`client`]; [`Server`], [`Context`] and [`HandlerError`] from [`server`].
+//! A [`Server`] serves such a program, and a [`Channel`] calls it. Both run on tokio. The guide in the repository has a
+//! page for each task. The crate root re-exports the types that most programs use: [`Channel`], [`CallOptions`],
+//! [`CallError`] and [`ConnectError`] from [`client`]; [`Server`], [`Context`] and [`HandlerError`] from [`server`].
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -8,8 +8,8 @@ thread_local! {
     static SEEDED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
-/// Makes this crate take its random numbers in this thread from `seed`: XIDs, handles, pauses before retries, keys of hash tables
-/// and the choice of endpoints. `None` uses the operating system again.
+/// Makes this crate take its random numbers in this thread from `seed`: XIDs, handles, pauses before retries, keys of
+/// hash tables and the choice of endpoints. `None` uses the operating system again.
 ///
 /// Use this in simulations, whose runs have to repeat. The numbers of a seed are predictable, so peers could guess the
 /// handles of security contexts.
@@ -70,8 +70,8 @@ pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
     Ok(())
 }
 
-/// A hash under a random key, so that peers cannot choose keys that collide. It takes fewer instructions than the default hash of the
-/// standard library.
+/// A hash under a random key, so that peers cannot choose keys that collide. It takes fewer instructions than the
+/// default hash of the standard library.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyedHash(ahash::RandomState);
 

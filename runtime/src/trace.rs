@@ -2,8 +2,8 @@
 //! `rpcrdma::call`.
 //!
 //! Fields follow OpenTelemetry's semantic conventions for RPC and ONC RPC where these define a name, so that
-//! `tracing-opentelemetry` can export them. The other fields begin with `rpcrdma`. If no subscriber enables the span, the values
-//! are not computed.
+//! `tracing-opentelemetry` can export them. The other fields begin with `rpcrdma`. If no subscriber enables the span,
+//! the values are not computed.
 //!
 //! | field | at | value |
 //! | --- | --- | --- |
@@ -25,7 +25,8 @@
 //! A server's call back to its client has the same fields, with the roles swapped.
 //!
 //! [`ChannelBuilder::trace_context`](crate::client::ChannelBuilder::trace_context) and
-//! [`ServerBuilder::trace_context`](crate::server::ServerBuilder::trace_context) join the spans of both sides in one trace.
+//! [`ServerBuilder::trace_context`](crate::server::ServerBuilder::trace_context) join the spans of both sides in one
+//! trace.
 
 mod context;
 #[cfg(test)]
@@ -94,7 +95,8 @@ impl<'a> ObservedCall<'a> {
         self.span
     }
 
-    /// Returns a guard for the time until the call succeeds or fails. Dropping the guard records that the call was cancelled.
+    /// Returns a guard for the time until the call succeeds or fails. Dropping the guard records that the call was
+    /// cancelled.
     #[inline(always)]
     pub(crate) fn guard(&self) -> CancelGuard<'_> {
         self.metrics.guard()
@@ -187,7 +189,8 @@ fn sum(bytes: usize, chunks: impl Iterator<Item = usize>) -> u64 {
     chunks.fold(bytes as u64, |sum, len| sum.saturating_add(len as u64))
 }
 
-/// Records the size and the chunks of an outbound call. (Over a byte stream, the items are sent in the record, not in chunks.)
+/// Records the size and the chunks of an outbound call. (Over a byte stream, the items are sent in the record, not in
+/// chunks.)
 #[cold]
 fn record_sent(span: &Span, call: &OutgoingCall) {
     let chunks = call.reduced.iter().map(|item| item.data.len());

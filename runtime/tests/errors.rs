@@ -372,7 +372,8 @@ fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
     }
 }
 
-/// Searches the source of the runtime's crates for variants that [`samples`] lacks, and for messages that repeat their source.
+/// Searches the source of the runtime's crates for variants that [`samples`] lacks, and for messages that repeat their
+/// source.
 #[test]
 fn samples_include_every_variant_with_a_source() {
     let mut files = Vec::new();

@@ -1,4 +1,5 @@
-//! A warm call allocates nothing in codec, engine, driver and provider. The remaining allocations are counted and named here.
+//! A warm call allocates nothing in codec, engine, driver and provider. The remaining allocations are counted and named
+//! here.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -43,8 +44,8 @@ where
     count::<P>(Transport::Iwarp, hook, args, |_| CallOptions::default()).0
 }
 
-/// Returns the number of allocations per call, after a warm-up, and the eligible bytes that the client has copied. `options` creates
-/// each call's options; it may take landing memory from the pool.
+/// Returns the number of allocations per call, after a warm-up, and the eligible bytes that the client has copied.
+/// `options` creates each call's options; it may take landing memory from the pool.
 fn allocations_with<P: Procedure>(
     transport: Transport,
     args: P::Args,

@@ -74,7 +74,8 @@ impl<C: Connector> Connector for Watching<C> {
     }
 }
 
-/// A caller gets its result before the provider busy-polls again. Otherwise each call would take the whole busy-polling time.
+/// A caller gets its result before the provider busy-polls again. Otherwise each call would take the whole busy-polling
+/// time.
 #[tokio::test]
 async fn callers_run_before_busy_polling() {
     timed(async {

@@ -122,7 +122,8 @@ async fn servers_come_and_go() {
         let counts = spread(&caller, &nodes).await;
         assert!(counts.iter().all(|&count| count > 15), "{counts:?}");
 
-        // A server disappears. It gets no more calls, its call in flight ends in order, and then its connection is closed.
+        // A server disappears. It gets no more calls, its call in flight ends in order, and then its connection is
+        // closed.
         let last = Arc::clone(&nodes[2].state);
         let mut calls = Vec::new();
         last.started.store(0, Ordering::SeqCst);
@@ -205,8 +206,8 @@ async fn other_calls_say_if_they_may_have_been_executed() {
     .await;
 }
 
-/// A rolling restart fails no call, idempotent or not: each server first leaves the list, then serves for the drain delay, and then
-/// ends its calls and closes.
+/// A rolling restart fails no call, idempotent or not: each server first leaves the list, then serves for the drain
+/// delay, and then ends its calls and closes.
 #[tokio::test]
 async fn a_rolling_restart_fails_nothing() {
     timed(in_step(async {

@@ -425,7 +425,8 @@ async fn failures(caller: &ServiceCaller, count: usize) -> usize {
     failed
 }
 
-/// A server whose calls fail at once gets only a few of them, although it always looks idle, and is used again when it works.
+/// A server whose calls fail at once gets only a few of them, although it always looks idle, and is used again when it
+/// works.
 #[tokio::test(start_paused = true)]
 async fn failing_servers_are_ejected() {
     timed(async {

@@ -121,8 +121,8 @@ async fn privacy_hides_data() {
     .await;
 }
 
-/// RFC 2203 §5.3.3.1: repeated calls are silently discarded, within the window and below it, over any connection, whatever their
-/// XID. After a restart, the context is unknown.
+/// RFC 2203 §5.3.3.1: repeated calls are silently discarded, within the window and below it, over any connection,
+/// whatever their XID. After a restart, the context is unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_calls_are_not_executed() {
     timed(async {
@@ -321,8 +321,8 @@ impl Authenticator for Denying {
     }
 }
 
-/// RFC 2203 §5.3.3.3: a client makes a call again with a new context after CREDPROBLEM and CTXPROBLEM. After other errors, the call
-/// fails, and the context stays in use.
+/// RFC 2203 §5.3.3.3: a client makes a call again with a new context after CREDPROBLEM and CTXPROBLEM. After other
+/// errors, the call fails, and the context stays in use.
 #[tokio::test]
 async fn denied_calls() {
     timed(async {
@@ -392,7 +392,8 @@ impl tracing::Subscriber for Collector {
 async fn traces_have_no_secrets() {
     timed(async {
         let collector = Collector::default();
-        // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be another test's.
+        // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be
+        // another test's.
         let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
         let _guard = tracing::subscriber::set_default(collector.clone());
         let config = GssServerConfig::new().max_contexts(1);

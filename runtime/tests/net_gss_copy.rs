@@ -1,5 +1,5 @@
-//! Long copies with RPCSEC_GSS, with a mechanism that is for tests only: contexts expire and the server restarts in the middle.
-//! `RPCRDMA_TEST_COPY_MIB=1024` copies 1 GiB.
+//! Long copies over RPCSEC_GSS with a test mechanism. While a copy runs, contexts expire or are replaced, or the server
+//! restarts. `RPCRDMA_TEST_COPY_MIB` sets the number of MiB to copy, 16 by default.
 #![allow(missing_docs)]
 
 #[path = "net_support/copy.rs"]

@@ -1,6 +1,7 @@
 //! RPCSEC_GSS with Kerberos over every transport, with a realm and a KDC of its own (`tests/krb5/realm`).
 //!
-//! The library reads the environment of its process, so the tests run in a child process with the environment of the realm.
+//! The library reads the environment of its process, so the tests run in a child process with the environment of the
+//! realm.
 #![allow(missing_docs)]
 
 #[path = "net_support/copy.rs"]
@@ -170,8 +171,8 @@ async fn changed_messages(transport: Transport, level: ProtectionLevel) {
     let select = |_, bit| bit % every == 0;
     let builder = Channel::builder().security(security(level));
     let ineffective = tamper::flipped_bits(&server, &state, builder, level, 12, select).await;
-    // RFC 4121 §4.2.5: the rotation count of an encrypted token is not protected. To add a multiple of the token's length has
-    // no effect.
+    // RFC 4121 §4.2.5: the rotation count of an encrypted token is not protected. To add a multiple of the token's
+    // length has no effect.
     let most = if level == ProtectionLevel::Privacy { 20 / every.min(5) as u32 } else { 0 };
     assert!(ineffective <= most, "{level:?}: {ineffective} changes were not noticed");
     if is_tcp {
@@ -226,7 +227,7 @@ async fn repeated_calls() {
     }
 }
 
-/// Returns a NULL call of the test service without security (RFC 5531 §9).
+/// Returns a NULL call to the test service, with AUTH_NONE as credential and verifier (RFC 5531 §9).
 fn null_call(xid: u32) -> Vec<u8> {
     [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -260,8 +261,8 @@ const LIFETIME: u64 = 8;
 
 /// Contexts expire with their tickets in the middle of copies. No call fails as long as the user has a valid ticket.
 ///
-/// Contexts expire in real time. Tickets expire by the clock of the realm, which stands while they are in use, so that the user
-/// has a valid one on a busy machine as well.
+/// Contexts expire in real time. Tickets expire by the clock of the realm, which stands while they are in use, so that
+/// the user has a valid one on a busy machine as well.
 async fn renewed_tickets(mut clock: RealmClock, copies: &[(&str, Transport, ProtectionLevel)]) {
     const TICKETS: u32 = 3;
     let lifetime = format!("{LIFETIME}s");

@@ -426,8 +426,8 @@ mod servers {
     }
 }
 
-/// Successful calls of many threads are in the samples of one thread, each once. A call that has returned to its caller is in the
-/// next sample.
+/// Successful calls of many threads are in the samples of one thread, each once. A call that has returned to its caller
+/// is in the next sample.
 #[test]
 fn samples_of_all_threads() {
     const TASKS: usize = 8;
@@ -466,7 +466,8 @@ fn samples_of_all_threads() {
             }
             sample(&mut counts);
         }
-        // A sample may see the size of a call without its count, or the reverse. The unusual sizes that follow make up for that.
+        // A sample may see the size of a call without its count, or the reverse. The unusual sizes that follow make up
+        // for that.
         let last = (0..LAST).map(|nth| 40_000 + 640 * nth);
         for len in last.clone() {
             put(&channel, len).await;

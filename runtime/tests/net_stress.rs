@@ -1,5 +1,5 @@
-//! Random calls that are awaited, dropped, moved between tasks or not polled, on connections that may close. Every call and
-//! connection ends, and nothing leaks.
+//! Random calls that are awaited, dropped, moved between tasks or not polled, on connections that may close. Every call
+//! and connection ends, and nothing leaks.
 #![allow(missing_docs)]
 
 mod net_support;

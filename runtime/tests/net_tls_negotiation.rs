@@ -362,8 +362,8 @@ async fn session(running: &Running, authority: &Authority) -> TlsStream<TcpStrea
     stream
 }
 
-/// The peer that closes a connection ends the session with a closure alert (RFC 9289 §5.1.1). Without one, the end of the stream
-/// is an error.
+/// The peer that closes a connection ends the session with a closure alert (RFC 9289 §5.1.1). Without one, the end of
+/// the stream is an error.
 #[tokio::test]
 async fn closure_alerts() {
     timed(async {

@@ -1,4 +1,5 @@
-//! RPC-with-TLS on `tcp://` (RFC 9289): connections that are refused, on either side, and peers that violate the protocol.
+//! RPC-with-TLS on `tcp://` (RFC 9289): connections that are refused, on either side, and peers that violate the
+//! protocol.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -188,8 +189,8 @@ async fn misplaced_probes() {
     .await;
 }
 
-/// A server that loses the first ClientHello, as nfs-ganesha does, gets another one on a second connection, which has a time limit. It
-/// does not get a third.
+/// A server that loses the first ClientHello, as nfs-ganesha does, gets another one on a second connection, which has a
+/// time limit. It does not get a third.
 #[tokio::test]
 async fn lost_client_hellos() {
     timed(in_step(async {

@@ -1,5 +1,5 @@
-//! `tower` middleware between clients and channels, and around the handlers of a server. Time is paused: it advances only while
-//! nothing else can run.
+//! `tower` middleware between clients and channels, and around the handlers of a server. Time is paused: it advances
+//! only while nothing else can run.
 #![allow(missing_docs)]
 
 mod net_support;

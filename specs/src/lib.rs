@@ -1,11 +1,11 @@
-//! XDR specifications of ONC RPC, of RPC-over-RDMA, and of protocols that use them, with the types, codecs, clients and servers
-//! generated from them.
+//! XDR specifications of ONC RPC, of RPC-over-RDMA, and of protocols that use them, with the types, codecs, clients and
+//! servers generated from them.
 //!
 //! [`source`] has the XDR files as text. [`binding`] has the Upper-Layer Bindings of the programs. This crate's README
 //! and the header of each file name the document that it comes from.
 //!
-//! The runtime generates its own copy of the RPC and RPC-over-RDMA header types. The copies here are for tools and tests that
-//! work with messages without the runtime.
+//! The runtime generates its own copy of the RPC and RPC-over-RDMA header types. The copies here are for tools and
+//! tests that work with messages without the runtime.
 //!
 //! The feature `std` is on by default. Without it, the crate is `no_std` with `alloc`, and has no clients and servers.
 //! The feature `discover` adds the discovery of servers through rpcbind.
@@ -84,7 +84,8 @@ pub mod rpcrdma1 {
     specification!("xdr/rpcrdma1.x");
 }
 
-/// The headers of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), generated from [`source::RPCRDMA2`].
+/// The headers of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), generated from
+/// [`source::RPCRDMA2`].
 pub mod rpcrdma2 {
     specification!("xdr/rpcrdma2.x");
 }
@@ -111,14 +112,16 @@ pub mod nsm1 {
     specification!("xdr/nsm1.x", ulb = "xdr/nsm1.ulb");
 }
 
-/// NFS version 3 (RFC 1813) with its Upper-Layer Binding (RFC 8267), generated from [`source::NFS3`] and [`binding::NFS3`].
+/// NFS version 3 (RFC 1813) with its Upper-Layer Binding (RFC 8267), generated from [`source::NFS3`] and
+/// [`binding::NFS3`].
 ///
 /// Each type that contains file handles, names or data also has a borrowed form, whose name ends in `Ref`.
 pub mod nfs3 {
     specification!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
 }
 
-/// NFSACL version 3, generated from [`source::NFSACL3`] and [`binding::NFSACL3`]. Handles and attributes are those of [`nfs3`].
+/// NFSACL version 3, generated from [`source::NFSACL3`] and [`binding::NFSACL3`]. Handles and attributes are those of
+/// [`nfs3`].
 pub mod nfsacl3 {
     specification!(
         "xdr/nfsacl3.x",

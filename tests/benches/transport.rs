@@ -1,10 +1,12 @@
-//! The cost of a call compared with plain TCP: `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
-//! `-- --profile null|sixteen|small|get|put[-OPTION..] N` only makes N calls of that kind, for a profiler; see `transport/profile.rs`.
+//! The cost of a call compared with plain TCP:
+//! `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
+//! `-- --profile null|sixteen|small|get|put[-OPTION..] N` only makes N calls of that kind, for a profiler; see
+//! `transport/profile.rs`.
 //!
-//! Every figure is a ratio to a program that moves the same bytes between the same two threads over plain tokio TCP. Each
-//! thread is pinned to a core. The two programs alternate, round after round, so that a noisy neighbour affects both. Two
-//! processes of idle priority keep the cores awake, because an idle virtual core takes 25 to 300 microseconds to wake. The
-//! benchmark reports medians and ranges, and asserts nothing.
+//! Every figure is a ratio to a program that moves the same bytes between the same two threads over plain tokio TCP.
+//! Each thread is pinned to a core. The two programs alternate, round after round, so that a noisy neighbour affects
+//! both. Two processes of idle priority keep the cores awake, because an idle virtual core takes 25 to 300 microseconds
+//! to wake. The benchmark reports medians and ranges, and asserts nothing.
 
 #[path = "transport/arms.rs"]
 mod arms;
@@ -55,8 +57,8 @@ fn main() {
         core_affinity::set_for_current(core);
     }
     let rounds = if quick { 3 } else { 15 };
-    // In a task, as the callers of an application are. The future of `block_on` is polled only after tokio has looked for I/O once
-    // more, which is an additional system call whenever another task wakes it.
+    // In a task, as the callers of an application are. The future of `block_on` is polled only after tokio has looked
+    // for I/O once more, which is an additional system call whenever another task wakes it.
     let results = runtime().block_on(async { tokio::spawn(arms::run(addresses, rounds, quick)).await });
     let results = results.expect("the clients failed");
     if json {

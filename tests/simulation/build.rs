@@ -1,4 +1,5 @@
-//! Writes protocols with random types and random eligible items, and the code that serves and calls them. The seeds are fixed.
+//! Writes protocols with random types and random eligible items, and the code that serves and calls them. The seeds are
+//! fixed.
 #![forbid(unsafe_code)]
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};

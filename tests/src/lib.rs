@@ -21,9 +21,10 @@
 //! | `foreign` | nfs-ganesha, libnfs, libtirpc and nfs-rs over TCP, with TLS and Kerberos |
 //! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |
 
-/// The Rust code in the documents, compiled and run as doc tests. `tests/documents.rs` checks that every document is here. Code
-/// that needs the features `gss` and `tls` is compiled by the doc tests of `rpcrdma-examples`, and code that needs `etcd` and
-/// `kubernetes` by those of `rpcrdma-discover`.
+/// The documents with Rust code, compiled and run as doc tests. `tests/documents.rs` checks that each such document is
+/// here or, like the guide's page on tests, in `runtime/src/lib.rs`. Code that needs the features `gss` and `tls` is
+/// compiled by the doc tests of `rpcrdma-examples`, and code that needs `etcd` and `kubernetes` by the doc tests of
+/// `rpcrdma-discover`.
 #[cfg(doctest)]
 mod documents {
     macro_rules! documents {

@@ -1,5 +1,5 @@
-//! Conditions under which runs of the runtime repeat in a simulation: random numbers from one source, time from tokio's clock, and
-//! choices that depend on no random order.
+//! Conditions under which runs of the runtime repeat in a simulation: random numbers from one source, time from tokio's
+//! clock, and choices that depend on no random order.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{fs, path::Path};

@@ -1,5 +1,6 @@
-//! README, guide and the other documents: links resolve, and blocks of XDR, ULB and TOML are valid. Rust blocks are doc tests of
-//! this package, and shell blocks are checked where the programs are built (`xdrgen/tests/readme.rs`, `examples/tests/guide.rs`).
+//! README, guide and the other documents: links resolve, and blocks of XDR, ULB and TOML are valid. Rust blocks are doc
+//! tests of this package, and shell blocks are checked where the programs are built (`xdrgen/tests/readme.rs`,
+//! `examples/tests/guide.rs`).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{

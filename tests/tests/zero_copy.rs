@@ -1,5 +1,5 @@
-//! Eligible payload moves between the user's memory and the socket without copies. The tests check the counters of copies, and
-//! the addresses of the data.
+//! Eligible payload moves between the user's memory and the socket without copies. The tests check the counters of
+//! copies, and the addresses of the data.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Arc, Mutex};

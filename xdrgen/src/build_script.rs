@@ -253,7 +253,8 @@ impl Build {
     /// Generates the output and returns its path.
     ///
     /// Prints the instructions for Cargo: the files to watch, including included files but not files in `OUT_DIR`, and
-    /// the warnings. Does nothing else if the output is up to date. The file is not written if its contents would not change.
+    /// the warnings. Does nothing else if the output is up to date. The file is not written if its contents would not
+    /// change.
     ///
     /// # Errors
     /// Returns an error if there is no input file or output directory, if the specification has errors, if the code

@@ -184,7 +184,8 @@ pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
             continue;
         }
         let Some(id) = step.field.ty.target() else { continue };
-        // The loop ends, because recursive types with eligible items are rejected: the number of items would be unbounded.
+        // The loop ends, because recursive types with eligible items are rejected: the number of items would be
+        // unbounded.
         if sizes::ty(spec, &step.field.ty).max_ddp_items == Some(0) {
             continue;
         }

@@ -62,7 +62,8 @@ fn every_code_has_a_case_and_an_explanation() {
     for code in Code::ALL {
         assert!(explained.contains(&format!("\n## {code}: ")), "ERRORS.md does not explain {code}");
         assert!(code.explanation().starts_with(&format!("{code}: ")), "{code}: {}", code.explanation());
-        // A file that cannot be read cannot be checked in: see `a_missing_file_is_named`. `front_elsewhere` has the other.
+        // A file that cannot be read cannot be checked in: see `a_missing_file_is_named`. `front_elsewhere` has the
+        // other.
         let elsewhere = matches!(code, Code::Unreadable | Code::FoundElsewhere);
         assert!(tested.contains(code.as_str()) || elsewhere, "no case for {code}");
     }

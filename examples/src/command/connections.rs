@@ -18,8 +18,8 @@ const RESERVED_DESCRIPTORS: u64 = 256;
 /// Options for the connections of a server.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ConnectionArgs {
-    /// Maximum number of connections. At the limit, a new one takes the place of an idle one, first of the host with the most,
-    /// or is refused. Raises the limit of open files (ulimit -n) as far as it may
+    /// Maximum number of connections. At the limit, a new one takes the place of an idle one, first of the host with
+    /// the most, or is refused. Raises the limit of open files (ulimit -n) as far as it may
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
     /// Maximum number of connections of one host. Default: no other limit
@@ -28,12 +28,12 @@ pub struct ConnectionArgs {
     /// Seconds without a call after which a connection is closed; 0: never. Clients connect again with their next call
     #[arg(long, value_name = "S", default_value = "360", value_parser = clap::builder::ValueParser::new(parse_seconds))]
     idle_timeout: Duration,
-    /// Limit on the memory for the data of all clients' calls and replies, e.g. 512MiB; the minimum is 3MiB. Calls that exceed the
-    /// share of their host or connection wait
+    /// Limit on the memory for the data of all clients' calls and replies, e.g. 512MiB; the minimum is 3MiB. Calls that
+    /// exceed the share of their host or connection wait
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = clap::builder::ValueParser::new(parse_memory))]
     max_memory: u64,
-    /// Take the memory for the data of calls from huge pages: those that the system has reserved (vm.nr_hugepages), or else transparent ones.
-    /// For rdma:// URLs
+    /// Take the memory for the data of calls from huge pages: those that the system has reserved (vm.nr_hugepages), or
+    /// else transparent ones. For rdma:// URLs
     #[cfg(all(target_os = "linux", any(feature = "verbs", feature = "verbs-dlopen")))]
     #[arg(long)]
     huge_pages: bool,

@@ -14,8 +14,8 @@ enum Inspectors {
 /// The option of a server that can be inspected.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct IntrospectionArgs {
-    /// Let rpctop and `rpcping --list` look into the server: from this host (local), or from everywhere (all). Reveals the
-    /// addresses of clients
+    /// Let rpctop and `rpcping --list` look into the server: from this host (local), or from everywhere (all). Reveals
+    /// the addresses of clients
     #[arg(long, value_name = "WHO")]
     introspection: Option<Inspectors>,
 }

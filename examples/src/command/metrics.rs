@@ -52,8 +52,8 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// Options for metrics and health.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct MetricsArgs {
-    /// Address to serve metrics and health on, e.g. 127.0.0.1:9464: /metrics for Prometheus, /healthz and /readyz. Port 0
-    /// selects a free port. Not for untrusted networks
+    /// Address to serve metrics and health on, e.g. 127.0.0.1:9464: /metrics for Prometheus, /healthz and /readyz. Port
+    /// 0 selects a free port. Not for untrusted networks
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 }

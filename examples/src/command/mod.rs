@@ -139,8 +139,8 @@ pub fn print_error(name: &str, what: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{name}: {what}");
 }
 
-/// Prints a line to standard output, like `println!`, but ignores write errors. If the reader exits, as `head` does, the
-/// command completes normally and does not panic.
+/// Prints a line to standard output, like `println!`, but ignores write errors. If the reader exits, as `head` does,
+/// the command completes normally and does not panic.
 #[macro_export]
 macro_rules! say {
     ($($what:tt)*) => { $crate::command::print_line(format_args!($($what)*)) };

@@ -201,8 +201,8 @@ impl Kerberos {
 /// Security options of a client.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ClientSec {
-    /// Security flavor. Kerberos (krb5: authentication, krb5i: and integrity, krb5p: and encryption) uses the ticket that
-    /// kinit obtained
+    /// Security flavor. Kerberos (krb5: authentication, krb5i: and integrity, krb5p: and encryption) uses the ticket
+    /// that kinit obtained
     #[arg(long, value_name = "FLAVOR", value_enum)]
     pub sec: Option<Flavor>,
     /// Kerberos service of the server, e.g. nfs@server.example.com; default: the service of the protocol on the host of
@@ -251,8 +251,8 @@ fn own_credential() -> anyhow::Result<rpcrdma::rpc::OpaqueAuth> {
 /// Security options of a server.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ServerSec {
-    /// Accepted security flavors, the preferred one first: sys, krb5, krb5i and krb5p, separated by colons. Kerberos uses
-    /// the default keytab ($KRB5_KTNAME)
+    /// Accepted security flavors, the preferred one first: sys, krb5, krb5i and krb5p, separated by colons. Kerberos
+    /// uses the default keytab ($KRB5_KTNAME)
     #[arg(long, value_name = "FLAVORS")]
     pub sec: Option<Flavors>,
     /// Kerberos service whose clients are accepted, e.g. nfs@server.example.com; default: every service in the keytab

@@ -82,8 +82,8 @@ pub async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) ->
 /// The option for a delay of the shutdown.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct DrainArgs {
-    /// Seconds to serve on after a shutdown request. Meanwhile /readyz fails and registrations are removed, so that clients use
-    /// other servers
+    /// Seconds to serve on after a shutdown request. Meanwhile /readyz fails and registrations are removed, so that
+    /// clients use other servers
     #[arg(long, value_name = "S", default_value = "0", value_parser = clap::builder::ValueParser::new(parse_seconds))]
     drain_delay: Duration,
 }
@@ -98,8 +98,8 @@ impl DrainArgs {
 /// Runs `serving` until `stop` receives a shutdown request. Then calls `shut_down` and waits for the calls in progress.
 /// A second request drops these calls.
 ///
-/// Notifies the service manager (`sd_notify(3)`) at the beginning, when the listeners must be bound, and when the shutdown begins.
-/// `health` is ready in between.
+/// Notifies the service manager (`sd_notify(3)`) at the beginning, when the listeners must be bound, and when the
+/// shutdown begins. `health` is ready in between.
 pub async fn serve(serving: impl Future<Output = ()>, mut stop: Stop, health: &Health, shut_down: impl FnOnce()) {
     tokio::pin!(serving);
     health.set_ready();

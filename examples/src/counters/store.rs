@@ -195,8 +195,8 @@ impl CounterStore {
     /// failed and nothing was added, and [`CounterError::Database`] if it failed and the addition may have happened.
     pub fn add(&self, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
         let added = {
-            // redb lets additions wait for each other, too. After an error of the disk, it panics in those that wait. Here, the database
-            // is closed before the next one begins.
+            // redb lets additions wait for each other, too. After an error of the disk, it panics in those that wait.
+            // Here, the database is closed before the next one begins.
             let _turn = self.0.adding.lock().unwrap_or_else(PoisonError::into_inner);
             self.with(|database| add_in(database, key, args))
         };

@@ -275,8 +275,8 @@ fn set_thread_identity(who: &Identity, changes: IdentityChanges) -> Result<(), E
         set_thread_res_gid(None, Gid::from_raw(who.gid), None)?;
     }
     if changes.uid {
-        // The real and saved user IDs stay, so that the identity can be restored. With the effective ID of root, the kernel
-        // also removes root's capabilities.
+        // The real and saved user IDs stay, so that the identity can be restored. With the effective ID of root, the
+        // kernel also removes root's capabilities.
         set_thread_res_uid(None, Uid::from_raw(who.uid), None)?;
     }
     Ok(())
@@ -409,7 +409,8 @@ mod tests {
         if !geteuid().is_root() || !Identities::new(Squash::None, None, None).enforced() {
             return None;
         }
-        // The identity and the capabilities are those of the thread, and the policy tries on a thread that inherits them.
+        // The identity and the capabilities are those of the thread, and the policy tries on a thread that inherits
+        // them.
         let thread = std::thread::spawn(move || {
             let user = Uid::from_raw(4242);
             set_keep_capabilities(true).unwrap();

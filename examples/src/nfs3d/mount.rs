@@ -114,8 +114,8 @@ impl MountV3 for MountService {
             return Ok(Mountres3::Default(Mountstat3::Acces));
         };
         let identities = self.export.identities();
-        // Clients use AUTH_SYS for MOUNT whatever the flavor of their NFS calls. Where AUTH_SYS is not accepted, its users prove
-        // nothing, so a path below the export needs the permissions of the anonymous user.
+        // Clients use AUTH_SYS for MOUNT whatever the flavor of their NFS calls. Where AUTH_SYS is not accepted, its
+        // users prove nothing, so a path below the export needs the permissions of the anonymous user.
         let caller = if self.export.accepts(cx.credential(), cx.principal()) {
             identities.caller(cx.credential(), cx.principal()).map_err(HandlerError::Rejected)?
         } else {

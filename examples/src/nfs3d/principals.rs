@@ -60,8 +60,9 @@ impl Default for Principals {
 }
 
 impl Principals {
-    /// Parses a file of principals, which take precedence over the users of the system. Each line has a principal, its user ID,
-    /// its group ID and its supplementary group IDs, separated by blanks: `alice@EXAMPLE.COM 1000 1000 27`. `#` begins a comment.
+    /// Parses a file of principals, which take precedence over the users of the system. Each line has a principal, its
+    /// user ID, its group ID and its supplementary group IDs, separated by blanks: `alice@EXAMPLE.COM 1000 1000 27`.
+    /// `#` begins a comment.
     ///
     /// # Errors
     /// Returns an error for the first invalid line.

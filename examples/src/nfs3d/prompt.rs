@@ -1,8 +1,8 @@
 //! Execution of calls on the runtime's threads, if they do not have to wait for a device.
 //!
-//! Two context switches to a blocking thread and back cost more than most metadata calls. [`attempt`] therefore runs a call on the
-//! calling thread. A step that might wait asks [`may_wait`] first. If the answer is `false`, the step fails, the call ends without having
-//! changed anything, and the service repeats it on a blocking thread.
+//! Two context switches to a blocking thread and back cost more than most metadata calls. [`attempt`] therefore runs a
+//! call on the calling thread. A step that might wait asks [`may_wait`] first. If the answer is `false`, the step
+//! fails, the call ends without having changed anything, and the service repeats it on a blocking thread.
 //!
 //! A call that must be performed as another user than the server's own changes the identity of its thread. Afterwards,
 //! the kernel does not allow the thread to use RDMA devices that the process opened before, even if the identity was

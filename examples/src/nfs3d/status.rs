@@ -87,7 +87,8 @@ mod tests {
     /// so no warning is logged.
     #[test]
     fn an_attempt_warns_of_nothing() {
-        // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be another test's.
+        // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be
+        // another test's.
         let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
         let warnings = |convert: fn()| {
             let log = Log::default();

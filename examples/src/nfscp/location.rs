@@ -111,8 +111,8 @@ impl NfsUrl {
         Ok(Self { scheme: scheme.to_owned(), host: host.to_owned(), port, has_port, query, path })
     }
 
-    /// Returns the transport's URL, `scheme://host:port`, for [`Channel::connect`](rpcrdma::client::Channel::connect). A URL
-    /// without a port gets the default port of the transport.
+    /// Returns the transport's URL, `scheme://host:port`, for [`Channel::connect`](rpcrdma::client::Channel::connect).
+    /// A URL without a port gets the default port of the transport.
     #[must_use]
     pub fn transport_url(&self) -> String {
         self.transport_url_at(self.port)

@@ -12,8 +12,8 @@ use std::{
 /// The time after which a test is considered hung. It is far longer than any test takes, even on a busy machine.
 const MAX_DURATION: Duration = Duration::from_secs(900);
 
-/// The time limit of a test, which ends when this value is dropped. If it expires, the whole process fails: a thread that waits for
-/// another program cannot be interrupted.
+/// The time limit of a test, which ends when this value is dropped. If it expires, the whole process fails: a thread
+/// that waits for another program cannot be interrupted.
 pub(crate) struct TimeLimit(#[allow(dead_code, reason = "dropped at the end")] Sender<()>);
 
 impl TimeLimit {

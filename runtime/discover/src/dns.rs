@@ -21,14 +21,14 @@ use tokio::time::Instant;
 
 /// A service whose servers are listed in DNS.
 ///
-/// The names are resolved again when the time to live (TTL) of their records ends, at the earliest after 1 s and at the latest after
-/// 5 min. If a query fails, the servers stay as they are, and the query is repeated after 1 s to 30 s. If only the addresses of some
-/// targets of SRV records cannot be resolved, the servers of these targets stay as they are, and the query is repeated after 30 s. If the
-/// name has no more records, there are no more servers.
+/// The names are resolved again when the time to live (TTL) of their records ends, at the earliest after 1 s and at the
+/// latest after 5 min. If a query fails, the servers stay as they are, and the query is repeated after 1 s to 30 s. If
+/// only the addresses of some targets of SRV records cannot be resolved, the servers of these targets stay as they are,
+/// and the query is repeated after 30 s. If the name has no more records, there are no more servers.
 ///
-/// DNS can be forged. With TLS, the certificate of each server must therefore have the name that was asked for: the host, or the domain of
-/// the SRV records, `example.com` for `_blobs._tcp.example.com` (RFC 9525 §6). The name of a target that DNS returned does not count. The URL
-/// of each server has the [option `name`](Url) for that.
+/// DNS can be forged. With TLS, the certificate of each server must therefore have the name that was asked for: the
+/// host, or the domain of the SRV records, `example.com` for `_blobs._tcp.example.com` (RFC 9525 §6). The name of a
+/// target that DNS returned does not count. The URL of each server has the [option `name`](Url) for that.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,8 +92,8 @@ const TTLS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl DnsService {
-    /// Creates a service with one server for each A and AAAA record of the host in `url`. All servers have the port and the options
-    /// of `url`.
+    /// Creates a service with one server for each A and AAAA record of the host in `url`. All servers have the port and
+    /// the options of `url`.
     ///
     /// # Errors
     /// Returns [`DnsError::Url`] if the URL is invalid.
@@ -128,7 +128,8 @@ impl DnsService {
     /// Queries DNS for the servers, and repeats the queries as long as the returned list is used.
     ///
     /// # Errors
-    /// See [`DnsError`]: there is no configuration of a resolver, or the first query failed. A name without records is not an error.
+    /// See [`DnsError`]: there is no configuration of a resolver, or the first query failed. A name without records is
+    /// not an error.
     pub async fn servers(self) -> Result<Servers, DnsError> {
         let resolver = self.resolver().map_err(|error| DnsError::Resolver(Arc::new(error)))?;
         let name = self.srv.as_deref().unwrap_or(self.url.host()).to_owned();
@@ -349,7 +350,8 @@ mod tests {
     use super::*;
     use crate::failing_calls::fails_with;
 
-    /// Serves the SRV records of `_test._tcp.test.` with the targets `a.test.` and `b.test.`. Queries for the names in `failing` fail.
+    /// Serves the SRV records of `_test._tcp.test.` with the targets `a.test.` and `b.test.`. Queries for the names in
+    /// `failing` fail.
     async fn name_server(failing: Arc<Mutex<Vec<&'static str>>>) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let addr = socket.local_addr().unwrap();

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 /// A service whose servers are registered in etcd. Each server has a key with a common prefix, whose value is its URL.
 /// The options `priority` and `weight` of the [URL](rpcrdma::transport::Url) determine how a balancer uses the server.
 ///
-/// Clients [watch](Self::servers) the keys. Servers [register](Self::register) themselves with a lease, so that the key of a server
-/// that crashes disappears when its lease ends.
+/// Clients [watch](Self::servers) the keys. Servers [register](Self::register) themselves with a lease, so that the key
+/// of a server that crashes disappears when its lease ends.
 ///
 /// If etcd is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s.
 ///
@@ -31,7 +31,8 @@ use tokio::sync::watch;
 /// use rpcrdma_discover::EtcdService;
 ///
 /// let service = EtcdService::new(["https://etcd:2379"], "/services/blobs/");
-/// let service = service.ca("/etc/etcd/ca.pem").user("blobs", std::fs::read_to_string("/etc/blobs/password")?.trim_end());
+/// let password = std::fs::read_to_string("/etc/blobs/password")?;
+/// let service = service.ca("/etc/etcd/ca.pem").user("blobs", password.trim_end());
 /// let servers = service.servers().await?;
 /// # drop(servers); Ok(()) }
 /// ```
@@ -140,7 +141,8 @@ impl EtcdService {
         self
     }
 
-    /// Sets the file of the CA certificates, in PEM, one of which must have signed etcd's certificate. `https` URLs need it.
+    /// Sets the file of the CA certificates, in PEM, one of which must have signed etcd's certificate. `https` URLs
+    /// need it.
     ///
     /// The files of TLS are read for each connection to etcd, so that they can be renewed.
     pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
@@ -249,9 +251,9 @@ impl EtcdService {
         Ok(())
     }
 
-    /// Registers a server: creates the key `PREFIX` + `name` with the value `url` and a lease of `ttl`, at least 3 s, and keeps the
-    /// lease alive. A registration that etcd has lost is made again. If etcd cannot be reached now, this logs a warning, and registers
-    /// the server when it can.
+    /// Registers a server: creates the key `PREFIX` + `name` with the value `url` and a lease of `ttl`, at least 3 s,
+    /// and keeps the lease alive. A registration that etcd has lost is made again. If etcd cannot be reached now, this
+    /// logs a warning, and registers the server when it can.
     ///
     /// # Errors
     /// See [`EtcdError`]: etcd refuses the registration, or the settings are wrong.
@@ -275,7 +277,8 @@ impl EtcdService {
             loop {
                 if let Some(mut lease) = lease {
                     let lost = tokio::select! {
-                        // An error means that the registration was dropped without being removed. The lease then ends by itself.
+                        // An error means that the registration was dropped without being removed. The lease then ends
+                        // by itself.
                         removed = ended.changed() => {
                             if removed.is_ok() {
                                 let _ = limited(lease.client.lease_revoke(lease.id)).await;
@@ -380,7 +383,8 @@ fn put(servers: &mut BTreeMap<Vec<u8>, String>, key: &[u8], value: &[u8]) {
 
 /// The registration of a server in etcd, made by [`EtcdService::register`].
 ///
-/// When it is dropped, the lease ends after its time to live. Call [`unregister`](Self::unregister) to remove it at once.
+/// When it is dropped, the lease ends after its time to live. Call [`unregister`](Self::unregister) to remove it at
+/// once.
 #[derive(Debug)]
 #[must_use]
 pub struct EtcdRegistration {
@@ -389,8 +393,8 @@ pub struct EtcdRegistration {
 }
 
 impl EtcdRegistration {
-    /// Removes the registration, and returns when clients no longer find the server. Errors are ignored, because the lease ends
-    /// by itself.
+    /// Removes the registration, and returns when clients no longer find the server. Errors are ignored, because the
+    /// lease ends by itself.
     pub async fn unregister(self) {
         self.end.send_replace(());
         let _ = self.task.await;

@@ -114,7 +114,7 @@ impl Etcd {
     }
 }
 
-/// The error of a call contains the error of etcd, which has stopped.
+/// After etcd has stopped, the error of a call says that service discovery has failed.
 #[tokio::test]
 async fn errors_of_calls_have_the_error_of_etcd() {
     let Some(mut etcd) = Etcd::start(false).await else { return };

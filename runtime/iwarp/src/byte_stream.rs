@@ -85,8 +85,8 @@ impl ByteStream for Socket {
             let result = self.stream.try_io(Interest::READABLE, || {
                 let got = read(&self.stream, into)?;
                 let wanted: usize = into.iter().map(|slice| slice.len()).sum();
-                // With edge-triggered readiness, a short read has drained the socket. `try_io` clears the readiness when it sees
-                // `WouldBlock`, which saves a system call that would find nothing.
+                // With edge-triggered readiness, a short read has drained the socket. `try_io` clears the readiness
+                // when it sees `WouldBlock`, which saves a system call that would find nothing.
                 if cfg!(target_os = "linux") && 0 < got && got < wanted {
                     short = Some(got);
                     return Err(ErrorKind::WouldBlock.into());

@@ -1,4 +1,5 @@
-//! The protocol state of an established connection over any [`ByteStream`]: posted requests, requests in flight, and teardown.
+//! The protocol state of an established connection over any [`ByteStream`]: posted requests, requests in flight, and
+//! teardown.
 //!
 //! The module `outbound` handles outgoing data, and `inbound` incoming data.
 
@@ -58,8 +59,8 @@ pub(super) enum EndpointPhase {
     Open,
     /// `disconnect` was called, and posted requests are still being sent.
     Draining,
-    /// Nothing more is framed. The batch and the Terminate are sent, then the stream is shut down, then the endpoint waits
-    /// for the peer to close it.
+    /// Nothing more is framed. The batch and the Terminate are sent, then the stream is shut down, then the endpoint
+    /// waits for the peer to close it.
     Ending { reason: DisconnectReason, end_sent: bool },
     /// The connection has ended.
     Closed,
@@ -277,8 +278,8 @@ impl Endpoint {
         self.send_msn > 1 && self.work.is_empty()
     }
 
-    /// Sends an FPDU that has no effect: a zero-length RDMA Write, whose STag the peer does not check (RFC 5040 §5.1, RFC
-    /// 5041 §5.2).
+    /// Sends an FPDU that has no effect: a zero-length RDMA Write, whose STag the peer does not check (RFC 5040 §5.1,
+    /// RFC 5041 §5.2).
     pub(crate) fn send_extra_fpdu(&mut self) {
         if self.phase == EndpointPhase::Open {
             let remote = RemoteMemory { handle: MemoryHandle(0), offset: 0 };
@@ -332,8 +333,8 @@ impl Endpoint {
         self.input_drained = false;
     }
 
-    /// Performs a bounded amount of the I/O that is possible without waiting. Reads if the last attempt to read found input, or after
-    /// [`seek_input`](Self::seek_input).
+    /// Performs a bounded amount of the I/O that is possible without waiting. Reads if the last attempt to read found
+    /// input, or after [`seek_input`](Self::seek_input).
     pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
         for _ in 0..Self::ROUNDS {
             if self.is_closed() {

@@ -1,10 +1,10 @@
 //! The receive path: checks segments (RFC 5041 §7.1, RFC 5040 §7.2), places their payload and delivers messages.
 //!
 //! A segment's header is checked on arrival, and its payload is read directly into the destination. The CRC is verified
-//! afterwards. A damaged segment can therefore change memory that the peer may write, before the segment is refused. RFC
-//! 5044 §6 requires the CRC to be verified first, which would cost a copy of all payload. RFC 5040 §5.5 (rules 4 to 6)
-//! leaves the content of such memory indeterminate until a message is delivered, and no message is delivered after a CRC
-//! error. Nothing else happens before the CRC is verified: no delivery, and no error report.
+//! afterwards. A damaged segment can therefore change memory that the peer may write, before the segment is refused.
+//! RFC 5044 §6 requires the CRC to be verified first, which would cost a copy of all payload. RFC 5040 §5.5 (rules 4 to
+//! 6) leaves the content of such memory indeterminate until a message is delivered, and no message is delivered after a
+//! CRC error. Nothing else happens before the CRC is verified: no delivery, and no error report.
 
 use std::{
     io::IoSliceMut,
@@ -299,9 +299,9 @@ impl Endpoint {
                         "an untagged segment of an unsupported DDP version",
                     ));
                 }
-                // RFC 5041 §7.1 check 1 comes first, then the opcode, then the checks of the queue's buffers. These buffers are
-                // meant for the queue's own messages (RFC 5040 §4.1, figure 4), so their checks would misreport a message of
-                // another kind.
+                // RFC 5041 §7.1 check 1 comes first, then the opcode, then the checks of the queue's buffers. These
+                // buffers are meant for the queue's own messages (RFC 5040 §4.1, figure 4), so their checks would
+                // misreport a message of another kind.
                 if !matches!(queue, queue::SEND | queue::READ_REQUEST | queue::TERMINATE) {
                     return Err(ProtocolFault::new(TerminateCode::INVALID_QN, format!("a segment for queue {queue}")));
                 }

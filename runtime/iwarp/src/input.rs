@@ -5,8 +5,8 @@
 //!
 //! - If no registered memory is writable by the peer or by responses to local RDMA Reads, no tagged payload can arrive.
 //!   The whole buffer is offered, and many small messages arrive in one system call.
-//! - Otherwise the offered part ends where payload of a following tagged segment could begin: after the current FPDU and
-//!   the length of the shortest header. Tagged payload then never arrives in the staging buffer.
+//! - Otherwise the offered part ends where payload of a following tagged segment could begin: after the current FPDU
+//!   and the length of the shortest header. Tagged payload then never arrives in the staging buffer.
 //!
 //! Within an RDMA Read Response, a read extends over several FPDUs: see the module `read_ahead`.
 //!
@@ -185,8 +185,8 @@ impl StagingBuffer {
         }
     }
 
-    /// Splits `staged` behind the first FPDU. Returns the payload of the FPDU and the rest, if the FPDU has this header, is
-    /// complete, and its CRC is correct.
+    /// Splits `staged` behind the first FPDU. Returns the payload of the FPDU and the rest, if the FPDU has this
+    /// header, is complete, and its CRC is correct.
     #[inline]
     pub(crate) fn split_whole_untagged<'a>(
         &self,

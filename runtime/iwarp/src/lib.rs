@@ -8,39 +8,40 @@
 //! | RDMAP: messages, ordering, Terminate | 5040 | `rdmap`, `terminate`, `outbound`, `inbound`, `work`, `receives`, `whole_sends` |
 //! | teardown and error reporting | 5040 §6.2, §7; 5041 §6.2, §7; 5044 §8 | `endpoint`, `connection` |
 //!
-//! The provider is wire-compatible with Linux's `siw` and with iWARP adapters. [`IwarpConnector`] and [`IwarpListener`] implement the
-//! traits of [`rpcrdma_proto::provider`]. They run on tokio, and carry any protocol that uses RDMA. The crate `rpcrdma` carries
-//! remote procedure calls over them.
+//! The provider is wire-compatible with Linux's `siw` and with iWARP adapters. [`IwarpConnector`] and [`IwarpListener`]
+//! implement the traits of [`rpcrdma_proto::provider`]. They run on tokio, and carry any protocol that uses RDMA. The
+//! crate `rpcrdma` carries remote procedure calls over them.
 //!
 //! # Copies
 //!
 //! The provider does not copy tagged payload (RDMA Write, RDMA Read Response). It writes the payload to the socket from
 //! the caller's memory, and reads it from the socket into the registered memory.
-//! [`QueuePair::copied_payload_bytes`](rpcrdma_proto::provider::QueuePair::copied_payload_bytes) counts the exceptions, and the module `input` explains
-//! how they are avoided. Sends are copied where that is cheaper than a separate entry in a vectored system call.
+//! [`QueuePair::copied_payload_bytes`](rpcrdma_proto::provider::QueuePair::copied_payload_bytes) counts the exceptions,
+//! and the module `input` explains how they are avoided. Sends are copied where that is cheaper than a separate entry
+//! in a vectored system call.
 //!
 //! # Workaround for `siw`
 //!
-//! Linux's `siw` reports a CRC error if the four bytes of the CRC arrive in two TCP segments. FPDUs are multiples of four
-//! bytes and are written whole. The error therefore cannot occur if the TCP segment size is a multiple of four, as on
-//! Ethernet with an MTU of 1500 or 9000. Where it is not (65483 on Linux's loopback), [`FpduSize::Segment`] makes the
-//! error rare.
+//! Linux's `siw` reports a CRC error if the four bytes of the CRC arrive in two TCP segments. FPDUs are multiples of
+//! four bytes and are written whole. The error therefore cannot occur if the TCP segment size is a multiple of four, as
+//! on Ethernet with an MTU of 1500 or 9000. Where it is not (65483 on Linux's loopback), [`FpduSize::Segment`] makes
+//! the error rare.
 //!
 //! # Deviations from the RFCs
 //!
 //! - Payload is placed before the CRC of its FPDU is verified, and delivered afterwards (RFC 5044 §6; see `inbound`).
-//! - FPDUs are as large as RFC 5044 §3 allows, not limited to a TCP segment, unless [`FpduSize::Segment`] is configured.
-//!   §5.1 recommends the limit for receivers that process segments out of order, which neither this provider nor `siw`
-//!   does. A large FPDU costs one header, one CRC and one system call per 63 KiB.
-//! - If the peer closes its half of the TCP stream, the connection ends. The half-closed state of RFC 5041 §6.2.1 is not
-//!   supported, because no upper layer uses it.
+//! - FPDUs are as large as RFC 5044 §3 allows, not limited to a TCP segment, unless [`FpduSize::Segment`] is
+//!   configured. §5.1 recommends the limit for receivers that process segments out of order, which neither this
+//!   provider nor `siw` does. A large FPDU costs one header, one CRC and one system call per 63 KiB.
+//! - If the peer closes its half of the TCP stream, the connection ends. The half-closed state of RFC 5041 §6.2.1 is
+//!   not supported, because no upper layer uses it.
 //! - As responder to a peer-to-peer request (RFC 6581 §9.2), the provider does not offer a zero-length Send as
 //!   ready-to-receive indication, because the Send would consume a Receive. It offers RDMA Write and RDMA Read.
 //! - The upper layer does not learn the peer's IRD and ORD (RFC 6581 §9.1), only the limit of its own RDMA Reads.
-//! - A rejected connection, or one whose set-up fails, is closed. RFC 5044 §7.1.2 leaves a rejected one open, and RFC 6581
-//!   §9.3 requires a Terminate for a local error.
-//! - A responder reports an invalid first FPDU with a Terminate. RFC 5044 §7.1.2 (rule 4) requires it to validate an FPDU
-//!   before it sends one.
+//! - A rejected connection, or one whose set-up fails, is closed. RFC 5044 §7.1.2 leaves a rejected one open, and
+//!   RFC 6581 §9.3 requires a Terminate for a local error.
+//! - A responder reports an invalid first FPDU with a Terminate. RFC 5044 §7.1.2 (rule 4) requires it to validate an
+//!   FPDU before it sends one.
 //! - The peer may either read or write registered memory, not both (RFC 5041 §8.3.1, RFC 5040 §8.1.1).
 //! - IPsec (RFC 5044 §9.3, RFC 5040 §8.2.2, RFC 5041 §8.4.2, RFC 5042 §5.4.5) is left to the operating system.
 #![forbid(unsafe_code)]
@@ -94,8 +95,8 @@ pub struct IwarpConfig {
     pub fall_back_to_revision_1: bool,
     /// The local address of connections that a connector makes. Default `None`: the system chooses it.
     pub local: Option<IpAddr>,
-    /// The time after the last activity of a connection for which its socket is polled, before the connection waits for an event.
-    /// Default zero. It shortens the round trip and uses processor time.
+    /// The time after the last activity of a connection for which its socket is polled, before the connection waits for
+    /// an event. Default zero. It shortens the round trip and uses processor time.
     pub busy_poll: Duration,
     /// The traffic class of the packets of connections (`IP_TOS`, `IPV6_TCLASS`): the DSCP of RFC 2474 in the upper six
     /// bits. TCP sets the lower two bits itself. Only supported on Linux: with a value, connecting and listening fail

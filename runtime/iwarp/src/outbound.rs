@@ -18,8 +18,8 @@ use super::{
 };
 use crate::provider::{DisconnectReason, IoError, WorkRequest};
 
-/// The length in bytes up to which Sends are copied behind their headers, so that neighbors share one entry of a vectored
-/// write. Longer Sends, RDMA Writes and RDMA Read Responses are written without a copy.
+/// The length in bytes up to which Sends are copied behind their headers, so that neighbors share one entry of a
+/// vectored write. Longer Sends, RDMA Writes and RDMA Read Responses are written without a copy.
 const COPIED_SEND: usize = 2048;
 /// Maximum number of writes before input gets its turn.
 const WRITES: usize = 16;
@@ -163,8 +163,8 @@ impl Endpoint {
 
     /// Frames one segment. Returns `false` if there is none to frame.
     ///
-    /// Segments of different messages are not interleaved (RFC 5041 §5.3), so work requests and RDMA Read Responses take
-    /// turns message by message.
+    /// Segments of different messages are not interleaved (RFC 5041 §5.3), so work requests and RDMA Read Responses
+    /// take turns message by message.
     fn frame_segment(&mut self) -> bool {
         if self.current == FramedMessage::None {
             let response = self.framed_responses < self.responses.len();

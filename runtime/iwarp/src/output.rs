@@ -1,9 +1,9 @@
 //! Outgoing FPDUs, framed into a batch that is written with few vectored writes.
 //!
-//! Headers, trailers, markers and small Sends are copied into a staging buffer. All other payload is referenced in place.
-//! A batch is framed once the previous one has been written completely. Data buffered for a peer that does not read is
-//! therefore bounded by [`BATCH`] and one FPDU, and requests posted in the meantime are batched. Small Sends are framed when they
-//! are posted, as long as nothing of the batch has been written.
+//! Headers, trailers, markers and small Sends are copied into a staging buffer. All other payload is referenced in
+//! place. A batch is framed once the previous one has been written completely. Data buffered for a peer that does not
+//! read is therefore bounded by [`BATCH`] and one FPDU, and requests posted in the meantime are batched. Small Sends
+//! are framed when they are posted, as long as nothing of the batch has been written.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -219,7 +219,8 @@ impl SendBatch {
             self.end();
             return;
         }
-        // Fast path of small messages: room for the FPDU in one piece, and copies of constant lengths except for the payload.
+        // Fast path of small messages: room for the FPDU in one piece, and copies of constant lengths except for the
+        // payload.
         let use_crc = self.use_crc;
         let covered = fpdu::LENGTH + ulpdu_len + fpdu::pad(ulpdu_len);
         let fpdu = self.stage(covered + fpdu::CRC);

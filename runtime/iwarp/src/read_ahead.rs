@@ -6,8 +6,8 @@
 //! trailer and header between two payloads.
 //!
 //! - The length of an RDMA Read Response is the length of the RDMA Read.
-//! - The length of an RDMA Write is not known. It is expected to fill its memory if the last [`FILLING`] RDMA Writes have
-//!   done so.
+//! - The length of an RDMA Write is not known. It is expected to fill its memory if the last [`FILLING`] RDMA Writes
+//!   have done so.
 //!
 //! Each header is checked before its payload is accepted, as in any other read. If the peer has sent other segments,
 //! the bytes that follow are in the wrong place. They are then copied from there and processed like staged bytes. No
@@ -57,7 +57,8 @@ impl ReadAhead {
         self.len
     }
 
-    /// Returns the expected segments: the length of the gap before each, its offset in the memory, and the length of its payload.
+    /// Returns the expected segments: the length of the gap before each, its offset in the memory, and the length of
+    /// its payload.
     fn segments(self) -> impl Iterator<Item = (usize, usize, usize)> {
         let mut ulpdu_len = self.ulpdu_len;
         (0..self.len).step_by(self.full).map(move |at| {
@@ -168,8 +169,8 @@ impl Endpoint {
                 read -= read.min(gap);
             }
             let placed = read.min(len);
-            // The memory is still registered: a response ends no earlier than its RDMA Read, and no message has arrived that
-            // invalidates the memory of an RDMA Write.
+            // The memory is still registered: a response ends no earlier than its RDMA Read, and no message has arrived
+            // that invalidates the memory of an RDMA Write.
             bytes.extend_from_slice(self.stags.sink(ahead.stag, start, placed).unwrap_or_default());
             read -= placed;
         }

@@ -94,7 +94,8 @@ impl IwarpConnector {
             crc: self.config.crc,
             reject: false,
             revision,
-            // In the client-server model the initiator always sends first, so it requests no ready-to-receive indication.
+            // In the client-server model the initiator always sends first, so it requests no ready-to-receive
+            // indication.
             enhanced: (revision >= 2).then(|| EnhancedData {
                 ird: depth(params.responder_resources),
                 ord: depth(params.initiator_depth),
@@ -177,8 +178,8 @@ impl Connector for IwarpConnector {
         const LONGEST: Duration = Duration::from_secs(1 << 30);
         let deadline = Instant::now() + params.timeout.min(LONGEST);
         let mut result = self.attempt(peer, &params, 2, deadline).await;
-        // RFC 6581 §10: a responder of revision 1 closes the connection on an enhanced request. The initiator may then retry
-        // with an unenhanced one.
+        // RFC 6581 §10: a responder of revision 1 closes the connection on an enhanced request. The initiator may then
+        // retry with an unenhanced one.
         let tried = match &result {
             Err(SetupFailure::Closed | SetupFailure::OldRevision) if self.config.fall_back_to_revision_1 => {
                 tracing::debug!(%peer, "peer does not support MPA revision 2, trying revision 1");

@@ -1,8 +1,8 @@
 //! STags: the table of registered memory of one connection, which is its protection domain (RFC 5042 §2.2.4, §2.2.5).
 //!
-//! Each connection has its own table, so an STag of another connection is unknown here (RFC 5042 §6.1.1). Every access is
-//! checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1). RPC-over-RDMA requires this of its providers (RFC 8166 §8.1,
-//! §8.1.1, RPC-over-RDMA v2 §11.1, §11.1.1).
+//! Each connection has its own table, so an STag of another connection is unknown here (RFC 5042 §6.1.1). Every access
+//! is checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1). RPC-over-RDMA requires this of its providers
+//! (RFC 8166 §8.1, §8.1.1, RPC-over-RDMA v2 §11.1, §11.1.1).
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -13,7 +13,8 @@ use crate::{
     provider::{Access, IoError, MemoryHandle, RegisterableMemory, WrId},
 };
 
-/// Number of released handles that are not reused yet (RFC 5042 §6.3.3; promised by [`Region`](crate::provider::Region)).
+/// Number of released handles that are not reused yet (RFC 5042 §6.3.3; promised by
+/// [`Region`](crate::provider::Region)).
 const RECENT: usize = 64;
 
 /// Random words, fetched from the operating system in batches.
@@ -90,10 +91,10 @@ impl Default for StagTable {
 }
 
 impl StagTable {
-    /// Registers `memory` under an STag of 32 random bits that is not 0, not in use and not recently used. The peer gets access to
-    /// this memory only, either to read or to write it.
-    // RFC 8166 §8.1.2, RPC-over-RDMA v2 §11.1.2, RFC 5040 §8.1.1, RFC 5042 §6.1.1, §6.3.3: handles are unpredictable. RFC 5041 §8.3,
-    // §8.3.1, RFC 5042 §6.3.5: access is limited.
+    /// Registers `memory` under an STag of 32 random bits that is not 0, not in use and not recently used. The peer
+    /// gets access to this memory only, either to read or to write it.
+    // RFC 8166 §8.1.2, RPC-over-RDMA v2 §11.1.2, RFC 5040 §8.1.1, RFC 5042 §6.1.1, §6.3.3: handles are unpredictable.
+    // RFC 5041 §8.3, §8.3.1, RFC 5042 §6.3.5: access is limited.
     pub(crate) fn register(
         &mut self,
         memory: RegisterableMemory,
@@ -137,8 +138,8 @@ impl StagTable {
 
     /// Checks an RDMA Write segment (RFC 5041 §4.2, §7.1, §7.2, §8.3.1) and returns its offset in the memory, in bytes.
     pub(crate) fn check_write(&mut self, stag: u32, offset: u64, len: usize) -> Result<usize, TerminateCode> {
-        // RFC 5041 has no code for memory that is not writable. The second check of §7.1 covers it: the STag has no buffer that
-        // allows placement.
+        // RFC 5041 has no code for memory that is not writable. The second check of §7.1 covers it: the STag has no
+        // buffer that allows placement.
         let entry = self
             .entries
             .get_mut(&stag)
@@ -196,8 +197,8 @@ impl StagTable {
         self.remove(stag).map(|memory| (id, memory))
     }
 
-    /// Returns the memory for a segment's payload, which was checked before. Returns `None` if the memory was invalidated
-    /// since.
+    /// Returns the memory for a segment's payload, which was checked before. Returns `None` if the memory was
+    /// invalidated since.
     pub(crate) fn sink(&mut self, stag: u32, start: usize, len: usize) -> Option<&mut [u8]> {
         let entry = self.entries.get_mut(&stag).filter(|entry| entry.may_be_written())?;
         let RegisterableMemory::Sink(sink) = &mut entry.memory else { return None };

@@ -212,8 +212,8 @@ impl ReceivedTerminate {
 
     /// Describes the error to the upper layer (RFC 5040 §5.4), including its numbers.
     ///
-    /// Linux's `siw` swaps layer and type on little-endian machines. If the bytes are valid only with layer and type swapped,
-    /// that reading is described. If both readings are valid, both are described.
+    /// Linux's `siw` swaps layer and type on little-endian machines. If the bytes are valid only with layer and type
+    /// swapped, that reading is described. If both readings are valid, both are described.
     pub(crate) fn describe(&self) -> String {
         let TerminateCode { layer, etype, code } = self.code;
         let swapped = self.code.nibbles_swapped();

@@ -100,8 +100,8 @@ async fn wrong_crc() {
     }
 }
 
-/// RFC 5044 §8, RFC 5041 §7.1: nothing is delivered after an error. RFC 5040 §6.2.1: the socket is closed after the peer
-/// has closed its own, so the Terminate arrives.
+/// RFC 5044 §8, RFC 5041 §7.1: nothing is delivered after an error. RFC 5040 §6.2.1: the socket is closed after the
+/// peer has closed its own, so the Terminate arrives.
 #[tokio::test]
 async fn nothing_is_delivered_after_an_error() {
     let mut damaged = fpdu(&send(1, b"damaged"));

@@ -6,8 +6,8 @@
 //! | [`provider`] | the traits that a provider of RDMA implements, a conformance suite, and a simulated provider |
 //! | [`memory`] | memory for transfers, and its pools |
 //!
-//! The crate owns no socket, clock, thread or task. The caller passes in the time and the completions of a provider, and carries
-//! out the work requests. The crate `rpcrdma` is such a caller, on tokio.
+//! The crate owns no socket, clock, thread or task. The caller passes in the time and the completions of a provider,
+//! and carries out the work requests. The crate `rpcrdma` is such a caller, on tokio.
 #![forbid(unsafe_code)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

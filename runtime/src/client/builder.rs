@@ -67,8 +67,8 @@ enum Deduplicated {
     All,
 }
 
-/// The default of [`ChannelBuilder::resend_within`]. It is shorter than the default lifetime of a reply in a server's cache, 120 s, so
-/// that a call that has to wait on its way is still recognized.
+/// The default of [`ChannelBuilder::resend_within`]. It is shorter than the default lifetime of a reply in a server's
+/// cache, 120 s, so that a call that has to wait on its way is still recognized.
 const RESEND_WITHIN: Duration = Duration::from_secs(100);
 
 impl Default for ChannelBuilder {
@@ -101,8 +101,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the number of concurrent calls to request from the server, in credits. At least 1. Default 32. The server may grant
-    /// fewer (RFC 8166 §3.3.1).
+    /// Sets the number of concurrent calls to request from the server, in credits. At least 1. Default 32. The server
+    /// may grant fewer (RFC 8166 §3.3.1).
     pub fn credits(mut self, credits: u32) -> Self {
         self.config.connection = self.config.connection.credits(credits);
         self
@@ -119,9 +119,9 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent, and
-    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value
-    /// applies.
+    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent,
+    /// and received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the
+    /// server's value applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
         self.config.connection = self.config.connection.inline_size(bytes);
         self
@@ -147,12 +147,12 @@ impl ChannelBuilder {
         self.config.call_timeout
     }
 
-    /// Sends the trace context of each call to the server. `context` returns it from the [span](crate::trace) of the call, for
-    /// example by `tracing-opentelemetry`; `None` sends nothing. Default: nothing is sent.
+    /// Sends the trace context of each call to the server. `context` returns it from the [span](crate::trace) of the
+    /// call, for example by `tracing-opentelemetry`; `None` sends nothing. Default: nothing is sent.
     ///
-    /// Only for servers of this crate: the context is the body of the call's verifier, which RFC 5531 §10.1 recommends to leave
-    /// empty. Linux's server rejects calls with such a verifier. A call grows by 32 bytes. Calls with [`Security`] have
-    /// verifiers of their own, and are sent without a context.
+    /// Only for servers of this crate: the context is the body of the call's verifier, which RFC 5531 §10.1 recommends
+    /// to leave empty. Linux's server rejects calls with such a verifier. A call grows by 32 bytes. Calls with
+    /// [`Security`] have verifiers of their own, and are sent without a context.
     pub fn trace_context(
         mut self,
         context: impl Fn(&tracing::Span) -> Option<TraceContext> + Send + Sync + 'static,
@@ -161,43 +161,46 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the maximum number of calls that are in flight or waiting for a credit. Further calls wait in order, before they
-    /// allocate memory. At least 1. Default 4096.
+    /// Sets the maximum number of calls that are in flight or waiting for a credit. Further calls wait in order, before
+    /// they allocate memory. At least 1. Default 4096.
     pub fn max_calls(mut self, calls: usize) -> Self {
         self.config.max_calls = calls;
         self
     }
 
-    /// Sets what the channel does after it has lost its connection. Default [`Reconnect::on_demand`]: the next call connects
-    /// again, and calls that cannot be executed twice by accident are retried.
+    /// Sets what the channel does after it has lost its connection. Default [`Reconnect::on_demand`]: the next call
+    /// connects again, and calls that cannot be executed twice by accident are retried.
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
     }
 
     /// States that the server has a duplicate request cache for these programs
-    /// ([`ServerBuilder::duplicate_requests`](crate::server::ServerBuilder::duplicate_requests), or that of an NFS server).
+    /// ([`ServerBuilder::duplicate_requests`](crate::server::ServerBuilder::duplicate_requests), or that of an NFS
+    /// server).
     ///
-    /// If the connection is lost, the channel sends calls of these programs again with the same XID, although their procedures are
-    /// not declared `@idempotent`, as often as [`reconnect`](Self::reconnect) allows. The server returns the reply of a call that
-    /// it has executed before. If all attempts fail, [`CallError::is_retry_safe`](super::CallError::is_retry_safe) is `false`. A
-    /// new call of the application always has a new XID.
+    /// If the connection is lost, the channel sends calls of these programs again with the same XID, although their
+    /// procedures are not declared `@idempotent`, as often as [`reconnect`](Self::reconnect) allows. The server returns
+    /// the reply of a call that it has executed before. If all attempts fail,
+    /// [`CallError::is_retry_safe`](super::CallError::is_retry_safe) is `false`. A new call of the application always
+    /// has a new XID.
     ///
-    /// A call that the server might not recognize is not sent again. It fails with the error of the lost connection, and
-    /// `is_retry_safe` is `false`:
+    /// A call that the server might not recognize is not sent again. It fails with the error of the lost connection,
+    /// and `is_retry_safe` is `false`:
     ///
-    /// - The new connection leads to another address or port, for example to another address of the host name. There may be another
-    ///   server with another cache.
+    /// - The new connection leads to another address or port, for example to another address of the host name. There
+    ///   may be another server with another cache.
     /// - The new connection has another local IP address. The server identifies its clients by their addresses.
     /// - The first attempt began more than [`resend_within`](Self::resend_within) ago.
     ///
-    /// The channel cannot see an address translation between client and server. If the translated address changes, the server
-    /// executes the call again.
+    /// The channel cannot see an address translation between client and server. If the translated address changes, the
+    /// server executes the call again.
     ///
-    /// The server has to tell its clients apart. If the channel's [`credential`](Self::credential) is AUTH_SYS with stamp 0, the
-    /// stamp is replaced by a random number. Set the stamps of credentials in [`CallOptions`](super::CallOptions) to different
-    /// numbers for channels with the same machine name and user. With AUTH_NONE, only the IP address and the XID distinguish the
-    /// channels of a host, and in rare cases a call gets the reply to a call of another channel.
+    /// The server has to tell its clients apart. If the channel's [`credential`](Self::credential) is AUTH_SYS with
+    /// stamp 0, the stamp is replaced by a random number. Set the stamps of credentials in
+    /// [`CallOptions`](super::CallOptions) to different numbers for channels with the same machine name and user. With
+    /// AUTH_NONE, only the IP address and the XID distinguish the channels of a host, and in rare cases a call gets the
+    /// reply to a call of another channel.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -229,8 +232,8 @@ impl ChannelBuilder {
     /// again. Default 100 s. Afterwards, a call fails with its connection.
     ///
     /// Choose a time below the lifetime of a reply in the server's cache, which is
-    /// [`DuplicateRequests::max_age`](crate::server::DuplicateRequests::max_age), by default 120 s. Otherwise, the server may execute a
-    /// call twice.
+    /// [`DuplicateRequests::max_age`](crate::server::DuplicateRequests::max_age), by default 120 s. Otherwise, the
+    /// server may execute a call twice.
     pub fn resend_within(mut self, window: Duration) -> Self {
         self.resend_within = window;
         self
@@ -246,34 +249,35 @@ impl ChannelBuilder {
     /// Secures the calls. `security` supplies their credentials, in place of [`credential`](Self::credential) and of
     /// [`CallOptions::credential`](super::CallOptions::credential). It is also used after a reconnect.
     ///
-    /// Direct data placement is disabled for calls whose bodies are protected, and the caller's landing buffers are not used
-    /// (RFC 8166 §8.2.2.3).
+    /// Direct data placement is disabled for calls whose bodies are protected, and the caller's landing buffers are not
+    /// used (RFC 8166 §8.2.2.3).
     pub fn security(mut self, security: impl Security) -> Self {
         self.config.security = Some(Arc::new(security));
         self
     }
 
-    /// Sets the certificates and the policy for TLS on `tcp://` (RFC 9289). The option `tls` of a [`Url`] overrides the policy.
-    /// If TLS is required, connecting by another scheme fails.
+    /// Sets the certificates and the policy for TLS on `tcp://` (RFC 9289). The option `tls` of a [`Url`] overrides the
+    /// policy. If TLS is required, connecting by another scheme fails.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: TlsClientConfig) -> Self {
         self.tls = Some(config);
         self
     }
 
-    /// Serves one version of a program to the server, which calls it over the channel's connection (callbacks). The client has to
-    /// announce in a call that it accepts callbacks (RFC 8167 §6).
+    /// Serves one version of a program to the server, which calls it over the channel's connection (callbacks). The
+    /// client has to announce in a call that it accepts callbacks (RFC 8167 §6).
     ///
-    /// Over RDMA, calls and replies in the reverse direction must fit one inline message, and nothing in them is placed directly
-    /// (RFC 8167 §5.3). Handlers run as on a server. When the connection closes, handlers in progress run to their end, and their
-    /// replies are dropped. While the channel exists, its connection is not closed for being idle (RFC 8167 §5.4).
+    /// Over RDMA, calls and replies in the reverse direction must fit one inline message, and nothing in them is placed
+    /// directly (RFC 8167 §5.3). Handlers run as on a server. When the connection closes, handlers in progress run to
+    /// their end, and their replies are dropped. While the channel exists, its connection is not closed for being idle
+    /// (RFC 8167 §5.4).
     pub fn service(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
         self
     }
 
-    /// Sets the authenticator of the server's calls (RFC 8167 §8). Default: [`StandardAuthenticator`], which accepts AUTH_NONE
-    /// and AUTH_SYS.
+    /// Sets the authenticator of the server's calls (RFC 8167 §8). Default: [`StandardAuthenticator`], which accepts
+    /// AUTH_NONE and AUTH_SYS.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Arc::new(authenticator);
         self
@@ -350,8 +354,9 @@ impl ChannelBuilder {
         Ok(Channel::lazy(dialer, transport, config.into(), reconnect))
     }
 
-    /// Creates a channel as [`connect_lazy`](Self::connect_lazy) does, for a URL that service discovery found. Such a URL can only
-    /// strengthen the TLS policy of the configuration: whoever can change the list must not be able to turn TLS off.
+    /// Creates a channel as [`connect_lazy`](Self::connect_lazy) does, for a URL that service discovery found. Such a
+    /// URL can only strengthen the TLS policy of the configuration: whoever can change the list must not be able to
+    /// turn TLS off.
     #[cfg(feature = "discover")]
     pub(super) fn connect_discovered(mut self, target: &str) -> Result<Channel, ConnectError> {
         if let Some(security) = self.config.security.as_ref().and_then(|security| security.for_other_server()) {
@@ -367,15 +372,16 @@ impl ChannelBuilder {
         Ok(Channel::lazy(dialer, transport, config.into(), reconnect))
     }
 
-    /// Connects a [`ChannelPool`] with one connection for each of `urls`, which lead to the same server. Repeat a URL for several
-    /// connections on the same path. URLs that differ in the option `local` use several local addresses or devices.
+    /// Connects a [`ChannelPool`] with one connection for each of `urls`, which lead to the same server. Repeat a URL
+    /// for several connections on the same path. URLs that differ in the option `local` use several local addresses or
+    /// devices.
     ///
     /// Returns as soon as all attempts to connect have ended. At least one connection must be made. The pool makes the
     /// other connections later.
     ///
     /// # Errors
-    /// See [`ConnectError`]: there is no URL, a URL is invalid, two services have the same program and version, or no connection
-    /// could be made. In the last case, the error is that of the first URL.
+    /// See [`ConnectError`]: there is no URL, a URL is invalid, two services have the same program and version, or no
+    /// connection could be made. In the last case, the error is that of the first URL.
     pub async fn connect_pool<U: AsRef<str>>(
         self,
         urls: impl IntoIterator<Item = U>,
@@ -442,8 +448,8 @@ impl ChannelBuilder {
         Ok(Prepared { dialer, config, reconnect, transport })
     }
 
-    /// Connects to the local socket (`AF_UNIX`) at `path`, over which ONC RPC uses record marking (RFC 5531 §11), as over TCP. The
-    /// addresses in [`Channel::info`] are unspecified.
+    /// Connects to the local socket (`AF_UNIX`) at `path`, over which ONC RPC uses record marking (RFC 5531 §11), as
+    /// over TCP. The addresses in [`Channel::info`] are unspecified.
     ///
     /// # Errors
     /// See [`ConnectError`]: two services have the same program and version, or the socket refused the connection.

@@ -110,7 +110,8 @@ impl CallOptions {
         Self::default()
     }
 
-    /// Sets the deadline. A call that has no reply by then fails, and its memory is invalidated. The server may still execute it.
+    /// Sets the deadline. A call that has no reply by then fails, and its memory is invalidated. The server may still
+    /// execute it.
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
@@ -122,10 +123,10 @@ impl CallOptions {
         self
     }
 
-    /// Provides a landing buffer for the next eligible result, in the order of the reply's encoding. The server writes the result
-    /// to it by RDMA Write, and the result's `Bytes` are a view of it. The buffer must have at least the maximum length of the
-    /// result, or the call fails with [`CallError::Landing`]. Over TCP nothing is placed directly: the buffer is dropped, and the
-    /// `Bytes` are a view of the reply.
+    /// Provides a landing buffer for the next eligible result, in the order of the reply's encoding. The server writes
+    /// the result to it by RDMA Write, and the result's `Bytes` are a view of it. The buffer must have at least the
+    /// maximum length of the result, or the call fails with [`CallError::Landing`]. Over TCP nothing is placed
+    /// directly: the buffer is dropped, and the `Bytes` are a view of the reply.
     ///
     /// A call with such a buffer is never retried. If the server denies it because of its security context, the channel
     /// sends it again with a buffer from its pool, and the result's `Bytes` are a view of that buffer. To get the
@@ -136,8 +137,8 @@ impl CallOptions {
         self
     }
 
-    /// Provides a buffer of `pool` for the next eligible result, in the order of the reply's encoding. The result's `Bytes` are a
-    /// view of the buffer, which returns to `pool` when the last view is dropped. The call fails with
+    /// Provides a buffer of `pool` for the next eligible result, in the order of the reply's encoding. The result's
+    /// `Bytes` are a view of the buffer, which returns to `pool` when the last view is dropped. The call fails with
     /// [`CallError::Landing`] if the result may be longer than the pool's buffers. Over TCP the result is a view of the
     /// received record, and no buffer is used.
     ///
@@ -181,7 +182,8 @@ impl CallOptions {
     }
 
     /// Limits the memory provided for the reply to `bytes`: for the inline part, and for each eligible result. Use it
-    /// if the server has agreed never to return more, as an NFS 4.1 server does by `ca_maxresponsesize` (RFC 8267 §6.2.2).
+    /// if the server has agreed never to return more, as an NFS 4.1 server does by `ca_maxresponsesize`
+    /// (RFC 8267 §6.2.2).
     pub fn reply_limit(mut self, bytes: u64) -> Self {
         self.reply_limit = Some(bytes);
         self
@@ -197,9 +199,9 @@ impl CallOptions {
         bounds
     }
 
-    /// Allows the call to be executed twice, as if its procedure were declared `@idempotent`. Channels, pools and retry policies retry
-    /// the call after its connection was lost. Version 2 of RPC-over-RDMA resends the call with more room for the reply if the
-    /// responder reports too little (RPC-over-RDMA v2 §6.4).
+    /// Allows the call to be executed twice, as if its procedure were declared `@idempotent`. Channels, pools and retry
+    /// policies retry the call after its connection was lost. Version 2 of RPC-over-RDMA resends the call with more
+    /// room for the reply if the responder reports too little (RPC-over-RDMA v2 §6.4).
     pub fn repeatable(mut self) -> Self {
         self.repeatable = true;
         self
@@ -319,7 +321,8 @@ static NO_VERIFIER: OpaqueAuth = OpaqueAuth::NONE;
 pub(super) fn unencoded<A, F>(config: &ChannelConfig, call: &OutboundCall<'_, A, F>) -> OutgoingCall {
     let engine = &config.connection.engine;
     OutgoingCall {
-        // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is sent inline.
+        // The buffer has about the size of the longest inline message, and grows on demand. The engine decides what is
+        // sent inline.
         message: inline_message_buf(&engine.pool, engine.send_size as usize),
         reduced: ChunkItems::new(),
         reply: ReplyResources { max_inline: 0, chunks: ChunkItems::new() },

@@ -23,16 +23,17 @@ impl Context {
     /// generated client of a program that the caller serves
     /// ([`ChannelBuilder::service`](crate::client::ChannelBuilder::service)), or a [`Channel`].
     ///
-    /// The caller must have announced that it accepts such calls, for example by making this call (RFC 8167 §6). A caller that
-    /// does not accept them may not reply at all. A server's calls back to a client have the timeout
-    /// [`ServerBuilder::callback_timeout`](crate::server::ServerBuilder::callback_timeout) unless a call sets its own. Over RDMA,
-    /// a server's calls and their replies must fit one inline message, and nothing in them is placed directly (RFC 8167 §5.3).
-    /// A longer message fails with [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong).
+    /// The caller must have announced that it accepts such calls, for example by making this call (RFC 8167 §6). A
+    /// caller that does not accept them may not reply at all. A server's calls back to a client have the timeout
+    /// [`ServerBuilder::callback_timeout`](crate::server::ServerBuilder::callback_timeout) unless a call sets its own.
+    /// Over RDMA, a server's calls and their replies must fit one inline message, and nothing in them is placed
+    /// directly (RFC 8167 §5.3). A longer message fails with
+    /// [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong).
     ///
-    /// The client may be kept after the call has ended. It does not own the connection, and the caller may close it at any time.
-    /// While the client exists, the connection is not closed for being idle. Once the connection is closed, all calls fail with
-    /// [`CallFailure::Closed`](crate::engine::CallFailure::Closed). After a reconnect, the caller has to announce itself again
-    /// with another call.
+    /// The client may be kept after the call has ended. It does not own the connection, and the caller may close it at
+    /// any time. While the client exists, the connection is not closed for being idle. Once the connection is closed,
+    /// all calls fail with [`CallFailure::Closed`](crate::engine::CallFailure::Closed). After a reconnect, the caller
+    /// has to announce itself again with another call.
     #[must_use]
     pub fn callback<C: From<Channel>>(&self) -> C {
         let ServedConnection { info, port, back, .. } = &*self.connection;

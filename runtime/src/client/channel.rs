@@ -36,10 +36,11 @@ use crate::{
     xdr::{DecodeError, Decoder, XdrDecode, XdrEncode},
 };
 
-/// A connection to a server, over which calls are made. Clones share the connection, which is closed when the last clone is
-/// dropped.
+/// A connection to a server, over which calls are made. Clones share the connection, which is closed when the last
+/// clone is dropped.
 ///
-/// A channel that has lost its connection connects again with the next call, unless it is configured with [`Reconnect::Never`].
+/// A channel that has lost its connection connects again with the next call, unless it is configured with
+/// [`Reconnect::Never`].
 ///
 /// ```no_run
 /// mod plane {
@@ -172,8 +173,8 @@ impl Channel {
         self.0.dial.as_ref().map_or_else(Vec::new, |dial| dial.better_paths(rank))
     }
 
-    /// Returns the message formats of completed calls and their replies on the current connection, with the reasons for their
-    /// choice. For a single call, see the span `call` of target `rpcrdma::call` ([`trace`](crate::trace)).
+    /// Returns the message formats of completed calls and their replies on the current connection, with the reasons for
+    /// their choice. For a single call, see the span `call` of target `rpcrdma::call` ([`trace`](crate::trace)).
     #[must_use]
     pub fn formats(&self) -> CallFormats {
         self.current().port.formats()
@@ -198,23 +199,25 @@ impl Channel {
         self.current().port.close_reason()
     }
 
-    /// Waits until the current connection is closed, and returns the reason. With [`Reconnect::OnDemand`], the default, the next
-    /// call makes a new connection. A client that accepts callbacks has to announce itself to the server again.
+    /// Waits until the current connection is closed, and returns the reason. With [`Reconnect::OnDemand`], the default,
+    /// the next call makes a new connection. A client that accepts callbacks has to announce itself to the server
+    /// again.
     pub async fn closed(&self) -> CloseReason {
         // Holds the port and not the link: waiting must not keep the connection open.
         let port = Arc::clone(&self.current().port);
         port.closed().await
     }
 
-    /// Closes the channel gracefully. Later calls fail, calls in flight finish, and then the connection is closed. The server's
-    /// calls are served as long as calls are in flight.
+    /// Closes the channel gracefully. Later calls fail, calls in flight finish, and then the connection is closed. The
+    /// server's calls are served as long as calls are in flight.
     ///
     /// The security of the channel, if it has one, destroys its security context first ([`Security::close`]).
     ///
     /// [`Security::close`]: crate::security::Security::close
     ///
-    /// Returns when the connection is closed. Calls without a deadline may delay that without bound. For a channel made by
-    /// [`Context::callback`](crate::server::Context::callback), the connection stays open, because the channel does not own it.
+    /// Returns when the connection is closed. Calls without a deadline may delay that without bound. For a channel made
+    /// by [`Context::callback`](crate::server::Context::callback), the connection stays open, because the channel does
+    /// not own it.
     #[doc(alias = "clnt_destroy")]
     pub async fn close(&self) {
         let link = {
@@ -238,13 +241,13 @@ impl Channel {
 
     /// Calls procedure `P`.
     ///
-    /// The call starts when the future is first polled. Dropping the future cancels the call, but the server may still execute
-    /// it. The server can access the call's memory until the reply arrives or
-    /// [`ConnectionConfig::abandoned_call_timeout`](crate::config::ConnectionConfig::abandoned_call_timeout) has passed. Then the memory
-    /// is invalidated.
+    /// The call starts when the future is first polled. Dropping the future cancels the call, but the server may still
+    /// execute it. The server can access the call's memory until the reply arrives or
+    /// [`ConnectionConfig::abandoned_call_timeout`](crate::config::ConnectionConfig::abandoned_call_timeout) has
+    /// passed. Then the memory is invalidated.
     ///
-    /// Any executor may poll the future. Waiting for a free slot with a deadline, and reconnecting, need a tokio runtime. Outside
-    /// of one, a channel that has lost its connection does not connect again, and its calls fail.
+    /// Any executor may poll the future. Waiting for a free slot with a deadline, and reconnecting, need a tokio
+    /// runtime. Outside of one, a channel that has lost its connection does not connect again, and its calls fail.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -272,8 +275,8 @@ impl Channel {
         }
     }
 
-    /// Calls procedure `P` as [`call`](Self::call) does, and decodes the result in place with `read`. Types of the borrowed form,
-    /// which [`Decoder::read_ref`] returns, are views of the reply and cannot outlive `read`.
+    /// Calls procedure `P` as [`call`](Self::call) does, and decodes the result in place with `read`. Types of the
+    /// borrowed form, which [`Decoder::read_ref`] returns, are views of the reply and cannot outlive `read`.
     ///
     /// # Errors
     /// See [`CallError`]. If `read` fails or leaves a part of the reply, the error is a decoding error.
@@ -299,8 +302,8 @@ impl Channel {
         .await
     }
 
-    /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results (RFC 5531 §12.1). Use it
-    /// to find out if a program is served, or to measure the round-trip time.
+    /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results
+    /// (RFC 5531 §12.1). Use it to find out if a program is served, or to measure the round-trip time.
     ///
     /// # Errors
     /// See [`CallError`]. The errors name the procedure `NULL`.

@@ -134,8 +134,8 @@ impl Dial for UnixDialer {
 struct LinkSettings<'a> {
     config: &'a Arc<ChannelConfig>,
     callbacks: Option<&'a Arc<ServiceRegistry>>,
-    /// The scheme whose addresses mean the same server on every channel, so that the server's version may be cached. `None` if the
-    /// channel has a connector of its own, which may have its own addresses.
+    /// The scheme whose addresses mean the same server on every channel, so that the server's version may be cached.
+    /// `None` if the channel has a connector of its own, which may have its own addresses.
     scheme: Option<Scheme>,
 }
 
@@ -201,7 +201,8 @@ async fn connect(
     Ok(link(set_up, negotiates, settings))
 }
 
-/// Connects over TCP, from the address `local`, if given. There is nothing to negotiate (RFC 5531 §11), so the first reply shows if an RPC server is listening.
+/// Connects over TCP, from the address `local`, if given. There is nothing to negotiate (RFC 5531 §11), so the first
+/// reply shows if an RPC server is listening.
 async fn connect_tcp(
     peer: SocketAddr,
     local: Option<IpAddr>,

@@ -23,7 +23,8 @@ pub enum ConnectError {
     Url(UrlError),
     /// A setting is out of its range.
     Config(ConfigError),
-    /// Two services passed to [`ChannelBuilder::service`](super::ChannelBuilder::service) have the same program and version.
+    /// Two services passed to [`ChannelBuilder::service`](super::ChannelBuilder::service) have the same program and
+    /// version.
     DuplicateService {
         /// The program number.
         program: u32,
@@ -238,9 +239,9 @@ impl From<ConfigError> for ConnectError {
 
 /// The error of a call. Every variant names the procedure.
 ///
-/// [`Transport`](Self::Transport) and [`Connect`](Self::Connect) display the error that they contain after the name of the
-/// procedure, and have the same source as that error. [`Landing`](Self::Landing) has no source. All other variants have the error
-/// that they contain as their source.
+/// [`Transport`](Self::Transport) and [`Connect`](Self::Connect) display the error that they contain after the name of
+/// the procedure, and have the same source as that error. [`Landing`](Self::Landing) has no source. All other variants
+/// have the error that they contain as their source.
 ///
 /// ```
 /// use rpcrdma::client::CallError;
@@ -288,7 +289,8 @@ pub enum CallError {
         /// The item that cannot be encoded, and the reason.
         source: EncodeError,
     },
-    /// A landing buffer is shorter than the maximum length of its eligible result, or there is no such result. Nothing was sent.
+    /// A landing buffer is shorter than the maximum length of its eligible result, or there is no such result. Nothing
+    /// was sent.
     Landing {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
@@ -322,8 +324,8 @@ pub enum CallError {
         /// The item that cannot be decoded, and the reason.
         source: DecodeError,
     },
-    /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). The error is permanent: client and server do not
-    /// agree on which results are eligible, or on where they are placed.
+    /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). The error is permanent: client and server
+    /// do not agree on which results are eligible, or on where they are placed.
     DirectPlacement {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,

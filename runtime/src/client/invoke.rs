@@ -8,8 +8,8 @@ use crate::{
     xdr::{DecodeError, Decoder},
 };
 
-/// Carries the calls of generated clients. [`Channel`] implements it, and is the default type parameter of generated clients. With
-/// the feature `tower`, `ServiceCaller` implements it for `tower` services.
+/// Carries the calls of generated clients. [`Channel`] implements it, and is the default type parameter of generated
+/// clients. With the feature `tower`, `ServiceCaller` implements it for `tower` services.
 ///
 /// ```
 /// use rpcrdma::{

@@ -140,7 +140,8 @@ impl ChannelLink {
         }
     }
 
-    /// Returns the error of a call that failed because the server closed the connection before its first reply to any call.
+    /// Returns the error of a call that failed because the server closed the connection before its first reply to any
+    /// call.
     pub(super) fn unserved(&self, failure: &CallFailure) -> Option<ConnectError> {
         match failure {
             CallFailure::Closed {

@@ -11,27 +11,27 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Calls run concurrently, up to the credits that the server grants. Further calls wait in order. A call is a future that may be
-//! dropped at any time. Its memory returns to the pool once the server can no longer access it.
+//! Calls run concurrently, up to the credits that the server grants. Further calls wait in order. A call is a future
+//! that may be dropped at any time. Its memory returns to the pool once the server can no longer access it.
 //!
 //! # Middleware
 //!
-//! A generated client is generic over the [`Invoke`] that carries its calls. [`Channel`] is the default. With the feature `tower`,
-//! `ServiceCaller` carries calls over any `tower` service, so that time-outs, limits, retries or load balancing can stand between
-//! client and channel.
+//! A generated client is generic over the [`Invoke`] that carries its calls. [`Channel`] is the default. With the
+//! feature `tower`, `ServiceCaller` carries calls over any `tower` service, so that time-outs, limits, retries or load
+//! balancing can stand between client and channel.
 //!
 //! # Several connections, several servers
 //!
-//! A [`ChannelPool`] shares the calls to one server among several connections. With the feature `discover`, the module `discover`
-//! finds the servers of a service, and balances calls over them.
+//! A [`ChannelPool`] shares the calls to one server among several connections. With the feature `discover`, the module
+//! `discover` finds the servers of a service, and balances calls over them.
 //!
 //! # Both directions
 //!
-//! A channel may serve programs itself ([`ChannelBuilder::service`]). The server then calls the client back over the same
-//! connection (RFC 8167, RFC 5531 §11). The client has to announce in a call that it accepts callbacks. The server's handler
-//! creates a client for them with [`Context::callback`](crate::server::Context::callback). Keep the channel alive while you
-//! expect callbacks. The connection stays open as long as the channel exists, and [`Channel::closed`] returns when it is
-//! lost.
+//! A channel may serve programs itself ([`ChannelBuilder::service`]). The server then calls the client back over the
+//! same connection (RFC 8167, RFC 5531 §11). The client has to announce in a call that it accepts callbacks. The
+//! server's handler creates a client for them with [`Context::callback`](crate::server::Context::callback). Keep the
+//! channel alive while you expect callbacks. The connection stays open as long as the channel exists, and
+//! [`Channel::closed`] returns when it is lost.
 
 mod builder;
 mod call;

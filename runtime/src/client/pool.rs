@@ -42,28 +42,28 @@ const CALL_LOAD: u64 = 8 * 1024;
 /// longer than its usual result.
 const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the connections,
-/// which are closed when the last clone is dropped.
+/// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the
+/// connections, which are closed when the last clone is dropped.
 ///
-/// A call goes to the open connection with the least load, and uses that connection only. The load is the bytes that the calls in
-/// flight may transfer, arguments and longest results, where each call counts 8 KiB more.
+/// A call goes to the open connection with the least load, and uses that connection only. The load is the bytes that
+/// the calls in flight may transfer, arguments and longest results, where each call counts 8 KiB more.
 ///
-/// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of the channel's
-///   [`Reconnect`].
+/// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of
+///   the channel's [`Reconnect`].
 /// - A new connection gets one call until its server has replied, unless there is no other connection.
 /// - A connection that is open but silent gets no calls for such a pause, unless there is no other connection. It is
-///   silent if a call reached its deadline, or was given up after the shortest pause, and no other call got a reply since
-///   that call began.
+///   silent if a call reached its deadline, or was given up after the shortest pause, and no other call got a reply
+///   since that call began.
 /// - A call that fails because its connection was lost is retried on another connection, if it was not sent or if its
 ///   procedure is declared `@idempotent`, or if the caller has set [`CallOptions::repeatable`], as often as `Reconnect`
 ///   allows.
 /// - A call that was sent, and that the server recognizes
-///   ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)), is sent again by its own channel after that
-///   channel has connected again. Other connections may have other local addresses.
+///   ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)), is sent again by its own channel after
+///   that channel has connected again. Other connections may have other local addresses.
 /// - If no connection is open, calls wait for a connection: until their deadline, or without a deadline for up to 1 s.
 ///
-/// The connections serve the same [callbacks](super::ChannelBuilder::service). A server calls back over the connection of the call that
-/// announced the client, so a client that keeps that connection must hold its own [`Channel`].
+/// The connections serve the same [callbacks](super::ChannelBuilder::service). A server calls back over the connection
+/// of the call that announced the client, so a client that keeps that connection must hold its own [`Channel`].
 ///
 /// ```no_run
 /// mod plane {

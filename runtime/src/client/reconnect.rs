@@ -9,8 +9,8 @@ use crate::random;
 
 /// The behavior of a channel that has lost its connection.
 ///
-/// The default is [`Reconnect::on_demand`]: the next call connects again. A call that fails because the connection was lost is
-/// retried if no part of it was sent, if its procedure is declared `@idempotent` or the caller has set
+/// The default is [`Reconnect::on_demand`]: the next call connects again. A call that fails because the connection was
+/// lost is retried if no part of it was sent, if its procedure is declared `@idempotent` or the caller has set
 /// [`CallOptions::repeatable`](super::CallOptions::repeatable), or if the server recognizes it
 /// ([`ChannelBuilder::deduplicated`](super::ChannelBuilder::deduplicated)). Any other call fails, and
 /// [`CallError::is_retry_safe`](super::CallError::is_retry_safe) returns `false` for its error.
@@ -43,7 +43,8 @@ pub enum Reconnect {
         min_backoff: Duration,
         /// Longest pause between attempts to connect.
         max_backoff: Duration,
-        /// Maximum number of retries of one call without a deadline. A call with a deadline is retried until then, unless this is 0.
+        /// Maximum number of retries of one call without a deadline. A call with a deadline is retried until then,
+        /// unless this is 0.
         ///
         /// The first retry connects at once, and each later retry after the pause. From the fourth retry on, a pause
         /// precedes each one, even if the last attempt could connect. A call fails at once with
@@ -55,7 +56,8 @@ pub enum Reconnect {
 }
 
 impl Reconnect {
-    /// Returns the default: pauses of 100 ms to 3 s between attempts to connect, and up to 3 retries of a call without a deadline.
+    /// Returns the default: pauses of 100 ms to 3 s between attempts to connect, and up to 3 retries of a call without
+    /// a deadline.
     #[must_use]
     pub const fn on_demand() -> Self {
         Self::OnDemand { min_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(3), retries: 3 }

@@ -27,7 +27,8 @@ pub(super) struct Reconnection {
 
 impl Drop for Reconnection {
     fn drop(&mut self) {
-        // Before the calls are woken: one that finds the connection lost again begins the next attempt, or waits for this wake.
+        // Before the calls are woken: one that finds the connection lost again begins the next attempt, or waits for
+        // this wake.
         self.state.is_running.store(false, Ordering::Release);
         self.changes.notify();
     }

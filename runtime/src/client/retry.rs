@@ -1,22 +1,24 @@
-//! The decision about another attempt of a call.
+//! The retry policy for calls whose attempt failed.
 //!
-//! [`decide`] is the only function that says if a call whose attempt failed is made again, where, and after which
-//! pause. The channel, the pool and the retry policy of middleware ask it after each failed attempt. Each of them
-//! carries out the decisions that name its own [`RetryScope`], and returns the error to its caller for the other
-//! decisions. The function does no I/O and reads no clock.
+//! [`decide`] is the only function that decides about the next attempt of a call: on which connection it is made, and
+//! after which pause. The channel, the pool and the retry policy of middleware call the function after each failed
+//! attempt. Each of them carries out the decisions that [`RetryDecision`] assigns to it. For all other decisions, it
+//! returns the error to its caller. The function does no I/O and reads no clock.
 //!
 //! | failure of the attempt | next attempt | condition |
 //! | --- | --- | --- |
-//! | version negotiation failed | new connection, version 1 only | the attempt was not executed (RPC-over-RDMA v2 §4.2.3.2) |
-//! | the server denied the credential, and the security has another one | same connection | resends left (RFC 2203 §5.3.3.3) |
-//! | the security context expired before the call was sent | same connection | resends left (RFC 2203 §5.3.3.3) |
-//! | the XID is in use by another call | same connection | resends left, and the call may have any XID (RFC 5531 §9) |
-//! | the connection was lost, or none could be made | see below | retries left, and time left after the pause |
-//! | middleware ended the attempt | see below | retries left, and time left |
+//! | version negotiation failed | new connection, version 1 only | not executed (RPC-over-RDMA v2 §4.2.3.2) |
+//! | credential denied, and another one exists | same connection | resends left (RFC 2203 §5.3.3.3) |
+//! | security context expired before the call was sent | same connection | resends left (RFC 2203 §5.3.3.3) |
+//! | XID in use by another call | same connection | resends left, and any XID allowed (RFC 5531 §9) |
+//! | connection lost, or none could be made | see below | retries left, and time left after the pause |
+//! | attempt ended by middleware | see below, balancer only | retries left, and time left |
 //! | anything else, for example a reply | none | |
 //!
-//! The first four rows are about calls that the server has not executed: a server denies a call before it executes the procedure
-//! (RFC 5531 §9). For a lost connection, RPC leaves it to the caller to avoid that a call is executed twice (RFC 5531 §4):
+//! In the first four rows, the server has not executed the call: a server denies a call before it executes the
+//! procedure (RFC 5531 §9). If version negotiation failed and the server may have executed the call, the row for a lost
+//! connection applies. After a lost connection, RPC leaves it to the caller to prevent a second execution (RFC 5531
+//! §5):
 //!
 //! | may an attempt have been executed? | [`Repetition`] | channel | pool | balancer |
 //! | --- | --- | --- | --- | --- |
@@ -25,11 +27,12 @@
 //! | yes | recognized | same server | same connection's channel | none |
 //! | yes | harmful | none | none | none |
 //!
-//! The engine decides which failures mean that the server has not executed a call ([`CallFailure::is_unexecuted`]), and resends a
-//! call of RPC-over-RDMA version 2 on its connection if the peer's limits are the only obstacle (RPC-over-RDMA v2 §7.3).
+//! The engine decides which failures mean that the server has not executed a call ([`CallFailure::is_unexecuted`]). It
+//! resends a call of RPC-over-RDMA version 2 on its connection if the peer's limits are the only obstacle
+//! (RPC-over-RDMA v2 §7.3).
 //!
-//! A call that only a duplicate request cache keeps from being executed twice is sent on a new connection only if the server still
-//! recognizes it there ([`FirstAttempt::check`]).
+//! If only a duplicate request cache prevents a second execution, the call is sent on a new connection only if the
+//! server still recognizes it there ([`FirstAttempt::check`]).
 
 use std::{
     fmt,
@@ -42,8 +45,8 @@ use tokio::time::Instant;
 use super::error::{CallError, ConnectError, Retries};
 use crate::{ErrorChain, engine::CallFailure};
 
-/// Maximum number of attempts of a call on one connection after the first. A server that denies a call more often does not keep the
-/// security contexts that it creates.
+/// Maximum number of attempts of a call on one connection after the first. A server that denies a call more often does
+/// not keep the security contexts that it creates.
 pub(super) const MAX_RESENDS: u32 = 3;
 
 /// The longest time that a call without a deadline waits for a connection.
@@ -177,8 +180,8 @@ pub(super) enum RetryDecision {
     Fail,
     /// The channel makes the next attempt on the same connection.
     SameConnection,
-    /// The channel makes the next attempt on a new connection that offers only version 1. This is part of connecting, and does not
-    /// count as a retry.
+    /// The channel makes the next attempt on a new connection that offers only version 1. This is part of connecting,
+    /// and does not count as a retry.
     Version1,
     /// The channel makes the next attempt on a new connection, after the pause.
     NewConnection { pause: Duration },
@@ -263,7 +266,8 @@ pub(super) enum NotRecognized {
 }
 
 impl FirstAttempt {
-    /// Records an attempt that was made over `path` and started at `start`. The server remembers the reply for `window`.
+    /// Records an attempt that was made over `path` and started at `start`. The server remembers the reply for
+    /// `window`.
     pub(super) fn new(path: NetworkPath, start: Instant, window: Duration, failure: CallFailure) -> Self {
         Self { path, until: start.checked_add(window), failure }
     }
@@ -372,8 +376,8 @@ mod tests {
         assert_eq!(got, wanted);
     }
 
-    /// Without retries or resends, on a closed channel, or after the deadline, no attempt follows. A closed channel resends calls,
-    /// because calls in flight finish.
+    /// Without retries or resends, on a closed channel, or after the deadline, no attempt follows. A closed channel
+    /// resends calls, because calls in flight finish.
     #[test]
     fn every_limit() {
         for facts in all() {
@@ -393,7 +397,8 @@ mod tests {
         }
     }
 
-    /// A pause ends before the deadline or, without one, within the longest wait. It does not delay an attempt elsewhere.
+    /// A pause ends before the deadline or, without one, within the longest wait. It does not delay an attempt
+    /// elsewhere.
     #[test]
     fn pauses() {
         let ms = Duration::from_millis;

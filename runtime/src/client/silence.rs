@@ -75,7 +75,8 @@ impl Silence {
         if pause.is_some_and(|(end, _)| start < end) {
             return;
         }
-        // Set before the replies are read, as `WatchedCall::end` counts its reply before it reads the flag. One of them sees the other.
+        // Set before the replies are read, as `WatchedCall::end` counts its reply before it reads the flag. One of them
+        // sees the other.
         self.has_pause.store(true, Ordering::SeqCst);
         if self.replies.load(Ordering::SeqCst) != replies {
             self.has_pause.store(pause.is_some(), Ordering::SeqCst);

@@ -48,7 +48,8 @@ impl Target {
                 let protect = |url: Url| {
                     if url.scheme() == Scheme::TCP && is_weaker(&url) { url.with_tls(strongest) } else { url }
                 };
-                // Other transports have no TLS. If there is no TCP, the configuration demands TLS, and the builder says that.
+                // Other transports have no TLS. If there is no TCP, the configuration demands TLS, and the builder says
+                // that.
                 let has_tcp = self.0.iter().any(|url| url.scheme() == Scheme::TCP);
                 let may = |url: &Url| url.scheme() == Scheme::TCP || strongest < TlsPolicy::Required || !has_tcp;
                 Self(self.0.into_iter().filter(may).map(protect).collect())

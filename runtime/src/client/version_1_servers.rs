@@ -1,5 +1,5 @@
-//! A cache of servers that support only version 1 of RPC-over-RDMA. The next connection to such a server begins with version 1
-//! (RPC-over-RDMA v2 §4.2.3).
+//! A cache of servers that support only version 1 of RPC-over-RDMA. The next connection to such a server begins with
+//! version 1 (RPC-over-RDMA v2 §4.2.3).
 
 use std::{
     collections::HashMap,

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// A deadline that passed longer ago than this was missed because the process did not run the task: it was suspended, or busy
-/// with other work.
+/// A deadline that passed longer ago than this was missed because the process did not run the task: it was suspended,
+/// or busy with other work.
 pub(super) const SUSPENDED: Duration = Duration::from_secs(1);
 /// Time for the runtime to report the input that arrived during a suspension.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(100);
 
 /// Delays deadlines after a suspension, until the input that arrived before them has been processed.
-// Otherwise a peer that met its deadline would be reported as stalled, and an idle connection would be closed although a call
-// has arrived.
+// Otherwise a peer that met its deadline would be reported as stalled, and an idle connection would be closed although
+// a call has arrived.
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
     /// The end of the delay, while there is one.
@@ -18,8 +18,8 @@ pub(super) struct CatchUp {
 }
 
 impl CatchUp {
-    /// Returns `true` if deadlines may be handled at `now`. Called after the available input was processed. `overdue` is the
-    /// earliest deadline that has passed.
+    /// Returns `true` if deadlines may be handled at `now`. Called after the available input was processed. `overdue`
+    /// is the earliest deadline that has passed.
     pub(super) fn may_expire(&mut self, overdue: Option<Instant>, now: Instant) -> bool {
         let until = self.until.take();
         let Some(due) = overdue else { return true };

@@ -46,8 +46,8 @@ impl LocalClose {
         begins
     }
 
-    /// Returns `true` if the peer did not close its side in time, so that the connection counts as lost. Returns `true` only
-    /// once.
+    /// Returns `true` if the peer did not close its side in time, so that the connection counts as lost. Returns `true`
+    /// only once.
     pub(super) fn times_out(&mut self, now: Instant) -> bool {
         let times_out = self.deadline().is_some_and(|until| until <= now);
         if times_out {

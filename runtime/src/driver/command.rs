@@ -10,13 +10,13 @@ pub(super) const BATCH: usize = 32;
 
 pub(crate) type CallResult = Result<IncomingReply, CallFailure>;
 
-/// The number of a result slot. A caller holds a slot from the start of its call until it has received the result. If the
-/// caller is dropped, the slot stays in use until the call has ended.
+/// The number of a result slot. A caller holds a slot from the start of its call until it has received the result. If
+/// the caller is dropped, the slot stays in use until the call has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResultSlot(pub(crate) u32);
 
-/// A command to the driver. Commands are executed in the order in which they were queued, so a cancellation never hits a later
-/// call in the same slot.
+/// A command to the driver. Commands are executed in the order in which they were queued, so a cancellation never hits
+/// a later call in the same slot.
 #[derive(Debug)]
 pub(crate) enum DriverCommand {
     /// Starts the [next call](CommandQueue::next_call) of the queue. Its result goes to `slot`.
@@ -25,8 +25,8 @@ pub(crate) enum DriverCommand {
     Cancel { slot: ResultSlot },
     /// Sends the [next reply](CommandQueue::next_reply) of the queue, which comes from a handler that has finished.
     Reply { token: ReplyToken },
-    /// Reports that the last channel that held the connection open was dropped. The command counts as activity, and does nothing
-    /// else.
+    /// Reports that the last channel that held the connection open was dropped. The command counts as activity, and
+    /// does nothing else.
     LetGo,
     /// Finishes the calls in flight, accepts no more calls of the peer, and then disconnects.
     Drain,
@@ -107,7 +107,7 @@ pub(crate) enum ReplyCommand {
     Reply(OutgoingReply),
     /// RDMA_ERROR with ERR_CHUNK: the call breaks direct data placement (RFC 8166 §4.5.2, §6.1).
     ChunkError,
-    /// No RPC reply (RFC 2203 §5.3.3.1, §5.3.3.4). Over RDMA, a transport error releases the call's resources (RFC 8166 §4.5.4;
-    /// RPC-over-RDMA v2 §7.4.1).
+    /// No RPC reply (RFC 2203 §5.3.3.1, §5.3.3.4). Over RDMA, a transport error releases the call's resources
+    /// (RFC 8166 §4.5.4; RPC-over-RDMA v2 §7.4.1).
     Discard,
 }

@@ -31,20 +31,22 @@ use crate::{
 
 /// Number of rounds of the loop before it yields to other tasks of the runtime.
 const MAX_ROUNDS: usize = 32;
-/// Time of busy polling before it yields to other tasks of the runtime. A round trip between idle processes usually takes less.
+/// Time of busy polling before it yields to other tasks of the runtime. A round trip between idle processes usually
+/// takes less.
 const BUSY_SLICE: Duration = Duration::from_micros(50);
 
 /// The configuration of a driver.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DriverConfig {
-    /// Time after which an idle connection is closed. `None` keeps it open. A connection that a channel holds is never idle.
+    /// Time after which an idle connection is closed. `None` keeps it open. A connection that a channel holds is never
+    /// idle.
     pub(crate) idle_timeout: Option<Duration>,
     /// Time within which the peer's first call must arrive. Otherwise, the connection is closed. `None` sets no limit.
     pub(crate) first_call_timeout: Option<Duration>,
     /// The interval and the timeout of probes of a silent peer. `None` sends none.
     pub(crate) keepalive: Option<KeepaliveConfig>,
-    /// `true` to execute all of the peer's calls while the connection drains, as long as outbound calls are in flight, because their
-    /// replies may depend on the peer's calls.
+    /// `true` to execute all of the peer's calls while the connection drains, as long as outbound calls are in flight,
+    /// because their replies may depend on the peer's calls.
     pub(crate) serves_to_the_end: bool,
 }
 
@@ -190,8 +192,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         &self.port
     }
 
-    /// Polls the connection in its task: does everything that can be done without waiting. Returns `Ready` when the connection is
-    /// closed.
+    /// Polls the connection in its task: does everything that can be done without waiting. Returns `Ready` when the
+    /// connection is closed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.port.set_task(cx.waker());
         let now = Timer::now();
@@ -207,7 +209,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             if self.engine.memory().is_called() {
                 self.has_work = true;
             }
-            // The time stays the same in all rounds. After the first, only a call that starts with a past deadline can be due.
+            // The time stays the same in all rounds. After the first, only a call that starts with a past deadline can
+            // be due.
             let may_be_due = run.may_expire && (starts_late || (is_late && round == 0));
             if may_be_due && self.engine.poll_timeout().is_some_and(|due| due <= now) {
                 self.engine.handle_timeout(now);
@@ -265,8 +268,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
             }
             std::hint::spin_loop();
         }
-        // Let other tasks run first, then continue. A waker that is woken directly would delay the future of `block_on`, which tokio
-        // polls once for many polls of tasks.
+        // Let other tasks run first, then continue. A waker that is woken directly would delay the future of
+        // `block_on`, which tokio polls once for many polls of tasks.
         let _ = pin!(tokio::task::yield_now()).poll(cx);
         false
     }
@@ -497,7 +500,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.answering == 0 && self.calls.is_empty()
     }
 
-    /// Disconnects if the connection is idle or drained, and treats it as lost if the peer does not close its side in time.
+    /// Disconnects if the connection is idle or drained, and treats it as lost if the peer does not close its side in
+    /// time.
     #[inline]
     fn check_closing(&mut self, run: &PollState) {
         // Nearly always.

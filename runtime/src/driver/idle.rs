@@ -38,8 +38,9 @@ impl IdleCheck {
         self.first_call = None;
     }
 
-    /// Checks the connection at `now`, and sets the time of the next check. Returns the reason if the connection is to be closed.
-    /// `idle_since` is the time since which no call has been in flight, or `None` if the connection is in use.
+    /// Checks the connection at `now`, and sets the time of the next check. Returns the reason if the connection is to
+    /// be closed. `idle_since` is the time since which no call has been in flight, or `None` if the connection is in
+    /// use.
     pub(super) fn check(&mut self, idle_since: Option<Instant>, now: Instant) -> Option<CloseReason> {
         if idle_since.is_none() {
             // The local side uses the connection, whether or not the peer does.

@@ -7,8 +7,8 @@ use crate::engine::{CloseReason, IncomingCall, ReplyToken};
 
 /// The handlers of the peer's calls on one connection.
 pub(crate) trait InboundCalls: Send + 'static {
-    /// Handles a call that has arrived. A reply that is returned goes out with the next Sends. A later reply is sent with
-    /// [`DriverPort::reply`].
+    /// Handles a call that has arrived. A reply that is returned goes out with the next Sends. A later reply is sent
+    /// with [`DriverPort::reply`].
     fn call(&mut self, call: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand>;
 
     /// Reports the end of the reply to a call. `delivered` is `true` if the reply was sent, and `false` if it could not

@@ -7,7 +7,8 @@ use crate::{
     provider::{Completion, QueuePair},
 };
 
-/// The I/O of one connection: a queue pair for RPC-over-RDMA ([`RdmaIo`]), a socket for records ([`TcpIo`](super::TcpIo)).
+/// The I/O of one connection: a queue pair for RPC-over-RDMA ([`RdmaIo`]), a socket for records
+/// ([`TcpIo`](super::TcpIo)).
 pub(crate) trait EngineIo: Send + 'static {
     /// The engine of the connection.
     type Engine: Engine + Send + 'static;
@@ -27,7 +28,8 @@ pub(crate) trait EngineIo: Send + 'static {
         true
     }
 
-    /// Returns `true` if [`poll`](Self::poll) should be called again without waiting, to receive input as soon as it arrives.
+    /// Returns `true` if [`poll`](Self::poll) should be called again without waiting, to receive input as soon as it
+    /// arrives.
     fn is_busy_polling(&self) -> bool {
         false
     }

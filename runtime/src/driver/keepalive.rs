@@ -1,7 +1,7 @@
 //! Keep-alive probes of a silent peer.
 //!
-//! A probe is a call of procedure 0, which any RPC server answers at once. RPC-over-RDMA version 2 has no other message that a peer has
-//! to answer: a grant of credits (RPC-over-RDMA v2 §6.2.2) is not acknowledged.
+//! A probe is a call of procedure 0, which any RPC server answers at once. RPC-over-RDMA version 2 has no other message
+//! that a peer has to answer: a grant of credits (RPC-over-RDMA v2 §6.2.2) is not acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ const MAX_IDLE_INTERVALS: u32 = 8;
 /// The interval and the timeout of probes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeepaliveConfig {
-    /// Longest time between probes while calls are in flight, and the time before the first probe of an idle connection.
+    /// Longest time between probes while calls are in flight, and the time before the first probe of an idle
+    /// connection.
     pub(crate) interval: Duration,
     /// Time to wait for a byte from the peer after a probe, before the connection counts as lost.
     pub(crate) timeout: Duration,
@@ -47,7 +48,8 @@ impl ProbedProgram {
 
     /// Returns a call of the program's procedure 0, without a credential.
     pub(crate) fn null_call(self) -> OutgoingCall {
-        // RFC 5531 §9, after the XID: CALL, RPC version 2, program, version, procedure, and credential and verifier of AUTH_NONE.
+        // RFC 5531 §9, after the XID: CALL, RPC version 2, program, version, procedure, and credential and verifier of
+        // AUTH_NONE.
         let mut header = [0; 40];
         header[8..12].copy_from_slice(&2_u32.to_be_bytes());
         header[12..16].copy_from_slice(&self.program.to_be_bytes());

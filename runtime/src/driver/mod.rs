@@ -1,8 +1,9 @@
 //! The driver of a connection.
 //!
-//! One task per connection owns the connection's engine and its I/O ([`DriverCore`]). Users send commands to it through one queue
-//! ([`DriverPort`]). A caller receives its result in a reusable slot. The task posts all work that is ready before it waits. One
-//! wake-up covers all commands that are queued until the task runs, so that they share system calls.
+//! One task per connection owns the connection's engine and its I/O ([`DriverCore`]). Users send commands to it through
+//! one queue ([`DriverPort`]). A caller receives its result in a reusable slot. The task posts all work that is ready
+//! before it waits. One wake-up covers all commands that are queued until the task runs, so that they share system
+//! calls.
 
 mod catch_up;
 mod closing;

@@ -65,8 +65,8 @@ impl PortInner {
 
 /// The count of free slots, and the queue of callers that wait for a slot.
 ///
-/// While nobody waits, free slots are counted in `free`. A caller that waits moves them to `queue`, and slots that become free
-/// meanwhile go there too, so that callers get them in order.
+/// While nobody waits, free slots are counted in `free`. A caller that waits moves them to `queue`, and slots that
+/// become free meanwhile go there too, so that callers get them in order.
 #[derive(Debug)]
 struct FreeSlots {
     free: AtomicUsize,
@@ -102,7 +102,8 @@ impl FreeSlots {
 
     /// Waits for a free slot and takes it. Returns `false` if the connection is closed.
     async fn take(&self) -> bool {
-        // Counted before `free` is read, as `put` counts the slot before it reads `waiting`. One of them sees the other.
+        // Counted before `free` is read, as `put` counts the slot before it reads `waiting`. One of them sees the
+        // other.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let _waiting = Waiting(&self.waiting);
         self.queue_free();
@@ -139,7 +140,8 @@ impl Drop for Waiting<'_> {
 pub(crate) struct SlotPermit<'a>(&'a FreeSlots);
 
 impl SlotPermit<'_> {
-    /// Keeps the slot reserved. The code that frees the slot adds it to the free slots again.
+    /// Consumes the permit without releasing the slot. [`DriverPort`] releases the slot once the call has ended and its
+    /// caller has taken or abandoned the result.
     fn forget(self) {
         std::mem::forget(self);
     }
@@ -155,8 +157,8 @@ impl Drop for SlotPermit<'_> {
 #[derive(Debug)]
 pub(crate) struct DriverPort {
     inner: Mutex<PortInner>,
-    /// `true` if commands may be queued. Then the driver was woken, or has not been polled yet. Changed only under the lock of
-    /// `inner`.
+    /// `true` if commands may be queued. Then the driver was woken, or has not been polled yet. Changed only under the
+    /// lock of `inner`.
     has_commands: AtomicBool,
     /// `true` as soon as the connection takes no more calls. Readable without the lock of `inner`.
     closed: AtomicBool,
@@ -236,8 +238,8 @@ impl DriverPort {
         }
     }
 
-    /// Publishes the engine's counters, which `copy` copies, the formats of calls unless they are unchanged, and the time since which
-    /// no call has been in flight.
+    /// Publishes the engine's counters, which `copy` copies, the formats of calls unless they are unchanged, and the
+    /// time since which no call has been in flight.
     #[inline]
     pub(super) fn publish(
         &self,
@@ -394,8 +396,8 @@ impl DriverPort {
         std::mem::swap(&mut inner.commands, commands);
     }
 
-    /// Returns commands that were taken but not executed to the front of the queue, so that [`close`](Self::close) reports their
-    /// calls as unsent.
+    /// Returns commands that were taken but not executed to the front of the queue, so that [`close`](Self::close)
+    /// reports their calls as unsent.
     pub(super) fn give_back(&self, commands: &mut CommandQueue) {
         let mut inner = self.lock();
         commands.append(&mut inner.commands);
@@ -461,8 +463,8 @@ impl DriverPort {
                 drop(done);
             }
             SlotState::Waiting(_) => {
-                // Queued before the lock is released. Otherwise the call could end, and another one could start in the same slot
-                // before the cancellation.
+                // Queued before the lock is released. Otherwise the call could end, and another one could start in the
+                // same slot before the cancellation.
                 inner.commands.push(DriverCommand::Cancel { slot });
                 self.notify(inner);
             }

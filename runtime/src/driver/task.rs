@@ -7,15 +7,16 @@ use tracing::Instrument as _;
 use super::{core::DriverCore, inbound_calls::InboundCalls, io::EngineIo, port::DriverPort};
 use crate::{engine::CloseReason, provider::DisconnectReason};
 
-/// A connection in its task. The core is dropped before the port is closed, and `observer` is dropped after that, so the order of
-/// the fields matters.
+/// A connection in its task. The core is dropped before the port is closed, and `observer` is dropped after that, so
+/// the order of the fields matters.
 struct ConnectionTask<I: EngineIo, U: InboundCalls, O> {
     core: DriverCore<I, U>,
     _close: CloseOnDrop,
     _observer: O,
 }
 
-/// Closes the port when the task is dropped: the connection was closed, the runtime was shut down, or the task panicked.
+/// Closes the port when the task is dropped: the connection was closed, the runtime was shut down, or the task
+/// panicked.
 struct CloseOnDrop(Arc<DriverPort>);
 
 impl Drop for CloseOnDrop {

@@ -131,7 +131,8 @@ impl<S: ByteStream> TcpIo<S> {
         Ok(is_flushed && !engine.has_output())
     }
 
-    /// Receives the available data, until the engine has to process it. Returns `true` if the stream has no more data for now.
+    /// Receives the available data, until the engine has to process it. Returns `true` if the stream has no more data
+    /// for now.
     fn receive(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..MAX_CALLS {
             if !engine.wants_input() || (engine.has_input() && engine.missing() == 0) {

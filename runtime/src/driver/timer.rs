@@ -11,8 +11,8 @@ use tokio::time::Sleep;
 
 /// A timer that wakes the driver when its earliest deadline is due.
 ///
-/// Most calls move the earliest deadline to a later time. The sleep is reset only if a deadline is earlier. A sleep that has
-/// become too early causes one spurious wake-up, and is then set again.
+/// Most calls move the earliest deadline to a later time. The sleep is reset only if a deadline is earlier. A sleep
+/// that has become too early causes one spurious wake-up, and is then set again.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,

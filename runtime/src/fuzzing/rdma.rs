@@ -1,7 +1,8 @@
 //! Fuzzing of RPC-over-RDMA engines.
 //!
-//! The first byte chooses the engine's role and configuration. The provider obeys its contract: it delivers no more messages
-//! than there are Receives, completes work in order, and reports `Disconnected` last. The peer may send anything.
+//! The first byte chooses the engine's role and configuration. The provider obeys its contract: it delivers no more
+//! messages than there are Receives, completes work in order, and reports `Disconnected` last. The peer may send
+//! anything.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -138,8 +139,8 @@ impl Provider {
 /// Runs a version 1 engine with the events of `bytes`, then closes its connection.
 ///
 /// # Panics
-/// Panics if the engine violates its contract: a call does not finish exactly once, memory is not released, the memory for a
-/// peer's call exceeds the configured limit, or a message is longer than the peer's receive buffers.
+/// Panics if the engine violates its contract: a call does not finish exactly once, memory is not released, the memory
+/// for a peer's call exceeds the configured limit, or a message is longer than the peer's receive buffers.
 pub fn engine(bytes: &[u8]) {
     run(bytes, Versions::V1);
 }

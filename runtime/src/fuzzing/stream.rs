@@ -1,7 +1,7 @@
 //! Fuzzing of engines over a byte stream (RFC 5531 §11).
 //!
-//! The first byte chooses the engine's role and limits. The stream obeys its contract: it delivers bytes only when the engine
-//! wants them. The peer may send anything.
+//! The first byte chooses the engine's role and limits. The stream obeys its contract: it delivers bytes only when the
+//! engine wants them. The peer may send anything.
 
 use std::{io::IoSlice, sync::Arc};
 
@@ -31,8 +31,8 @@ struct Stream {
 /// Runs a stream engine with the events of `bytes`, then closes its connection.
 ///
 /// # Panics
-/// Panics if the engine violates its contract: a call does not finish exactly once, concurrent calls or memory exceed the
-/// configured limits, or memory is not released.
+/// Panics if the engine violates its contract: a call does not finish exactly once, concurrent calls or memory exceed
+/// the configured limits, or memory is not released.
 pub fn tcp_stream(bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some(mode) = input.byte() else { return };

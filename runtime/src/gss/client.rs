@@ -109,12 +109,14 @@ impl ClientContext {
     }
 
     /// Returns the sequence number of the next call, which is below `end`.
-    // RFC 2203 §5.3.1: numbers increase, and stay below MAXSEQ. §5.3.3.1: the server discards a number below its window. So no
-    // number is used that would move the window beyond a call that is outstanding, even if that call is overtaken by others.
+    // RFC 2203 §5.3.1: numbers increase, and stay below MAXSEQ. §5.3.3.1: the server discards a number below its
+    // window. So no number is used that would move the window beyond a call that is outstanding, even if that call is
+    // overtaken by others.
     fn next_number(&self, end: u32) -> Result<u32, NoNumber> {
         let mut numbers = self.numbers();
-        // RFC 2203 §5.2.3.1, §5.3.3.2: the server has signed its window, and signs the number of each call, without anything
-        // else. So its signature of the window would pass as the verifier of the reply to the call with this number.
+        // RFC 2203 §5.2.3.1, §5.3.3.2: the server has signed its window, and signs the number of each call, without
+        // anything else. So its signature of the window would pass as the verifier of the reply to the call with this
+        // number.
         if numbers.next == self.window {
             numbers.next += 1;
         }
@@ -176,8 +178,8 @@ impl ClientContext {
         credential.encode().map_err(|error| SecurityError(format!("the context handle is too long: {error}")))
     }
 
-    /// Returns the call that destroys the context at the server, and the security that checks its reply. `None` if there is no
-    /// sequence number for it, or the handle is too long.
+    /// Returns the call that destroys the context at the server, and the security that checks its reply. `None` if
+    /// there is no sequence number for it, or the handle is too long.
     // RFC 2203 §5.4: formulated like a data request, without arguments.
     pub(super) fn destruction(self: &Arc<Self>) -> Option<(ControlCall, Arc<dyn CallSecurity>)> {
         let level = ProtectionLevel::Authentication;
@@ -241,7 +243,8 @@ impl CallSecurity for GssCall {
         has_expired
     }
 
-    // RFC 2203 §5.3.3.3: after these two errors the client must refresh the context and try again. After others it must not.
+    // RFC 2203 §5.3.3.3: after these two errors the client must refresh the context and try again. After others it must
+    // not.
     fn denied(&self, failure: AuthFailure) -> bool {
         let is_stale = matches!(failure.stat(), Some(AuthStat::RpcsecGssCredproblem | AuthStat::RpcsecGssCtxproblem));
         if is_stale {

@@ -19,8 +19,8 @@ use crate::{
     security::{BlockingQueue, HostAddr, Principal, ProtectionLevel},
 };
 
-/// The limits and the policy of a server with RPCSEC_GSS. [`GssAuthenticator::with_config`](super::GssAuthenticator::with_config)
-/// checks them.
+/// The limits and the policy of a server with RPCSEC_GSS.
+/// [`GssAuthenticator::with_config`](super::GssAuthenticator::with_config) checks them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct GssServerConfig {
@@ -114,8 +114,9 @@ impl GssServerConfig {
         self
     }
 
-    /// Sets the length of the window of sequence numbers, at least 1: the number of calls that a client may have outstanding on one
-    /// context (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number. Default 2048.
+    /// Sets the length of the window of sequence numbers, at least 1: the number of calls that a client may have
+    /// outstanding on one context (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number. Default
+    /// 2048.
     pub fn sequence_window(mut self, calls: u32) -> Self {
         self.sequence_window = calls;
         self

@@ -56,7 +56,8 @@ pub(super) enum NextStep {
 }
 
 impl ContextCreation {
-    /// Starts the creation of a context for calls of a program. The first action is a step of the mechanism without a token.
+    /// Starts the creation of a context for calls of a program. The first action is a step of the mechanism without a
+    /// token.
     // RFC 2203 §5.2.2: program and version are those of the service that is accessed.
     pub(super) fn new(program: u32, version: u32) -> Self {
         Self { program, version, rounds: 0, handle: Bytes::new(), context: None, completed: None, refusal: None }

@@ -33,8 +33,9 @@ impl GssCredential {
         let version = decoder.take_u32().map_err(bad)?;
         let parts = decoder.read::<RpcGssCredVers1T>();
         if version != RPCSEC_GSS_VERS_1 {
-            // RFC 2203 §5.3.3.3: AUTH_BADCRED if the version differs from that of the context. §5.1, §5.2.3.2: otherwise the
-            // client asks for a version that is not supported. Version 2 has the same fields (RFC 5403 §2).
+            // RFC 2203 §5.3.3.3: AUTH_BADCRED if the version differs from that of the context. §5.1, §5.2.3.2:
+            // otherwise the client asks for a version that is not supported. Version 2 has the same fields
+            // (RFC 5403 §2).
             let is_data = parts.is_ok_and(|parts| is_data(parts.gss_proc));
             return Err(if is_data { AuthStat::AuthBadcred } else { AuthStat::AuthRejectedcred }.into());
         }

@@ -1,8 +1,8 @@
 //! Entry points for fuzzers: messages that an unauthenticated peer can send to a server and to a client with
 //! RPCSEC_GSS.
 //!
-//! The peer of the server knows the formats and, for some steps, the key of the mechanism, so that a fuzzer reaches the code
-//! behind the checksums.
+//! The peer of the server knows the formats and, for some steps, the key of the mechanism, so that a fuzzer reaches the
+//! code behind the checksums.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -269,8 +269,8 @@ fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, servic
     }
 }
 
-/// Sends replies to a client with RPCSEC_GSS: to requests that create a context, and to calls. They are honest, damaged or
-/// arbitrary.
+/// Sends replies to a client with RPCSEC_GSS: to requests that create a context, and to calls. They are honest, damaged
+/// or arbitrary.
 ///
 /// The first byte is the number of rounds. The rest determines the replies, first to the requests that create the
 /// context, then to the calls.

@@ -167,9 +167,9 @@ fn is_over() -> GssError {
 
 /// An established context.
 ///
-/// The library allows no concurrent calls with one context, so each call waits for the lock. MIT Kerberos 1.20 encrypts 60 MiB/s
-/// to 70 MiB/s with aes256-cts-hmac-sha384-192, so a body of 1 MiB holds the lock for about 17 ms, and its checksum for 4 ms. No
-/// task waits for that ([`BlockingQueue`](crate::security::BlockingQueue)).
+/// The library allows no concurrent calls with one context, so each call waits for the lock. MIT Kerberos 1.20 encrypts
+/// 60 MiB/s to 70 MiB/s with aes256-cts-hmac-sha384-192, so a body of 1 MiB holds the lock for about 17 ms, and its
+/// checksum for 4 ms. No task waits for that ([`BlockingQueue`](crate::security::BlockingQueue)).
 struct KerberosContext {
     context: Mutex<Box<dyn SecurityContext + Send>>,
     peer: String,

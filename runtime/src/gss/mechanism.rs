@@ -92,7 +92,8 @@ pub trait ServerMechanism: fmt::Debug + Send + Sync + 'static {
 
 /// A context in creation: the state of `GSS_Init_sec_context` or `GSS_Accept_sec_context` between two calls.
 pub trait ContextSetup: Send + 'static {
-    /// Processes the peer's token. The first token of a client is `None`. May block: it runs on a thread for blocking work.
+    /// Processes the peer's token. The first token of a client is `None`. May block: it runs on a thread for blocking
+    /// work.
     ///
     /// # Errors
     /// Returns an error if the context cannot be created. The creation is over then.
@@ -119,10 +120,10 @@ impl fmt::Debug for SetupStep {
 
 /// An established security context.
 ///
-/// The methods may take as long as the computation needs, and must not wait for anything but each other. They are called
-/// concurrently. Bodies of more than 4 KiB are processed on a thread for blocking work, one at a time. Shorter bodies and headers are
-/// processed in the tasks of calls and connections, and on a second such thread while a large body is in progress. So no task waits
-/// for a large body, even if the context has a lock.
+/// The methods may take as long as the computation needs, and must not wait for anything but each other. They are
+/// called concurrently. Bodies of more than 4 KiB are processed on a thread for blocking work, one at a time. Shorter
+/// bodies and headers are processed in the tasks of calls and connections, and on a second such thread while a large
+/// body is in progress. So no task waits for a large body, even if the context has a lock.
 pub trait GssContext: fmt::Debug + Send + Sync + 'static {
     /// Returns the checksum of a message (`GSS_GetMIC`).
     ///

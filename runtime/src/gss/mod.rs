@@ -16,7 +16,8 @@
 //! | `client` | the use of a context by a client: sequence numbers, credentials, verifiers | §5.3.1 |
 //! | `security` | the security of a channel: creates, refreshes and destroys contexts | §5.3.3.3, §5.4 |
 //!
-//! `kerberos` is the mechanism of the feature `gss`: Kerberos version 5 (RFC 4121) through the GSS-API library of the system.
+//! `kerberos` is the mechanism of the feature `gss`: Kerberos version 5 (RFC 4121) through the GSS-API library of the
+//! system.
 //!
 //! Only the default quality of protection (QOP 0) is used.
 

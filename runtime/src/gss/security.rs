@@ -22,8 +22,9 @@ use crate::{
 
 /// Secures the calls of a channel with RPCSEC_GSS. Clones share the security context.
 ///
-/// The context is created with the first call. It is created again before it expires, when the server has dropped it, and when
-/// its sequence numbers are used up. Calls in progress are not affected. The context stays in use after a reconnect.
+/// The context is created with the first call. It is created again before it expires, when the server has dropped it,
+/// and when its sequence numbers are used up. Calls in progress are not affected. The context stays in use after a
+/// reconnect.
 ///
 /// One instance is for one user at one server. Several channels to that server may share it. A balancer creates one for
 /// each of its servers. For calls of several users over one channel, see
@@ -31,7 +32,8 @@ use crate::{
 ///
 /// The creation of a context needs a tokio runtime. Outside of a runtime, a call fails if there is no context.
 ///
-/// [`Channel::close`](crate::Channel::close) destroys the context at the server, unless there are other clones of this security.
+/// [`Channel::close`](crate::Channel::close) destroys the context at the server, unless there are other clones of this
+/// security.
 pub struct GssSecurity<M> {
     shared: Arc<GssSecurityShared<M>>,
     level: ProtectionLevel,

@@ -32,7 +32,8 @@ pub(super) enum Decision {
     Done(Authentication),
     /// The mechanism has to execute a step, which may block. [`GssServer::finish_round`] makes the reply.
     Round(SetupRound),
-    /// The context is busy with a large body. The call has to be received again, on the thread for blocking work of this queue.
+    /// The context is busy with a large body. The call has to be received again, on the thread for blocking work of
+    /// this queue.
     Busy(BlockingQueue),
 }
 
@@ -268,8 +269,8 @@ impl GssServer {
             return Err(Authentication::Discarded);
         }
         self.contexts.touch(&context);
-        // RFC 2203 §5.3.3.2: the checksum of the sequence number. RFC 2203 §5.3.3.4.1: CTXPROBLEM if there is none. It is made
-        // before the call is executed, because a client resends a denied call.
+        // RFC 2203 §5.3.3.2: the checksum of the sequence number. RFC 2203 §5.3.3.4.1: CTXPROBLEM if there is none. It
+        // is made before the call is executed, because a client resends a denied call.
         let verifier = context.gss.get_mic(&sequence.to_be_bytes()).map_err(|error| {
             tracing::warn!(target: "rpcrdma::gss", %error, "replies cannot be signed");
             reject(AuthStat::RpcsecGssCtxproblem)

@@ -42,7 +42,8 @@ impl SequenceWindow {
     }
 
     /// Records a number. Returns `false` if it was seen before, or is below the window.
-    // RFC 2203 §5.3.3.1: the server is prepared for N through N - seq_window + 1, and remembers the numbers that it has seen.
+    // RFC 2203 §5.3.3.1: the server is prepared for N through N - seq_window + 1, and remembers the numbers that it has
+    // seen.
     pub(super) fn record(&mut self, sequence: u32) -> bool {
         match self.position(sequence) {
             Position::Seen | Position::Below => return false,

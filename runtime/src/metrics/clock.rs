@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use quanta::Clock;
 
-/// The time stamp counter of the processor, where it can be used, and the system's clock elsewhere. Reading the counter costs less.
+/// The time stamp counter of the processor, where it can be used, and the system's clock elsewhere. Reading the counter
+/// costs less.
 #[derive(Clone)]
 pub(super) struct Stopwatch {
     clock: Clock,

@@ -166,14 +166,15 @@ pub(crate) fn add_source(record: fn()) {
     }
 }
 
-/// Records the successful calls since the last sample, and the state of all connections and servers of the process. Call it before
-/// each export of the metrics. See the lists of metrics of [calls](crate::metrics#calls) and [connections](crate::metrics#connections).
+/// Records the successful calls since the last sample, and the state of all connections and servers of the process.
+/// Call it before each export of the metrics. See the lists of metrics of [calls](crate::metrics#calls) and
+/// [connections](crate::metrics#connections).
 ///
-/// The values go to the recorder of the thread that calls this function, usually the global one. Without a recorder, they are lost.
-/// Two threads may call it at the same time. Each call is then part of one of the samples.
+/// The values go to the recorder of the thread that calls this function, usually the global one. Without a recorder,
+/// they are lost. Two threads may call it at the same time. Each call is then part of one of the samples.
 ///
-/// The cost is proportional to the number of open connections, and to the number of procedures and threads. Most recorders also take
-/// the value of each call by itself. New connections wait meanwhile, but calls do not.
+/// The cost is proportional to the number of open connections, and to the number of procedures and threads. Most
+/// recorders also take the value of each call by itself. New connections wait meanwhile, but calls do not.
 pub fn sample() {
     describe();
     procedures::hand_over();

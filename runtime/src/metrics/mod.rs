@@ -46,25 +46,27 @@
 //! | `rpc.response.status_code` | status of the reply (RFC 5531 §9), such as `SUCCESS` or `PROC_UNAVAIL`; absent without a reply |
 //! | `error.type` | only for failed calls: the status of the reply or, without a reply, the kind of error as in the span of the call ([`trace`](crate::trace)). `cancelled` if the future of the call or of the handler was dropped |
 //!
-//! A client's duration ends when the result is decoded, and includes retries. A server's duration ends when the handler has
-//! returned and its result is encoded. Sizes include chunks. A client counts one size per attempt. Peers cannot create attribute
-//! values.
+//! A client's duration ends when the result is decoded, and includes retries. A server's duration ends when the handler
+//! has returned and its result is encoded. Sizes include chunks. A client counts one size per attempt. Peers cannot
+//! create attribute values.
 //!
 //! ## When calls are recorded
 //!
-//! Each thread counts the successful calls that end on it, by procedure, and [`sample`] hands the new counts over to the recorder with
-//! `record_many`. A client's call that has returned to its caller is part of the next sample. A server's call is part of it when its
-//! reply has been sent. The values of a thread that has ended are kept. Failed calls and retries go to the recorder at once.
+//! Each thread counts the successful calls that end on it, by procedure, and [`sample`] hands the new counts over to
+//! the recorder with `record_many`. A client's call that has returned to its caller is part of the next sample. A
+//! server's call is part of it when its reply has been sent. The values of a thread that has ended are kept. Failed
+//! calls and retries go to the recorder at once.
 //!
 //! - Counts are exact. No call is counted twice or lost.
 //! - Sums of durations and sizes are exact, except for calls that end during a sample. Later samples make up for those.
-//! - Durations are counted in buckets, 32 for each power of two. The recorder gets one value per bucket, so a duration moves by at
-//!   most 3 %.
-//! - Sizes are exact as long as a procedure has few different pairs of sizes of call and reply on a thread: up to 16, or less if
-//!   their hashes collide. Further sizes are counted in buckets like durations.
+//! - Durations are counted in buckets, 32 for each power of two. The recorder gets one value per bucket, so a duration
+//!   moves by at most 3 %.
+//! - Sizes are exact as long as a procedure has few different pairs of sizes of call and reply on a thread: up to 16,
+//!   or less if their hashes collide. Further sizes are counted in buckets like durations.
 //!
-//! A thread takes 9 KiB for each procedure that it has ended a successful call of, on each side, and 16 KiB more if the sizes need
-//! buckets. A procedure takes another 8 KiB, or 24 KiB. Memory of threads that have ended is reused. It is never freed.
+//! A thread takes 9 KiB for each procedure that it has ended a successful call of, on each side, and 16 KiB more if the
+//! sizes need buckets. A procedure takes another 8 KiB, or 24 KiB. Memory of threads that have ended is reused. It is
+//! never freed.
 //!
 //! # Connections
 //!
@@ -99,10 +101,11 @@
 //! # Servers
 //!
 //! [`sample`] also records the state of the servers of the process: their duplicate request caches
-//! ([`ServerBuilder::duplicate_requests`](crate::server::ServerBuilder::duplicate_requests)) with the attribute `rpcrdma.program`, the
-//! program number in hexadecimal, and their limits ([`ServerBuilder::limits`](crate::server::ServerBuilder::limits)) with the attribute
-//! `rpcrdma.limits.scope`: `server`, a program number, or program, version and procedure separated by points. Servers of the
-//! process with the same attributes are added up.
+//! ([`ServerBuilder::duplicate_requests`](crate::server::ServerBuilder::duplicate_requests)) with the attribute
+//! `rpcrdma.program`, the program number in hexadecimal, and their limits
+//! ([`ServerBuilder::limits`](crate::server::ServerBuilder::limits)) with the attribute `rpcrdma.limits.scope`:
+//! `server`, a program number, or program, version and procedure separated by points. Servers of the process with the
+//! same attributes are added up.
 //!
 //! | metric | kind | value |
 //! | --- | --- | --- |
@@ -133,7 +136,8 @@ pub(crate) use self::{
     connections::{add_source, connection, connection_failed, path_failed, reconnected},
 };
 
-/// Recommended upper bounds of the buckets of durations, in seconds: from 10 µs to 10 s, with three bounds per power of ten.
+/// Recommended upper bounds of the buckets of durations, in seconds: from 10 µs to 10 s, with three bounds per power of
+/// ten.
 pub const DURATION_BUCKETS: [f64; 19] = [
     0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
     2.0, 5.0, 10.0,

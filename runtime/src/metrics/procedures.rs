@@ -121,8 +121,8 @@ pub(super) fn procedure(side: Side, method: &'static str) -> ProcedureId {
     procedures().id(side, method)
 }
 
-/// Returns a shard of a procedure for this thread alone, until it [releases](release) the shard. `method` is the name of the
-/// procedure as the thread knows it, if it finds the procedure by name.
+/// Returns a shard of a procedure for this thread alone, until it [releases](release) the shard. `method` is the name
+/// of the procedure as the thread knows it, if it finds the procedure by name.
 pub(super) fn acquire(id: ProcedureId, method: Option<&'static str>) -> Option<&'static Shard> {
     let mut procedures = procedures();
     let procedure = procedures.get(id)?;

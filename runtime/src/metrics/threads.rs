@@ -92,7 +92,8 @@ fn add_at_end(id: ProcedureId, method: Option<&'static str>, duration: u64, size
     }
 }
 
-/// Returns the identifier of a procedure. Takes a lock only the first time on each thread.
+/// Returns the identifier of a procedure. Takes a lock only for the first lookup of the procedure on each thread, and
+/// after the thread-local values of the thread were dropped.
 pub(super) fn procedure(side: Side, method: &'static str) -> ProcedureId {
     let own = OWN.try_with(|own| own.borrow_mut().procedure(side, method));
     own.unwrap_or_else(|_| procedures::procedure(side, method))

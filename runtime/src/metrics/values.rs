@@ -42,8 +42,8 @@ macro_rules! add {
 
 /// A histogram of natural numbers: one counter for each bucket, and the sum of the numbers.
 ///
-/// The exponent and the first bits of the mantissa of a floating-point number are the logarithm of the number, linear within a
-/// power of two. Those bits select the bucket.
+/// The exponent and the first bits of the mantissa of a floating-point number are the logarithm of the number, linear
+/// within a power of two. Those bits select the bucket.
 struct Buckets {
     counts: [AtomicU32; BUCKETS],
     sum: AtomicU64,
@@ -54,8 +54,8 @@ impl Buckets {
         Self { counts: [const { AtomicU32::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
     }
 
-    /// Adds a number. It is taken as signed, because that conversion is one instruction. A negative number counts as its absolute
-    /// value.
+    /// Adds a number. It is taken as signed, because that conversion is one instruction. A negative number counts as
+    /// its absolute value.
     #[inline(always)]
     fn add(&self, value: u64) {
         let bits = (value as i64 as f64).to_bits();
@@ -176,8 +176,8 @@ impl SharedSizes {
 pub(super) struct Shard {
     /// The identifier of the procedure.
     pub(super) id: ProcedureId,
-    /// The name of the procedure as the thread knows it. Names are constants, so that address and length identify them. A name
-    /// that has two addresses has two shards.
+    /// The name of the procedure as the thread knows it. Names are constants, so that address and length identify them.
+    /// A name that has two addresses has two shards.
     pub(super) method: &'static str,
     /// The sizes of the last call that has a counter in `pairs`, and the index of the counter.
     last: SharedSizes,

@@ -1,6 +1,7 @@
 //! An in-memory network for tests: deterministic, with simulated faults.
 //!
-//! [`SimFabric`] connects within the process, by port number. [`pair`] creates two connected queue pairs without connection set-up.
+//! [`SimFabric`] connects within the process, by port number. [`pair`] creates two connected queue pairs without
+//! connection set-up.
 
 use std::{
     collections::HashMap,
@@ -27,7 +28,8 @@ use crate::provider::{ConnectRequest, Connected, Connector, Incoming, Listener, 
 /// First of the ports that are assigned automatically.
 const FIRST_EPHEMERAL: u16 = 49152;
 
-/// A network with connectors and listeners that use port numbers and ignore addresses. Clones refer to the same network.
+/// A network with connectors and listeners that use port numbers and ignore addresses. Clones refer to the same
+/// network.
 #[derive(Debug, Clone, Default)]
 pub struct SimFabric(Arc<FabricInner>);
 

@@ -1,5 +1,5 @@
-//! Authentication of callers by a server: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A), and the extension point for
-//! other flavors.
+//! Authentication of callers by a server: AUTH_NONE and AUTH_SYS (RFC 5531 §10.1, appendix A), and the extension point
+//! for other flavors.
 
 use std::{fmt, future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
@@ -12,10 +12,11 @@ use crate::rpc::{AuthFailure, AuthFlavor, AuthStat, CallHeader, Credential, Opaq
 pub struct ReceivedCall<'a> {
     /// The decoded header.
     pub header: &'a CallHeader,
-    /// The bytes that an RPCSEC_GSS verifier covers: the received header from the XID to the end of the credential (RFC 2203
-    /// §5.3.1).
+    /// The bytes that an RPCSEC_GSS verifier covers: the received header from the XID to the end of the credential
+    /// (RFC 2203 §5.3.1).
     pub signed: &'a [u8],
-    /// The encoded arguments as received: protected if the caller protected them, and without the items that it reduced.
+    /// The encoded arguments as received: protected if the caller protected them, and without the items that it
+    /// reduced.
     pub arguments: &'a [u8],
     /// `true` if the caller reduced an item of the arguments (RFC 8166 §3.4.5).
     pub is_reduced: bool,
@@ -110,21 +111,22 @@ pub type AuthenticationFuture = Pin<Box<dyn Future<Output = Authentication> + Se
 pub enum Authentication {
     /// The call is passed to its service.
     Accepted(AuthenticatedCaller),
-    /// The call is denied (AUTH_ERROR, RFC 5531 §9): AUTH_BADCRED for an unknown flavor or a malformed credential, AUTH_TOOWEAK
-    /// for a flavor that is not sufficient, AUTH_REJECTEDCRED for a credential that is no longer valid.
+    /// The call is denied (AUTH_ERROR, RFC 5531 §9): AUTH_BADCRED for an unknown flavor or a malformed credential,
+    /// AUTH_TOOWEAK for a flavor that is not sufficient, AUTH_REJECTEDCRED for a credential that is no longer valid.
     Rejected(AuthFailure),
-    /// The authenticator has answered the call itself. No service sees it. Such calls create and destroy security contexts (RFC
-    /// 2203 §5.2, §5.4).
+    /// The authenticator has answered the call itself. No service sees it. Such calls create and destroy security
+    /// contexts (RFC 2203 §5.2, §5.4).
     Answered(ControlReply),
-    /// The call gets no RPC reply (RFC 2203 §5.3.3.1). Over RDMA, where every call needs a response (RFC 8166 §4.5.4), the
-    /// transport reports an error.
+    /// The call gets no RPC reply (RFC 2203 §5.3.3.1). Over RDMA, where every call needs a response (RFC 8166 §4.5.4),
+    /// the transport reports an error.
     Discarded,
     /// The decision takes time. The connection handles other calls meanwhile.
     Pending(AuthenticationFuture),
 }
 
 impl Authentication {
-    /// Denies the call if it would be accepted and `check` returns an error. A decision that takes time is checked when it is made.
+    /// Denies the call if it would be accepted and `check` returns an error. A decision that takes time is checked when
+    /// it is made.
     ///
     /// Policies around another authenticator use this. A policy that looks only at [`Accepted`](Self::Accepted) would
     /// admit the calls whose decision is [`Pending`](Self::Pending). Calls that the authenticator has answered itself
@@ -165,8 +167,8 @@ impl fmt::Debug for Authentication {
     }
 }
 
-/// Decides which calls a server accepts. Implement it for additional authentication flavors and for access policies. A policy around
-/// another authenticator uses [`Authentication::filter`].
+/// Decides which calls a server accepts. Implement it for additional authentication flavors and for access policies. A
+/// policy around another authenticator uses [`Authentication::filter`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -192,8 +194,9 @@ impl fmt::Debug for Authentication {
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     /// Checks the credential and verifier of a call before its arguments are decoded.
     ///
-    /// Runs in the task of the connection and must not block. A decision that needs time, such as one that creates a security
-    /// context, returns [`Authentication::Pending`], and uses `tokio::task::spawn_blocking` for calls that block.
+    /// Runs in the task of the connection and must not block. A decision that needs time, such as one that creates a
+    /// security context, returns [`Authentication::Pending`], and uses `tokio::task::spawn_blocking` for calls that
+    /// block.
     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication;
 }
 
@@ -210,7 +213,8 @@ impl Authenticator for StandardAuthenticator {
 fn identify(call: &CallHeader) -> Result<AuthenticatedCaller, AuthFailure> {
     // RFC 5531 §10, §14: AUTH_NONE is always available, and obsolete flavors such as AUTH_DH are not.
     let credential = match Credential::from_opaque(&call.credential)? {
-        // RFC 5531 appendix A: the server rejects a shorthand that it does not know, and the caller falls back to AUTH_SYS.
+        // RFC 5531 appendix A: the server rejects a shorthand that it does not know, and the caller falls back to
+        // AUTH_SYS.
         Credential::Other(other) if other.is(AuthFlavor::AuthShort) => {
             return Err(AuthStat::AuthRejectedcred.into());
         }

@@ -1,5 +1,5 @@
-//! The interface of security flavors such as RPCSEC_GSS (RFC 2203): verifiers of calls, protection of arguments and results,
-//! and the calls that create and destroy security contexts.
+//! The interface of security flavors such as RPCSEC_GSS (RFC 2203): verifiers of calls, protection of arguments and
+//! results, and the calls that create and destroy security contexts.
 //!
 //! | at the client | at the server | purpose |
 //! | --- | --- | --- |
@@ -8,15 +8,16 @@
 //! | [`Protection`] | [`Protection`] | protects the bodies of one call |
 //! | [`ControlCall`] | [`Authentication`](super::Authentication)`::Answered` | calls of the flavor itself, which no service sees |
 //!
-//! A **sealed** call has a verifier over its own header, from the XID to the end of the credential (RFC 2203 §5.3.1). The
-//! verifier of its reply covers the call's sequence number (§5.3.3.2). The channel chooses the XID of a sealed call, and requests the
-//! verifier from a [`Seal`] in the caller's task, before it hands the call to the connection.
+//! A **sealed** call has a verifier over its own header, from the XID to the end of the credential (RFC 2203 §5.3.1).
+//! The verifier of its reply covers the call's sequence number (§5.3.3.2). The channel chooses the XID of a sealed
+//! call, and requests the verifier from a [`Seal`] in the caller's task, before it hands the call to the connection.
 //!
-//! Protection applies to the whole encoding of a body. An item removed from the encoding would not be protected, and its
-//! padding, which is not sent, would be missing when the receiver checks the body. Therefore the engine **does not reduce**
-//! protected calls. Their only chunks are the Position-Zero Read chunk of a Long call and the Reply chunk (RFC 8166 §8.2.2.3;
-//! RPC-over-RDMA version 2, §11.2.2.3). Flavors that only authenticate, with credential and verifier, do not prevent reduction
-//! (RFC 8166 §8.2.2.2). Credentials, verifiers and control calls always stay in the payload stream (§8.2.2).
+//! Protection applies to the whole encoding of a body. An item removed from the encoding would not be protected, and
+//! its padding, which is not sent, would be missing when the receiver checks the body. Therefore the engine **does not
+//! reduce** protected calls. Their only chunks are the Position-Zero Read chunk of a Long call and the Reply chunk
+//! (RFC 8166 §8.2.2.3; RPC-over-RDMA version 2, §11.2.2.3). Flavors that only authenticate, with credential and
+//! verifier, do not prevent reduction (RFC 8166 §8.2.2.2). Credentials, verifiers and control calls always stay in the
+//! payload stream (§8.2.2).
 
 use std::{
     fmt,
@@ -45,8 +46,8 @@ pub struct SecurityError(pub String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnwrapError {
-    /// The security context has expired. A server replies RPCSEC_GSS_CTXPROBLEM (RFC 2203 §5.3.3.3), and the client sends the call
-    /// again with another context.
+    /// The security context has expired. A server replies RPCSEC_GSS_CTXPROBLEM (RFC 2203 §5.3.3.3), and the client
+    /// sends the call again with another context.
     #[error("the security context has expired")]
     Expired,
     /// The body was modified, or belongs to another call. A server replies GARBAGE_ARGS (RFC 2203 §5.3.3.4.2).
@@ -92,7 +93,8 @@ pub(crate) const MAX_BODY_IN_TASK: usize = 4 << 10;
 /// one for short work that would otherwise wait for them in a task. Further work waits in order, without a thread.
 /// Clones share the threads.
 ///
-/// Short work runs in the task that needs it, unless a large body is in progress. No large body begins before such work has ended.
+/// Short work runs in the task that needs it, unless a large body is in progress. No large body begins before such work
+/// has ended.
 #[derive(Debug, Clone)]
 pub struct BlockingQueue(Arc<Turns>);
 
@@ -159,25 +161,26 @@ impl BlockingQueue {
 
 /// Protects the bodies of one call: its arguments in one direction, its results in the other.
 ///
-/// Bodies are XDR. Their length is a multiple of four bytes, both wrapped and unwrapped. The methods may take as long as the
-/// computation needs, and may wait for each other. Bodies of more than 4 KiB are protected on a thread for blocking work, and so
-/// are all bodies while such a body of the same [`queue`](Self::queue) is in progress.
+/// Bodies are XDR. Their length is a multiple of four bytes, both wrapped and unwrapped. The methods may take as long
+/// as the computation needs, and may wait for each other. Bodies of more than 4 KiB are protected on a thread for
+/// blocking work, and so are all bodies while such a body of the same [`queue`](Self::queue) is in progress.
 pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// Protects a body before it is sent.
     ///
     /// # Errors
-    /// Returns an error if the body cannot be protected. A client then does not send the call, and a server sends no RPC reply
-    /// (RFC 2203 §5.3.3.4.1, §5.3.3.4.4).
+    /// Returns an error if the body cannot be protected. A client then does not send the call, and a server sends no
+    /// RPC reply (RFC 2203 §5.3.3.4.1, §5.3.3.4.4).
     fn wrap(&self, body: Bytes) -> Result<Bytes, SecurityError>;
 
     /// Checks a received body and returns the original body.
     ///
     /// # Errors
-    /// Returns an error if the body was modified, if it belongs to another call, or if the security context has expired.
+    /// Returns an error if the body was modified, if it belongs to another call, or if the security context has
+    /// expired.
     fn unwrap(&self, body: Bytes) -> Result<Bytes, UnwrapError>;
 
-    /// Returns the maximum wrapped length, in bytes, of a body of at most `len` bytes. A client provides memory for this length
-    /// (RFC 8166 §6.2).
+    /// Returns the maximum wrapped length, in bytes, of a body of at most `len` bytes. A client provides memory for
+    /// this length (RFC 8166 §6.2).
     fn max_wrapped(&self, len: u64) -> u64;
 
     /// Returns the queue of the security context. The default is a queue for this call alone.
@@ -188,16 +191,17 @@ pub trait Protection: fmt::Debug + Send + Sync + 'static {
 
 /// Creates the verifier of one call before the call is sent.
 pub trait Seal: fmt::Debug + Send + Sync + 'static {
-    /// Creates the verifier of the call. `header` contains the bytes that the verifier covers: the encoded header of the call
-    /// from the XID to the end of the credential, as it is sent (RFC 2203 §5.3.1). May wait only for work of the same
-    /// [`queue`](Self::queue).
+    /// Creates the verifier of the call. `header` contains the bytes that the verifier covers: the encoded header of
+    /// the call from the XID to the end of the credential, as it is sent (RFC 2203 §5.3.1). May wait only for work of
+    /// the same [`queue`](Self::queue).
     ///
     /// # Errors
     /// Returns an error if the verifier cannot be created. The call then fails without being sent.
     fn seal(&self, header: &[u8]) -> Result<OpaqueAuth, SecurityError>;
 
-    /// Returns the queue of the security context, if verifiers wait for its large bodies. While such a body is in progress,
-    /// verifiers are created and checked on a thread for blocking work. The default is `None`: they never wait.
+    /// Returns the queue of the security context, if verifiers wait for its large bodies. While such a body is in
+    /// progress, verifiers are created and checked on a thread for blocking work. The default is `None`: they never
+    /// wait.
     fn queue(&self) -> Option<BlockingQueue> {
         None
     }
@@ -206,8 +210,8 @@ pub trait Seal: fmt::Debug + Send + Sync + 'static {
 /// The security of one call on a client.
 pub trait CallSecurity: Seal {
     /// Checks the verifier of a reply to an accepted call. For RPCSEC_GSS, it covers the sequence number in the call's
-    /// credential (RFC 2203 §5.3.3.2). Not called for denied calls, whose replies have no verifier (RFC 5531 §9). May wait only for
-    /// work of the same [`queue`](Seal::queue).
+    /// credential (RFC 2203 §5.3.3.2). Not called for denied calls, whose replies have no verifier (RFC 5531 §9). May
+    /// wait only for work of the same [`queue`](Seal::queue).
     ///
     /// # Errors
     /// Returns an error if the verifier is not authentic.
@@ -234,8 +238,8 @@ pub trait CallSecurity: Seal {
         false
     }
 
-    /// Reports the end of the call: its reply was processed, the call failed, or the caller dropped it. Called once. The engine
-    /// may keep the object for longer.
+    /// Reports the end of the call: its reply was processed, the call failed, or the caller dropped it. Called once.
+    /// The engine may keep the object for longer.
     fn ended(&self) {}
 }
 
@@ -253,11 +257,11 @@ pub type SecurityFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Secures the calls of a channel.
 pub trait Security: fmt::Debug + Send + Sync + 'static {
-    /// Secures the next call. Every attempt of a call is secured again because a sequence number is valid for a single call
-    /// (RFC 2203 §5.3.3.1). For the same reason, the engine never sends a sealed call twice.
+    /// Secures the next call. Every attempt of a call is secured again because a sequence number is valid for a single
+    /// call (RFC 2203 §5.3.3.1). For the same reason, the engine never sends a sealed call twice.
     ///
-    /// The implementation may first make calls of its own with [`SecurityLink::call`]. The future is dropped when the call's
-    /// deadline passes. Use `tokio::task::spawn_blocking` for calls that block.
+    /// The implementation may first make calls of its own with [`SecurityLink::call`]. The future is dropped when the
+    /// call's deadline passes. Use `tokio::task::spawn_blocking` for calls that block.
     ///
     /// # Errors
     /// Returns an error if there is no security context and none can be created. The call is not sent.
@@ -275,16 +279,16 @@ pub trait Security: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Ends the use of this security by a channel that is being closed, for example by destroying its security context (RFC 2203
-    /// §5.4). The connection is closed afterwards. The default does nothing.
+    /// Ends the use of this security by a channel that is being closed, for example by destroying its security context
+    /// (RFC 2203 §5.4). The connection is closed afterwards. The default does nothing.
     fn close<'a>(&'a self, link: SecurityLink<'a>) -> SecurityFuture<'a, ()> {
         let _ = link;
         Box::pin(std::future::ready(()))
     }
 }
 
-/// A call of a security flavor itself: procedure 0 of a program, with arguments (RFC 2203 §5.2.2). It is not reduced (RFC 8166
-/// §8.2.2).
+/// A call of a security flavor itself: procedure 0 of a program, with arguments (RFC 2203 §5.2.2). It is not reduced
+/// (RFC 8166 §8.2.2).
 ///
 /// The debug output does not contain the arguments, which may be a token of a GSS-API mechanism.
 #[derive(Clone)]
@@ -407,8 +411,8 @@ impl<'a> SecurityLink<'a> {
     /// Makes a control call, and waits for its reply.
     ///
     /// # Errors
-    /// Returns an error if there is no valid reply. If the reason is the connection or the deadline, the call that has to be
-    /// secured fails with it, and is retried like any other call that was not sent.
+    /// Returns an error if there is no valid reply. If the reason is the connection or the deadline, the call that has
+    /// to be secured fails with it, and is retried like any other call that was not sent.
     pub async fn call(&self, call: ControlCall) -> Result<ControlReply, SecurityError> {
         self.port.call(call).await
     }

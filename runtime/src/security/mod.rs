@@ -1,6 +1,7 @@
 //! Authenticated and protected calls: the interfaces of security flavors, at clients and at servers.
 //!
-//! A channel has a [`Security`], and a server has an [`Authenticator`]. [`gss`](crate::gss) implements both by RPCSEC_GSS (RFC 2203).
+//! A channel has a [`Security`], and a server has an [`Authenticator`]. [`gss`](crate::gss) implements both by
+//! RPCSEC_GSS (RFC 2203).
 
 mod admissions;
 mod authenticator;

@@ -56,8 +56,8 @@ impl fmt::Debug for TlsSession {
 
 /// The identity in a verified certificate.
 ///
-/// The issuer and the serial number together identify an RPC client (RFC 9289 §5.2.1). The `Display` form contains the DNS names
-/// and the serial number.
+/// The issuer and the serial number together identify an RPC client (RFC 9289 §5.2.1). The `Display` form contains the
+/// DNS names and the serial number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TlsIdentity {

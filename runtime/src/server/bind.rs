@@ -33,8 +33,8 @@ use crate::{
     transport::{SchemeKind, Url, UrlError},
 };
 
-/// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before they
-/// allocate memory.
+/// Maximum number of calls back to one client that are in flight or waiting for a credit. Further calls wait before
+/// they allocate memory.
 const MAX_CALLBACKS: usize = 1024;
 /// The default of [`ServerBuilder::idle_timeout`].
 const IDLE_TIMEOUT: Duration = Duration::from_secs(360);

@@ -112,9 +112,10 @@ impl ServerBuilder {
     /// Wraps the handlers of all services in a `tower` layer. The layer that was added first sees a call first. See
     /// [`DispatchRequest`](super::DispatchRequest) and [`DispatchResponse`](super::DispatchResponse).
     ///
-    /// The layer creates one service for the whole server, which each call clones. Add `tower::buffer::BufferLayer` outside of a
-    /// layer whose services cannot be cloned. If the service fails with an [`RpcError`](crate::rpc::RpcError), that is the reply to
-    /// the call. Any other error is traced, and the reply is SYSTEM_ERR.
+    /// The layer creates one service for the whole server, which each call clones. Add `tower::buffer::BufferLayer`
+    /// outside of a layer whose services cannot be cloned. If the service fails with an
+    /// [`RpcError`](crate::rpc::RpcError), that is the reply to the call. Any other error is traced, and the reply is
+    /// SYSTEM_ERR.
     ///
     /// Calls of procedure 0, by which clients probe the server, pass through the layer as well. If the layer lets them
     /// wait for longer than [`ConnectionConfig::keepalive_timeout`], for example for one of a limited number of
@@ -150,17 +151,18 @@ impl ServerBuilder {
         self
     }
 
-    /// Keeps the replies to calls of a program, so that a call that a client sends again after a lost connection is not executed
-    /// twice. Replaces earlier settings for the program. See [`DuplicateRequests`].
+    /// Keeps the replies to calls of a program, so that a call that a client sends again after a lost connection is not
+    /// executed twice. Replaces earlier settings for the program. See [`DuplicateRequests`].
     ///
-    /// A call passes through the cache before the [limits](Self::limits) and the layers of the server. They do not see calls that
-    /// were executed before.
+    /// A call passes through the cache before the [limits](Self::limits) and the layers of the server. They do not see
+    /// calls that were executed before.
     pub fn duplicate_requests(mut self, program: u32, settings: DuplicateRequests) -> Self {
         self.duplicates.insert(program, settings);
         self
     }
 
-    /// Limits the execution of calls: time, concurrency, queues. Replaces earlier limits of the same scope. See [`Limits`].
+    /// Limits the execution of calls: time, concurrency, queues. Replaces earlier limits of the same scope. See
+    /// [`Limits`].
     ///
     /// Calls wait before they get to the layers of the server.
     pub fn limits(mut self, scope: impl Into<LimitScope>, limits: Limits) -> Self {
@@ -178,8 +180,8 @@ impl ServerBuilder {
     /// time to time. A client that does not reply to a call back within [`callback_timeout`](Self::callback_timeout) is
     /// not called back until it asks again.
     ///
-    /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server is not taken for a broken
-    /// one.
+    /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server is not taken
+    /// for a broken one.
     pub fn health(mut self, health: &Health) -> Self {
         self.health = Some(health.clone());
         self
@@ -199,8 +201,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a URL to listen on: `scheme://address:port`; see [`Url`](crate::transport::Url). Port 0 selects a free port. The server listens on every
-    /// address of a host name. All listeners serve the same services.
+    /// Adds a URL to listen on: `scheme://address:port`; see [`Url`](crate::transport::Url). Port 0 selects a free
+    /// port. The server listens on every address of a host name. All listeners serve the same services.
     #[doc(alias = "svc_create")]
     #[doc(alias = "svc_tli_create")]
     pub fn listen(mut self, url: impl Into<String>) -> Self {
@@ -208,13 +210,13 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves the connections in these tokio runtimes, for example one runtime for each thread. Each connection is set up and
-    /// driven, and its handlers run, in one of the runtimes. Default: none, and the runtime of [`Server::serve`](super::Server::serve)
-    /// serves all connections.
+    /// Serves the connections in these tokio runtimes, for example one runtime for each thread. Each connection is set
+    /// up and driven, and its handlers run, in one of the runtimes. Default: none, and the runtime of
+    /// [`Server::serve`](super::Server::serve) serves all connections.
     ///
-    /// A new connection goes to the runtime with the fewest connections. If several have the same number, they take turns. So the
-    /// connections stay evenly distributed when some of them last longer than others. All kinds of listeners are supported.
-    /// Shutdown, limits and statistics apply to the connections of all runtimes together.
+    /// A new connection goes to the runtime with the fewest connections. If several have the same number, they take
+    /// turns. So the connections stay evenly distributed when some of them last longer than others. All kinds of
+    /// listeners are supported. Shutdown, limits and statistics apply to the connections of all runtimes together.
     ///
     /// The runtimes need their I/O and time drivers (`enable_all`). Keep them running until `serve` has returned:
     /// connections of a runtime that is not driven do not close. If a runtime is shut down earlier, its connections are
@@ -255,9 +257,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Lets other servers listen on the same ports (`SO_REUSEPORT`), usually in other processes. They must belong to the same user,
-    /// and set this option as well. The kernel chooses a server for each connection by a hash of its addresses, so the
-    /// distribution is even only with many connections. Default: `false`.
+    /// Lets other servers listen on the same ports (`SO_REUSEPORT`), usually in other processes. They must belong to
+    /// the same user, and set this option as well. The kernel chooses a server for each connection by a hash of its
+    /// addresses, so the distribution is even only with many connections. Default: `false`.
     ///
     /// The limits of this builder apply to each server separately. Ports can be shared by [`listen`](Self::listen) with
     /// `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`. Within a process,
@@ -289,8 +291,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the certificates and the policy for TLS on `tcp://` (RFC 9289). The option `tls` of a [`Url`](crate::transport::Url) overrides the policy.
-    /// Connections of other schemes are not protected.
+    /// Sets the certificates and the policy for TLS on `tcp://` (RFC 9289). The option `tls` of a
+    /// [`Url`](crate::transport::Url) overrides the policy. Connections of other schemes are not protected.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: TlsServerConfig) -> Self {
         self.tls = Some(config);
@@ -316,8 +318,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the maximum number of calls back to the client ([`Context::callback`](super::Context::callback)) in flight on a
-    /// connection. The client may grant fewer. Default 8.
+    /// Sets the maximum number of calls back to the client ([`Context::callback`](super::Context::callback)) in flight
+    /// on a connection. The client may grant fewer. Default 8.
     pub fn reverse_credits(mut self, credits: u32) -> Self {
         self.config = self.config.reverse_credits(credits);
         self
@@ -332,9 +334,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent, and
-    /// received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the server's value
-    /// applies.
+    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent,
+    /// and received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the
+    /// server's value applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
         self.config = self.config.inline_size(bytes);
         self
@@ -363,8 +365,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the maximum memory, in bytes, that the calls of one connection hold in arguments received by RDMA Read or over TCP.
-    /// Default 256 MiB. Calls that do not fit wait.
+    /// Sets the maximum memory, in bytes, that the calls of one connection hold in arguments received by RDMA Read or
+    /// over TCP. Default 256 MiB. Calls that do not fit wait.
     ///
     /// This is the share of [`max_memory`](Self::max_memory) that one client can use.
     pub fn max_fetched(mut self, bytes: u64) -> Self {
@@ -372,9 +374,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the maximum memory, in bytes, that the calls of all connections hold in arguments received by RDMA Read or over TCP, and in
-    /// results for which handlers [reserve](super::Context::reserve_results) memory. Default 1 GiB. Arguments are held until the handler
-    /// has returned, results until the reply has been sent.
+    /// Sets the maximum memory, in bytes, that the calls of all connections hold in arguments received by RDMA Read or
+    /// over TCP, and in results for which handlers [reserve](super::Context::reserve_results) memory. Default 1 GiB.
+    /// Arguments are held until the handler has returned, results until the reply has been sent.
     ///
     /// Hosts share the memory, and so do the connections of a host. IPv6 addresses with the same first 64 bits count as
     /// one host. While no call waits, a host can hold three times as much memory as it leaves free. A connection can
@@ -384,8 +386,8 @@ impl ServerBuilder {
     /// part of it has arrived. Calls that arrived inline are still executed. A version 2 message that is continued in
     /// several Sends cannot wait: above 64 KiB ([`ConnectionConfig::max_continued`]) it is refused if there is no room.
     ///
-    /// The arguments of one call, a record, and the results of one call each have at most 7/16 of the limit. Results never wait for
-    /// arguments, so that calls do not wait for one another.
+    /// The arguments of one call, a record, and the results of one call each have at most 7/16 of the limit. Results
+    /// never wait for arguments, so that calls do not wait for one another.
     ///
     /// The limit does not include inline messages, which use the Receives of each connection: about
     /// [`credits`](Self::credits) buffers of [`inline_size`](Self::inline_size). It does not include TCP records of up
@@ -404,8 +406,8 @@ impl ServerBuilder {
     /// Sets the time without a call in flight after which a connection is closed. Default 360 s, as in Linux's NFS
     /// server. [`Duration::MAX`] keeps connections open.
     ///
-    /// Clients connect again with their next call. Linux's NFS client closes idle connections itself, after 300 s. A connection over which
-    /// a handler may still call the client is not idle (RFC 8167 §5.4).
+    /// Clients connect again with their next call. Linux's NFS client closes idle connections itself, after 300 s. A
+    /// connection over which a handler may still call the client is not idle (RFC 8167 §5.4).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.config = self.config.idle_timeout(timeout);
         self
@@ -420,7 +422,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the grace period of [`ServerHandle::shutdown`](super::ServerHandle::shutdown): the time that calls in progress have to finish. Default 30 s.
+    /// Sets the grace period of [`ServerHandle::shutdown`](super::ServerHandle::shutdown): the time that calls in
+    /// progress have to finish. Default 30 s.
     pub fn drain_timeout(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -435,8 +438,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the time for which a server that shuts down still serves, before it stops listening and drains its connections.
-    /// Default zero.
+    /// Sets the time for which a server that shuts down still serves, before it stops listening and drains its
+    /// connections. Default zero.
     ///
     /// During this time, [`ServerHandle::is_ready`](super::ServerHandle::is_ready) returns `false`. Set the delay to
     /// the time that clients need to notice, through service discovery or a health check, that the server goes away.

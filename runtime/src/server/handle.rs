@@ -191,8 +191,8 @@ impl ServerShared {
         }
     }
 
-    /// Waits until the delay of a shutdown that has started is over, and returns the grace period of the drain. A second shutdown
-    /// ends the delay.
+    /// Waits until the delay of a shutdown that has started is over, and returns the grace period of the drain. A
+    /// second shutdown ends the delay.
     pub(super) async fn delayed(&self) -> Duration {
         let shutdowns = self.signal.shutdowns();
         let first = shutdowns.grace.unwrap_or(self.grace);
@@ -233,8 +233,8 @@ pub struct ConnectionStats {
     pub local_addr: SocketAddr,
     /// The kind of transport that carries the messages.
     pub transport: Transport,
-    /// The index of the [runtime](super::ServerBuilder::runtimes) that serves the connection. `None` if the server has no runtimes
-    /// of its own.
+    /// The index of the [runtime](super::ServerBuilder::runtimes) that serves the connection. `None` if the server has
+    /// no runtimes of its own.
     pub runtime: Option<usize>,
     /// The version of RPC-over-RDMA. `None` over TCP, and before the first message.
     pub version: Option<u32>,
@@ -244,7 +244,8 @@ pub struct ConnectionStats {
     pub counters: ConnectionCounters,
 }
 
-/// The memory that a server's calls hold in arguments and results ([`ServerBuilder::max_memory`](super::ServerBuilder::max_memory)).
+/// The memory that a server's calls hold in arguments and results
+/// ([`ServerBuilder::max_memory`](super::ServerBuilder::max_memory)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -287,8 +288,8 @@ impl ServerHandle {
         self.shutdown_within(self.0.grace);
     }
 
-    /// Shuts the server down as [`shutdown`](Self::shutdown) does, with another grace period. A second call can shorten the grace
-    /// period of a shutdown in progress, and ends the drain delay. A grace period of zero skips the delay.
+    /// Shuts the server down as [`shutdown`](Self::shutdown) does, with another grace period. A second call can shorten
+    /// the grace period of a shutdown in progress, and ends the drain delay. A grace period of zero skips the delay.
     pub fn shutdown_within(&self, grace: Duration) {
         self.0.signal.shut_down(grace);
     }
@@ -299,8 +300,8 @@ impl ServerHandle {
         self.0.signal.shutdowns().count == 0
     }
 
-    /// Waits until a shutdown begins, and the server is no longer [ready](Self::is_ready). Use it to remove the server from
-    /// service discovery.
+    /// Waits until a shutdown begins, and the server is no longer [ready](Self::is_ready). Use it to remove the server
+    /// from service discovery.
     pub async fn unready(&self) {
         self.0.signal.begun().await;
     }
@@ -321,8 +322,8 @@ impl ServerHandle {
         self.0.connections().open.iter().map(stats).collect()
     }
 
-    /// Returns the totals of all connections, open and closed. After [`Server::serve`](super::Server::serve) has returned, no
-    /// connection is open, and no memory is exposed or registered.
+    /// Returns the totals of all connections, open and closed. After [`Server::serve`](super::Server::serve) has
+    /// returned, no connection is open, and no memory is exposed or registered.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let connections = self.0.connections();

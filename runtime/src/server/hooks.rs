@@ -1,4 +1,5 @@
-//! The hooks of a server around the handlers of its services: introspection, duplicate request cache, limits and layers.
+//! The hooks of a server around the handlers of its services: introspection, duplicate request cache, limits and
+//! layers.
 
 use std::{collections::BTreeMap, sync::Arc, task::Context as TaskContext};
 

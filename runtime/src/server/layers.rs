@@ -56,8 +56,8 @@ impl DispatchRequest {
         self.call.procedure()
     }
 
-    /// Returns the name of the procedure and its properties. `None` if the program version has no such procedure, or if its service
-    /// does not implement [`Service::procedure`].
+    /// Returns the name of the procedure and its properties. `None` if the program version has no such procedure, or if
+    /// its service does not implement [`Service::procedure`].
     #[must_use]
     pub fn info(&self) -> Option<ProcedureInfo> {
         self.service.procedure(self.call.procedure())
@@ -75,14 +75,15 @@ impl DispatchRequest {
         self.call.extensions_mut()
     }
 
-    /// Returns the time at which the server cancels the call, according to the [`Limits`](super::Limits::deadline) of its procedure.
-    /// `None` if there is no such limit. ONC RPC does not transmit the deadline of the client.
+    /// Returns the time at which the server cancels the call, according to the [`Limits`](super::Limits::deadline) of
+    /// its procedure. `None` if there is no such limit. ONC RPC does not transmit the deadline of the client.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.call.deadline()
     }
 
-    /// Returns the length of the call's payload stream in bytes: the RPC header and the arguments without those in Read chunks.
+    /// Returns the length of the call's payload stream in bytes: the RPC header and the arguments without those in Read
+    /// chunks.
     #[must_use]
     pub fn inline_len(&self) -> u64 {
         self.call.incoming().payload.as_slice().len() as u64
@@ -162,8 +163,8 @@ impl DispatchResponse {
 
     /// Returns the message format that the resources of the call allow for the reply.
     ///
-    /// In version 1 of RPC-over-RDMA, a reply that fits neither inline nor into the Reply chunk of the call cannot be sent. The client
-    /// gets a transport error in its place (RFC 8166 §4.5.3), which is a short message.
+    /// In version 1 of RPC-over-RDMA, a reply that fits neither inline nor into the Reply chunk of the call cannot be
+    /// sent. The client gets a transport error in its place (RFC 8166 §4.5.3), which is a short message.
     #[must_use]
     pub fn format(&self) -> MessageFormat {
         if self.transport == Transport::Tcp {

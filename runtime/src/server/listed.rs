@@ -9,7 +9,8 @@ use crate::{engine::CloseReason, session::ConnectionObserver};
 pub(super) struct ListedConnection {
     id: u64,
     shared: Arc<ServerShared>,
-    /// The reason of the close. `None` while the connection is open, and if the runtime dropped the task of the driver first.
+    /// The reason of the close. `None` while the connection is open, and if the runtime dropped the task of the driver
+    /// first.
     reason: Option<CloseReason>,
 }
 

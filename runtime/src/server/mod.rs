@@ -13,21 +13,22 @@
 //!
 //! # How handlers run
 //!
-//! The handler of a call is first polled in the task of its connection, so a handler that does not wait replies without a task
-//! switch. A handler that waits is moved to its own task. Handlers run concurrently, up to the credits granted. A handler that
-//! blocks or computes for long delays the other calls of its connection: use `tokio::task::spawn_blocking`.
+//! The handler of a call is first polled in the task of its connection, so a handler that does not wait replies without
+//! a task switch. A handler that waits is moved to its own task. Handlers run concurrently, up to the credits granted.
+//! A handler that blocks or computes for long delays the other calls of its connection: use
+//! `tokio::task::spawn_blocking`.
 //!
 //! A connection and its handlers belong to one tokio runtime: the runtime of [`Server::serve`], or one of
 //! [`ServerBuilder::runtimes`].
 //!
-//! A handler may call its caller back over the connection on which the call arrived. [`Context::callback`] returns a client for
-//! that, which may be kept after the call.
+//! A handler may call its caller back over the connection on which the call arrived. [`Context::callback`] returns a
+//! client for that, which may be kept after the call.
 //!
-//! If a handler panics, the reply is SYSTEM_ERR, and the connection stays open. When a client disconnects, its handlers run to
-//! their end by default, and their replies are dropped.
+//! If a handler panics, the reply is SYSTEM_ERR, and the connection stays open. When a client disconnects, its handlers
+//! run to their end by default, and their replies are dropped.
 //!
-//! [`ServerBuilder::limits`] cancels handlers that take too long or whose client is gone, and limits how many run at a time.
-//! [`ServerBuilder::duplicate_requests`] recognizes calls that clients send again.
+//! [`ServerBuilder::limits`] cancels handlers that take too long or whose client is gone, and limits how many run at a
+//! time. [`ServerBuilder::duplicate_requests`] recognizes calls that clients send again.
 //!
 //! With the feature `tower`, `ServerBuilder::layer` wraps the handlers of all services in `tower` middleware.
 

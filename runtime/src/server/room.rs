@@ -208,8 +208,8 @@ impl RoomPermit {
         RoomPlace { room: Arc::clone(&self.room), host: self.host, id: self.id }
     }
 
-    /// Records that the connection is set up. Closes it if it had to leave before: its set-up may have ended although its task was
-    /// aborted.
+    /// Records that the connection is set up. Closes it if it had to leave before: its set-up may have ended although
+    /// its task was aborted.
     pub(super) fn opened(&self, port: &Arc<DriverPort>) {
         let mut state = self.room.state();
         let occupant = state.hosts.get_mut(&self.host).and_then(|occupants| occupants.get_mut(&self.id));

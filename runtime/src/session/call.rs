@@ -75,8 +75,8 @@ impl InboundCall {
     }
 }
 
-/// An inbound call whose arguments have arrived completely. Generated code decodes it and encodes the reply; a service that is
-/// written by hand does the same:
+/// An inbound call whose arguments have arrived completely. Generated code decodes it and encodes the reply; a service
+/// that is written by hand does the same:
 ///
 /// ```no_run
 /// use rpcrdma::{
@@ -200,8 +200,8 @@ impl InboundCall {
     /// [`finish`](Self::finish) checks.
     ///
     /// # Errors
-    /// The reply to malformed arguments: GARBAGE_ARGS (RFC 5531 §9), or ERR_CHUNK if a Read chunk replaces an item that is not eligible
-    /// (RFC 8166 §4.5.2, §6.1, RPC-over-RDMA v2 §7.2).
+    /// The reply to malformed arguments: GARBAGE_ARGS (RFC 5531 §9), or ERR_CHUNK if a Read chunk replaces an item that
+    /// is not eligible (RFC 8166 §4.5.2, §6.1, RPC-over-RDMA v2 §7.2).
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]
@@ -211,8 +211,8 @@ impl InboundCall {
                 target: "rpcrdma::call", procedure = P::NAME, xid = self.incoming.xid, %error,
                 "arguments cannot be decoded"
             );
-            // RFC 8166 §6.1: a call with a reduced argument that is not DDP-eligible MUST NOT be processed, and is reported
-            // as in §4.5.2.
+            // RFC 8166 §6.1: a call with a reduced argument that is not DDP-eligible MUST NOT be processed, and is
+            // reported as in §4.5.2.
             if matches!(error.kind(), DecodeErrorKind::StrayChunk { .. }) {
                 return EncodedReply::without_rpc_reply(ReplyCommand::ChunkError);
             }
@@ -294,7 +294,8 @@ impl InboundCall {
         let Some(call) = self.context.recorded.clone() else { return self.encode(result) };
         let results = recorded::encode_results(result)?;
         let reply = self.encode(&results);
-        // Also if the reply is denied a verifier: the call was executed. A result that is too long is recorded as an error.
+        // Also if the reply is denied a verifier: the call was executed. A result that is too long is recorded as an
+        // error.
         if !matches!(reply, Err(ReplyError::TooLong(_))) {
             call.record(RecordedReply::of_results(results));
         }
@@ -315,8 +316,8 @@ impl InboundCall {
             message_buf(&engine.pool, usize::try_from(room).unwrap_or(usize::MAX))
         });
         if self.security.as_ref().is_some_and(|security| security.protection().is_some()) {
-            // RFC 8166 §8.2.2.3, RPC-over-RDMA v2 §11.2.2.3: nothing is reduced, even if the call provides Write chunks. Without
-            // protection, items remain eligible (RFC 8166 §8.2.2.2, RPC-over-RDMA v2 §11.2.2.2).
+            // RFC 8166 §8.2.2.3, RPC-over-RDMA v2 §11.2.2.3: nothing is reduced, even if the call provides Write
+            // chunks. Without protection, items remain eligible (RFC 8166 §8.2.2.2, RPC-over-RDMA v2 §11.2.2.2).
             header.encode(&mut FlatSink::new(&mut message))?;
             let mut results = Vec::with_capacity(result.encoded_len());
             self.encode_measured(result, &mut FlatSink::new(&mut results))?;

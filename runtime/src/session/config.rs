@@ -51,8 +51,8 @@ impl ChannelConfig {
     }
 }
 
-/// The XIDs of the calls of a channel that its server recognizes if they are sent again. They start at random, and do not repeat
-/// before 2^32 calls.
+/// The XIDs of the calls of a channel that its server recognizes if they are sent again. They start at random, and do
+/// not repeat before 2^32 calls.
 #[derive(Debug)]
 pub(crate) struct ResendableXids {
     /// The programs. `None` stands for all.

@@ -97,8 +97,8 @@ impl Context {
         }
     }
 
-    /// Creates a context without a connection, for tests that call a handler directly. The caller is anonymous, all addresses are
-    /// unspecified, and there is no limit on memory. The `with_` methods change that.
+    /// Creates a context without a connection, for tests that call a handler directly. The caller is anonymous, all
+    /// addresses are unspecified, and there is no limit on memory. The `with_` methods change that.
     ///
     /// ```
     /// # extern crate rpcrdma;
@@ -175,34 +175,35 @@ impl Context {
         &self.credential
     }
 
-    /// Returns the identity of the caller if a security flavor has authenticated it. A handler can insist on an identity and on a
-    /// [level of protection](Principal::level), and reject other calls with AUTH_TOOWEAK.
+    /// Returns the identity of the caller if a security flavor has authenticated it. A handler can insist on an
+    /// identity and on a [level of protection](Principal::level), and reject other calls with AUTH_TOOWEAK.
     #[must_use]
     pub fn principal(&self) -> Option<&Principal> {
         self.principal.as_deref()
     }
 
-    /// Returns the TLS session of the connection, with the certificate of the peer. `None` without TLS. A handler can insist on a
-    /// session or an identity, and reject other calls with AUTH_TOOWEAK.
+    /// Returns the TLS session of the connection, with the certificate of the peer. `None` without TLS. A handler can
+    /// insist on a session or an identity, and reject other calls with AUTH_TOOWEAK.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(&self) -> Option<&crate::security::TlsSession> {
         self.connection.info.tls.as_deref()
     }
 
-    /// Returns the key of the call in the [duplicate request cache](crate::server::DuplicateRequests). `None` if no cache covers
-    /// the procedure.
+    /// Returns the key of the call in the [duplicate request cache](crate::server::DuplicateRequests). `None` if no
+    /// cache covers the procedure.
     ///
-    /// A handler that stores its effect and a [`RecordedReply`](crate::server::RecordedReply) under this key in one transaction is
-    /// executed exactly once, even if the server is killed; see [`ReplyStore`](crate::server::ReplyStore).
+    /// A handler that stores its effect and a [`RecordedReply`](crate::server::RecordedReply) under this key in one
+    /// transaction is executed exactly once, even if the server is killed; see
+    /// [`ReplyStore`](crate::server::ReplyStore).
     #[must_use]
     pub fn request_key(&self) -> Option<&RequestKey> {
         self.recorded.as_deref().map(|recorded| &recorded.key)
     }
 
-    /// Tells the duplicate request cache, if it covers the call, that the call fails before it has an effect. Call it before the
-    /// handler returns. The cache then keeps no reply, so that clients that only cause errors use no room in it. A copy of the call
-    /// is executed again, which is harmless.
+    /// Tells the duplicate request cache, if it covers the call, that the call fails before it has an effect. Call it
+    /// before the handler returns. The cache then keeps no reply, so that clients that only cause errors use no room in
+    /// it. A copy of the call is executed again, which is harmless.
     pub fn had_no_effect(&self) {
         if let Some(recorded) = &self.recorded {
             recorded.had_no_effect();
@@ -292,8 +293,8 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The error of a handler, which determines the status of the reply (RFC 5531 §9). The operator `?` converts any other error to
-/// [`System`](Self::System).
+/// The error of a handler, which determines the status of the reply (RFC 5531 §9). The operator `?` converts any other
+/// error to [`System`](Self::System).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HandlerError {
@@ -305,8 +306,9 @@ pub enum HandlerError {
     ProcedureUnavailable,
     /// AUTH_ERROR: the caller lacks permission.
     Rejected(AuthFailure),
-    /// SYSTEM_ERR with the extension that says that the call was not executed, for example because a resource is used up. Clients
-    /// of this crate get [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable), and know that a retry is safe.
+    /// SYSTEM_ERR with the extension that says that the call was not executed, for example because a resource is used
+    /// up. Clients of this crate get [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable), and know that a
+    /// retry is safe.
     Unavailable,
 }
 

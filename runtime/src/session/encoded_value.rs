@@ -27,8 +27,8 @@ pub(super) struct EncodedItem {
 }
 
 impl EncodedValue {
-    /// Encodes a value. Eligible items of up to `max_copied` bytes are copied. A longer item is kept by reference, together with the
-    /// whole buffer that it is a part of.
+    /// Encodes a value. Eligible items of up to `max_copied` bytes are copied. A longer item is kept by reference,
+    /// together with the whole buffer that it is a part of.
     ///
     /// # Errors
     /// Returns an error if the value exceeds a bound of its XDR declaration.

@@ -53,7 +53,8 @@ impl CallHandlers {
 }
 
 /// Returns the context of the first poll of a handler.
-// A handler that does not wait finishes there. Any other handler is polled again by its own task, so its first poll needs no waker.
+// A handler that does not wait finishes there. Any other handler is polled again by its own task, so its first poll
+// needs no waker.
 fn first_poll() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }

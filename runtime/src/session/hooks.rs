@@ -46,10 +46,11 @@ impl PolledCall {
 
 /// The hooks of a server around the calls of one service: everything that it does with a call outside of the handler.
 ///
-/// Hooks are not services themselves, because a service returns a boxed future. A call that no hook holds up passes through all of
-/// them on the stack of its connection's task.
+/// Hooks are not services themselves, because a service returns a boxed future. A call that no hook holds up passes
+/// through all of them on the stack of its connection's task.
 pub(crate) trait CallHooks: Send + Sync + 'static {
-    /// Passes a call through the hooks to `service`, which belongs to the connection of the call. Polls the call for the first time.
+    /// Passes a call through the hooks to `service`, which belongs to the connection of the call. Polls the call for
+    /// the first time.
     fn start(&self, service: &Arc<dyn Service>, call: InboundCall, cx: &mut Context<'_>) -> PolledCall;
 }
 

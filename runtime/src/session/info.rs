@@ -34,12 +34,12 @@ pub struct ChannelInfo {
     pub send_threshold: u32,
     /// Length of the longest message that is received inline, including the transport header, in bytes. Zero over TCP.
     pub receive_threshold: u32,
-    /// `true` if both peers announced support for Send with Invalidate (RFC 8797 §4.1). A responder needs only the requester's
-    /// announcement. Linux's server does not announce it, but uses Send with Invalidate: see
+    /// `true` if both peers announced support for Send with Invalidate (RFC 8797 §4.1). A responder needs only the
+    /// requester's announcement. Linux's server does not announce it, but uses Send with Invalidate: see
     /// [`ConnectionCounters::remote_invalidations`](crate::engine::ConnectionCounters::remote_invalidations).
     pub remote_invalidation: bool,
-    /// The version of RPC-over-RDMA in use. `None` over TCP, and until both peers have agreed on a version. After the first
-    /// reply, the version is known.
+    /// The version of RPC-over-RDMA in use. `None` over TCP, and until both peers have agreed on a version. After the
+    /// first reply, the version is known.
     pub version: Option<u32>,
     /// The peer's transport properties (RPC-over-RDMA v2 §5.2). `None` in version 1.
     pub properties: Option<Properties>,
@@ -66,7 +66,8 @@ impl ChannelInfo {
         }
     }
 
-    /// Returns the information of a channel that has not connected yet, or whose connection has no addresses. The addresses are unspecified.
+    /// Returns the information of a channel that has not connected yet, or whose connection has no addresses. The
+    /// addresses are unspecified.
     pub(crate) fn unconnected(transport: Transport) -> Self {
         let unspecified = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
         Self::new(transport, unspecified, unspecified, Bytes::new())

@@ -1,8 +1,8 @@
 //! Code shared by client and server: connection information, the settings of calls, and the handling of inbound calls.
 //!
-//! A server handles calls on each connection that it accepts. A client that serves programs to its server handles calls on its
-//! own connection (RFC 8167). Both use the same [`ServiceRegistry`] and [`CallHandlers`]. `client` and `server` build on this
-//! module and do not import each other.
+//! A server handles calls on each connection that it accepts. A client that serves programs to its server handles calls
+//! on its own connection (RFC 8167). Both use the same [`ServiceRegistry`] and [`CallHandlers`]. `client` and `server`
+//! build on this module and do not import each other.
 
 mod bounded;
 mod call;

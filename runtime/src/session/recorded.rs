@@ -21,12 +21,12 @@ use crate::{
     xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, ReadChunk, XdrEncode, pad_len, padded_len},
 };
 
-/// Number of bytes at the start of the arguments that the checksum of a call covers. Inline arguments of the default size are
-/// covered completely.
+/// Number of bytes at the start of the arguments that the checksum of a call covers. Inline arguments of the default
+/// size are covered completely.
 const MAX_CHECKED_LEN: u64 = 4096;
 
-/// Length in bytes up to which recorded items are copied. A longer item is kept by reference, together with the whole buffer that it
-/// is a part of.
+/// Length in bytes up to which recorded items are copied. A longer item is kept by reference, together with the whole
+/// buffer that it is a part of.
 const MAX_COPIED_LEN: usize = 4096;
 
 /// The version of the format of [`RequestKey::to_bytes`] and [`RecordedReply::to_bytes`].
@@ -34,9 +34,9 @@ const FORMAT: u32 = 1;
 
 /// The identity of a call, by which a server recognizes a call that a client sends again.
 ///
-/// The key consists of the client's identity, the XID, program, version and procedure, the length of the encoded arguments, and a
-/// checksum (CRC-64/NVME) of their first 4 KiB. Arguments in Read chunks count as if they were inline, so the key does not depend
-/// on the message format, which may differ when a call is sent again.
+/// The key consists of the client's identity, the XID, program, version and procedure, the length of the encoded
+/// arguments, and a checksum (CRC-64/NVME) of their first 4 KiB. Arguments in Read chunks count as if they were inline,
+/// so the key does not depend on the message format, which may differ when a call is sent again.
 ///
 /// The client's identity is its IP address together with the [principal](super::Context::principal) that a security
 /// flavor has authenticated. Without a principal, it is the address with the machine name, the stamp and the user ID of
@@ -176,8 +176,8 @@ pub(crate) struct ArgumentsDigest {
 }
 
 impl ArgumentsDigest {
-    /// Computes the digest of the arguments that begin at `at` in the payload stream `message`. The contents of Read chunks
-    /// count at their positions (RFC 8166 §3.4.5), with their padding.
+    /// Computes the digest of the arguments that begin at `at` in the payload stream `message`. The contents of Read
+    /// chunks count at their positions (RFC 8166 §3.4.5), with their padding.
     pub(crate) fn new(message: &[u8], at: usize, reads: &[ReadChunk]) -> Self {
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         let mut len = 0_u64;
@@ -207,8 +207,9 @@ impl ArgumentsDigest {
 
 /// A successful or failed reply without its header, from which the reply to a repeated call is made.
 ///
-/// Eligible results of more than 4 KiB are separate `Bytes`, so recording and sending them again does not copy them. The reply to a repeated call is
-/// reduced into the chunks that this call provides, and gets a new verifier and new protection.
+/// Eligible results of more than 4 KiB are separate `Bytes`, so recording and sending them again does not copy them.
+/// The reply to a repeated call is reduced into the chunks that this call provides, and gets a new verifier and new
+/// protection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RecordedReply(Outcome);
 
@@ -259,7 +260,8 @@ impl RecordedReply {
         self.results().is_some()
     }
 
-    /// Decodes the result of a successful reply of procedure `P`. `None` if the reply is SYSTEM_ERR. Eligible results are copied.
+    /// Decodes the result of a successful reply of procedure `P`. `None` if the reply is SYSTEM_ERR. Eligible results
+    /// are copied.
     ///
     /// # Errors
     /// Returns an error if the reply belongs to another procedure.

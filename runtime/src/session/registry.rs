@@ -71,7 +71,8 @@ impl ServiceRegistry {
         twice.map_or(Ok(Self { services, authenticator, trace, last_credential }), Err)
     }
 
-    /// Returns the services for one connection.
+    /// Returns a registry for one connection. It has the services' own copies for the connection
+    /// ([`Service::for_connection`]), and no last credential.
     pub(crate) fn for_connection(&self) -> Self {
         let services = self.services.iter().map(|service| RegisteredService {
             hooked: service.hooked.for_connection(),
@@ -171,8 +172,8 @@ impl ServiceRegistry {
         Ok((CallHead { xid, program, version, procedure, arguments_at }, authentication))
     }
 
-    /// Starts the handler of an accepted call, and returns it with the metrics of the call. An error is the reply to a call that
-    /// has no handler. Polls the handler for the first time, with `cx`.
+    /// Starts the handler of an accepted call, and returns it with the metrics of the call. An error is the reply to a
+    /// call that has no handler. Polls the handler for the first time, with `cx`.
     // As for `authenticate`.
     #[allow(clippy::result_large_err)]
     #[inline(always)]

@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 
 use crate::{engine::ReplyToken, memory::BudgetCharge};
 
-/// The memory for the results of a connection's calls, from the time that a handler takes it until the reply has been sent.
+/// The memory for the results of a connection's calls, from the time that a handler takes it until the reply has been
+/// sent.
 #[derive(Debug, Default)]
 pub(crate) struct ResultReservations {
     /// Number of calls with memory, so that a reply costs little if no call has memory.

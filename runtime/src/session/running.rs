@@ -106,7 +106,8 @@ impl Future for RunningHandler {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<EncodedReply> {
         let span = self.span.clone();
         let within = span.as_deref().map(Span::enter);
-        // Unwind safety: after a panic the future is not polled again. Handlers have to guard their shared state themselves.
+        // Unwind safety: after a panic the future is not polled again. Handlers have to guard their shared state
+        // themselves.
         let mut polled = Poll::Pending;
         let caught = catch_unwind(AssertUnwindSafe(|| polled = self.future.as_mut().poll(cx)));
         drop(within);

@@ -19,8 +19,8 @@ use crate::{
     security::HostAddr,
 };
 
-/// The content type of the TLS record with which a handshake begins (RFC 8446 §5.1). A record marker cannot have this value as
-/// its first byte, unless its fragment is not the last and has more than 352 MiB.
+/// The content type of the TLS record with which a handshake begins (RFC 8446 §5.1). A record marker cannot have this
+/// value as its first byte, unless its fragment is not the last and has more than 352 MiB.
 const HANDSHAKE: u8 = 22;
 /// `msg_type` of a call (RFC 5531 §9).
 const CALL: u32 = 0;
@@ -29,8 +29,8 @@ const HEAD_LEN: usize = 28;
 
 /// Waits for the first call of a connection, and starts TLS if it is a probe.
 ///
-/// `idle` limits the time to the first byte if TLS is not required. The time from the first byte to the end of the handshake is
-/// always limited. `null` returns the outcome of a NULL call of a program and a version.
+/// `idle` limits the time to the first byte if TLS is not required. The time from the first byte to the end of the
+/// handshake is always limited. `null` returns the outcome of a NULL call of a program and a version.
 pub(crate) async fn accept(
     stream: TcpStream,
     config: &TlsServerConfig,
@@ -137,8 +137,8 @@ async fn refuse(mut stream: impl ClientStream, first: ShortRecord) {
     let head = match message {
         Some(message) => message,
         None => {
-            // A record with one fragment that is too long. Only its marker has been read. The record is longer than a probe, so
-            // that it has a credential.
+            // A record with one fragment that is too long. Only its marker has been read. The record is longer than a
+            // probe, so that it has a credential.
             let mut head = vec![0; HEAD_LEN];
             if raw.len() != 4 || stream.read_exact(&mut head).await.is_err() {
                 return;

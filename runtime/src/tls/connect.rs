@@ -48,8 +48,8 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry:
             tracing::info!(target: "rpcrdma", reply, "the server does not offer TLS, continuing without it");
             return Ok(TlsSetUp::plain(stream, Vec::new()));
         }
-        // What follows the offer is sent by somebody without the keys (RFC 9289 §5.1.1). Bytes that arrive later go to the TLS
-        // library, which accepts only a handshake.
+        // What follows the offer is sent by somebody without the keys (RFC 9289 §5.1.1). Bytes that arrive later go to
+        // the TLS library, which accepts only a handshake.
         if matches!(stream.try_read(&mut [0]), Ok(1..)) {
             return Err(TlsError::SpuriousData.into());
         }
@@ -71,7 +71,8 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry:
     .map_err(|_| TlsError::TimedOut(limit))?
 }
 
-/// Returns `true` if the peer has refused the session by an alert: in TLS 1.3, a server does that after the client's handshake.
+/// Returns `true` if the peer has refused the session by an alert: in TLS 1.3, a server does that after the client's
+/// handshake.
 pub(crate) fn is_alert(error: &IoError) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     matches!(cause, Some(rustls::Error::AlertReceived(_)))

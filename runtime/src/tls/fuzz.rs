@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{rpc::ReplyHeader, security::HostAddr, xdr::Decoder};
 
-/// Maximum number of bytes that a server sends before a handshake is complete: an offer and the flight of RFC 8446 §2 with one
-/// certificate.
+/// Maximum number of bytes that a server sends before a handshake is complete: an offer and the flight of RFC 8446 §2
+/// with one certificate.
 const MAX_SENT: usize = 16 << 10;
 
 /// A client that sends `bytes`, and `rest` after the server has replied to the first call.

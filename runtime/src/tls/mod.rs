@@ -1,11 +1,13 @@
 //! RPC-with-TLS on `tcp://` (RFC 9289).
 //!
-//! A client begins a connection with the AUTH_TLS probe: a NULL call with a flavor of its own. The server replies with a verifier
-//! that contains `STARTTLS`. The TLS handshake follows on the same connection, and then the records of RPC, in both directions.
+//! A client begins a connection with the AUTH_TLS probe: a NULL call with a flavor of its own. The server replies with
+//! a verifier that contains `STARTTLS`. The TLS handshake follows on the same connection, and then the records of RPC,
+//! in both directions.
 //!
 //! [`TlsClientConfig`] and [`TlsServerConfig`] hold the certificates and the [`TlsPolicy`]. They are passed to
-//! [`ChannelBuilder::tls`](crate::client::ChannelBuilder::tls) and [`ServerBuilder::tls`](crate::server::ServerBuilder::tls), and
-//! apply to `tcp://` only. The option `tls` of a [URL](crate::transport::Url) overrides the policy:
+//! [`ChannelBuilder::tls`](crate::client::ChannelBuilder::tls) and
+//! [`ServerBuilder::tls`](crate::server::ServerBuilder::tls), and apply to `tcp://` only. The option `tls` of a
+//! [URL](crate::transport::Url) overrides the policy:
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {

@@ -16,7 +16,8 @@ pub(crate) const AUTH_TLS: u32 = 7;
 const STARTTLS: &[u8] = b"STARTTLS";
 /// Length in bytes of the probe without its marker.
 pub(super) const PROBE_LEN: u64 = 40;
-/// Maximum length in bytes of the reply to a probe: a verifier of 400 bytes, and the versions of a mismatch (RFC 5531 §9).
+/// Maximum length in bytes of the reply to a probe: a verifier of 400 bytes, and the versions of a mismatch
+/// (RFC 5531 §9).
 pub(super) const MAX_REPLY_LEN: u64 = 28 + 400 + 8;
 /// Maximum number of fragments of a record during set-up. All known peers send one fragment.
 const MAX_FRAGMENTS: u32 = 8;

@@ -30,7 +30,8 @@ struct LogEntries {
 impl Log {
     /// Runs `work` with this log.
     pub(crate) fn of(work: impl FnOnce(&Self)) {
-        // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be another test's.
+        // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be
+        // another test's.
         let _second = Dispatch::new(NoSubscriber::new());
         let log = Self::default();
         with_default(log.clone(), || work(&log));

@@ -31,7 +31,8 @@ pub use self::{
 pub enum Transport {
     /// RPC-over-RDMA, in any version and on any provider.
     Rdma,
-    /// TCP, or another byte stream, with record marking (RFC 5531 §11). It has no direct data placement, no credits and no private data.
+    /// TCP, or another byte stream, with record marking (RFC 5531 §11). It has no direct data placement, no credits and
+    /// no private data.
     Tcp,
 }
 

@@ -25,8 +25,8 @@ impl UrlOption {
     pub(super) const WEIGHT: Self =
         Self::new("weight", "NUMBER", |value| is_number(value) && value.parse::<u32>().is_ok());
 
-    /// Creates an option. `values` describes its values in error messages, as in `on|off` or `MICROSECONDS`. `is_valid` checks a
-    /// value when a URL is parsed.
+    /// Creates an option. `values` describes its values in error messages, as in `on|off` or `MICROSECONDS`. `is_valid`
+    /// checks a value when a URL is parsed.
     #[must_use]
     pub const fn new(name: &'static str, values: &'static str, is_valid: fn(&str) -> bool) -> Self {
         Self { name, values, is_valid }

@@ -151,7 +151,8 @@ pub enum SchemeError {
         /// The name of both schemes.
         name: &'static str,
     },
-    /// The name of an option has other characters than lower-case letters, digits and `-`, or the scheme has the option twice.
+    /// The name of an option has other characters than lower-case letters, digits and `-`, or the scheme has the option
+    /// twice.
     #[error(
         "the option `{option}` of the URL scheme `{name}` is not lower-case letters, digits and `-`, or exists already"
     )]
@@ -164,8 +165,8 @@ pub enum SchemeError {
 }
 
 impl Scheme {
-    /// Adds a scheme to the table of this process. From then on, URLs of the scheme lead to `provider` in channels, pools, service
-    /// discovery and servers. A scheme stays in the table until the process ends.
+    /// Adds a scheme to the table of this process. From then on, URLs of the scheme lead to `provider` in channels,
+    /// pools, service discovery and servers. A scheme stays in the table until the process ends.
     ///
     /// `name` begins with a letter, followed by letters, digits, `+`, `-` and `.` (RFC 3986 §3.1), all in lower case.
     ///

@@ -6,11 +6,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::options::{UrlOption, UrlOptions};
 
-/// A provider of byte streams that URLs select by their scheme, such as sockets of virtual machines, or pipes in tests. The streams
-/// carry RPC messages with record marking (RFC 5531 §11), as TCP connections do.
+/// A provider of byte streams that URLs select by their scheme, such as sockets of virtual machines, or pipes in tests.
+/// The streams carry RPC messages with record marking (RFC 5531 §11), as TCP connections do.
 ///
-/// The host and the port of a URL become the [`SocketAddr`] for [`connect`](Self::connect) and [`listen`](Self::listen), as for a
-/// [`SchemeProvider`](super::SchemeProvider).
+/// The host and the port of a URL become the [`SocketAddr`] for [`connect`](Self::connect) and
+/// [`listen`](Self::listen), as for a [`SchemeProvider`](super::SchemeProvider).
 ///
 /// ```
 /// use std::{collections::HashMap, io, net::SocketAddr, sync::Mutex};

@@ -14,8 +14,8 @@ use crate::engine::Versions;
 pub enum TlsPolicy {
     /// No TLS. A client does not ask for it, and a server does not offer it.
     Off,
-    /// TLS if the peer supports it, and no TLS otherwise. Protects against eavesdropping only: whoever can change data on its
-    /// way can also remove the offer of TLS (RFC 9289 §6.1).
+    /// TLS if the peer supports it, and no TLS otherwise. Protects against eavesdropping only: whoever can change data
+    /// on its way can also remove the offer of TLS (RFC 9289 §6.1).
     Opportunistic,
     /// TLS, or no connection.
     #[default]
@@ -56,8 +56,8 @@ pub struct UnknownTlsPolicy(String);
 
 /// The address of a server, to connect to or to listen on: `scheme://host:port[?option=value[&option=value]]`.
 ///
-/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. A URL has each option once at most. A scheme that was
-/// [registered](Scheme::register) has the options of its provider, `version`, `priority` and `weight`.
+/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. A URL has each option once at most. A scheme that
+/// was [registered](Scheme::register) has the options of its provider, `version`, `priority` and `weight`.
 ///
 /// | option | scheme | meaning |
 /// | --- | --- | --- |
@@ -80,7 +80,8 @@ pub struct UnknownTlsPolicy(String);
 /// use rpcrdma::transport::{Scheme, Url};
 ///
 /// let url: Url = "iwarp://[::1]:20049?crc=off".parse()?;
-/// assert_eq!((url.scheme(), url.host(), url.port(), url.options().get("crc")), (Scheme::IWARP, "::1", 20049, Some("off")));
+/// assert_eq!((url.scheme(), url.host(), url.port()), (Scheme::IWARP, "::1", 20049));
+/// assert_eq!(url.options().get("crc"), Some("off"));
 /// # Ok::<(), rpcrdma::transport::UrlError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -253,7 +253,8 @@ async fn both_ways_at_once(transport: Transport) {
     assert!(reader.notes.lock().unwrap().is_empty());
 }
 
-/// A server keeps its clients' callback stubs and calls them later. Callbacks to a disconnected client fail with a typed error.
+/// A server keeps its clients' callback stubs and calls them later. Callbacks to a disconnected client fail with a
+/// typed error.
 async fn stored_callback_stubs(transport: Transport) {
     let Both { client, reader, server, board } = with_defaults(&transport).await;
     let poster = BoardV1Client::new(server.connect(Channel::builder()).await);
@@ -279,8 +280,8 @@ async fn stored_callback_stubs(transport: Transport) {
     assert_eq!(client.ask(3).await.unwrap(), 6);
 }
 
-/// RFC 8167 §6: a client without services discards callbacks, and its connection still works. RFC 8167 §5.4: the server's
-/// callback times out.
+/// RFC 8167 §6: a client without services discards callbacks, and its connection still works. RFC 8167 §5.4: the
+/// server's callback times out.
 async fn client_without_services(transport: Transport) {
     let board = Board::default();
     let builder = Server::builder().callback_timeout(Duration::from_millis(50));
@@ -503,8 +504,8 @@ async fn sizes_in_version_2() {
     .await;
 }
 
-/// RFC 8167 §5.3: callbacks over RDMA are limited to one inline message, over TCP to the record size. Eligible items stay
-/// inline.
+/// RFC 8167 §5.3: callbacks over RDMA are limited to one inline message, over TCP to the record size. Eligible items
+/// stay inline.
 async fn sizes(transport: Transport) {
     let inline = !matches!(transport, Transport::Tcp);
     let Both { client, board, .. } =

@@ -185,7 +185,8 @@ over_each! {
 
 over_each_in_step! { deadline_with_a_spent_budget }
 
-/// A connection makes progress while the future of a call on it is not polled, as in a `select!` whose other branch was chosen.
+/// A connection makes progress while the future of a call on it is not polled, as in a `select!` whose other branch was
+/// chosen.
 async fn callback_to_a_caller_that_is_not_polled(transport: Transport) {
     let Both { server, board, client, notes } = both(&transport).await;
     client.watch().await.unwrap();
@@ -210,8 +211,8 @@ async fn loss_with_a_caller_that_is_not_polled(transport: Transport) {
     assert!(held.await.unwrap_err().is_connection_loss());
 }
 
-/// Deadlines hold even if the task's cooperative budget (`tokio::task::coop`) is used up when the call is made. That can happen
-/// in a task that takes messages from a queue.
+/// Deadlines hold even if the task's cooperative budget (`tokio::task::coop`) is used up when the call is made. That
+/// can happen in a task that takes messages from a queue.
 async fn deadline_with_a_spent_budget(transport: Transport) {
     const HANG: Duration = Duration::from_secs(60);
     let Both { server, .. } = both(&transport).await;
@@ -259,7 +260,8 @@ async fn closed_keeps_no_wakers(transport: Transport) {
     assert_eq!(Arc::strong_count(&task), 1);
 }
 
-/// Any executor may poll a call. A callback handler that starts meanwhile runs in the runtime that opened the connection.
+/// Any executor may poll a call. A callback handler that starts meanwhile runs in the runtime that opened the
+/// connection.
 async fn callback_by_another_executor(transport: Transport) {
     let Both { client, .. } = both(&transport).await;
     let answer = elsewhere(move || block_on(client.ask(7))).await;

@@ -235,7 +235,8 @@ async fn result_longer_than_the_callers_binding(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     assert_eq!(call::<Underestimate>(&channel, &5000).await.unwrap().0, pattern(0, 5000));
     let error = call::<Underestimate>(&channel, &5001).await.unwrap_err();
-    // RFC 8166 §4.5.3: ERR_CHUNK only says that the reply does not fit. RPC-over-RDMA v2 §7.3.4 names the chunk and the size.
+    // RFC 8166 §4.5.3: ERR_CHUNK only says that the reply does not fit. RPC-over-RDMA v2 §7.3.4 names the chunk and the
+    // size.
     let failure = transport_failure(&error);
     assert!(
         matches!(failure, CallFailure::ChunkError | CallFailure::Refused(TransportError::WriteResource { .. })),
@@ -319,8 +320,8 @@ async fn dropped_calls(transport: Transport) {
     assert_eq!(channel.counters().calls_queued, 0);
 }
 
-/// With a grace period of zero, memory of dropped calls is invalidated at once. An RDMA Write to an invalidated chunk ends the
-/// connection (RFC 8166 §8.1.4), so the channel reconnects.
+/// With a grace period of zero, memory of dropped calls is invalidated at once. An RDMA Write to an invalidated chunk
+/// ends the connection (RFC 8166 §8.1.4), so the channel reconnects.
 async fn dropped_calls_invalidated_at_once(transport: Transport) {
     let running = transport.serve(Server::builder().service(TestService::default())).await;
     let config = ConnectionConfig::new().abandoned_call_timeout(Duration::ZERO);

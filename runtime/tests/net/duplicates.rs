@@ -228,8 +228,8 @@ impl Connector for Paths {
     }
 }
 
-/// A call is sent again only to the address to which it was sent first, and from the same local address. Otherwise, it might be executed
-/// twice.
+/// A call is sent again only to the address to which it was sent first, and from the same local address. Otherwise, it
+/// might be executed twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg(target_os = "linux")]
 async fn a_call_is_sent_again_only_on_the_same_path() {

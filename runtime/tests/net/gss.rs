@@ -548,8 +548,8 @@ async fn failures_of_the_server(transport: Transport) {
         let (server, state) = serve(&transport, GssAuthenticator::new(acceptor.clone())).await;
         let channel = connect(&server, GssSecurity::new(initiator.clone(), level)).await;
         call::<Null>(&channel, &()).await.unwrap();
-        // RFC 2203 §5.3.3.4.2, §5.3.3.4.3: the checksum of the arguments is wrong, or they cannot be decrypted. The reply has a
-        // verifier, so the error is the server's.
+        // RFC 2203 §5.3.3.4.2, §5.3.3.4.3: the checksum of the arguments is wrong, or they cannot be decrypted. The
+        // reply has a verifier, so the error is the server's.
         initiator.faults.damage.store(true, Ordering::Relaxed);
         let error = call::<Put>(&channel, &Data(data())).await.unwrap_err();
         assert!(matches!(error, CallError::Rpc { source: RpcError::GarbageArguments, .. }), "{level:?}: {error}");
@@ -561,8 +561,8 @@ async fn failures_of_the_server(transport: Transport) {
         assert!(matches!(error, CallError::Security { sent: true, .. }) && !error.is_retry_safe(), "{error:?}");
         acceptor.faults.damage.store(false, Ordering::Relaxed);
         if level == LEVELS[2] {
-            // RFC 2203 §5.3.3.4.4: results cannot be encrypted, so there is no RPC reply. Over RDMA, a transport error takes its
-            // place (RFC 8166 §4.5.4).
+            // RFC 2203 §5.3.3.4.4: results cannot be encrypted, so there is no RPC reply. Over RDMA, a transport error
+            // takes its place (RFC 8166 §4.5.4).
             acceptor.faults.wrap.store(true, Ordering::Relaxed);
             let options = CallOptions::new().timeout(Duration::from_secs(1));
             let error = channel.call::<Put>(&Data(data()), options).await.unwrap_err();

@@ -214,7 +214,8 @@ impl Service for CallsBack {
     }
 }
 
-/// Replies to the server's callbacks do not wait for memory, because the calls that hold it may be waiting for such a reply.
+/// Replies to the server's callbacks do not wait for memory, because the calls that hold it may be waiting for such a
+/// reply.
 #[tokio::test]
 async fn replies_to_callbacks_do_not_wait() {
     timed(async {

@@ -147,7 +147,8 @@ async fn a_failing_connection_is_taken_out_and_comes_back() {
         paths[0].go_down();
         let first = pool.channels().next().unwrap();
         first.closed().await;
-        // While the path is down, all calls use the other connection. Even calls that are not idempotent notice nothing.
+        // While the path is down, all calls use the other connection. Even calls that are not idempotent notice
+        // nothing.
         for n in 0..50 {
             invoke::<Put>(&pool, Data(Bytes::from(vec![n; 10]))).await.unwrap();
         }
@@ -230,7 +231,8 @@ async fn a_call_that_the_server_recognizes_is_sent_again() {
     .await;
 }
 
-/// A connection that is open but dead gets a call now and then, with growing pauses. All other calls use the other connection.
+/// A connection that is open but dead gets a call now and then, with growing pauses. All other calls use the other
+/// connection.
 #[tokio::test]
 async fn a_silent_connection_is_avoided() {
     for gives_up in [false, true] {

@@ -201,8 +201,9 @@ async fn a_sent_call_is_not_retried() {
     .await;
 }
 
-/// The first call of a channel to a server of version 1 only: the connection is lost after the call was sent in version 1, and
-/// before a reply made the version certain. Falling back to version 1 on a new connection must not send the call again.
+/// The first call of a channel to a server of version 1 only: the connection is lost after the call was sent in version
+/// 1, and before a reply made the version certain. Falling back to version 1 on a new connection must not send the call
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sent_call_is_not_sent_again_in_version_1() {
     timed(async {
@@ -357,7 +358,8 @@ async fn denied_retry_is_not_retry_safe() {
     .await;
 }
 
-/// The server may have executed the first attempt of a call, so a deadline that passes during a retry must not say otherwise.
+/// The server may have executed the first attempt of a call, so a deadline that passes during a retry must not say
+/// otherwise.
 #[tokio::test]
 async fn a_deadline_during_a_retry_does_not_hide_an_earlier_attempt() {
     timed(in_step(async {

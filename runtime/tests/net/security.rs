@@ -1,7 +1,7 @@
 //! Sealed calls and protected bodies (RFC 8166 §8.2.2.3, RPC-over-RDMA v2 §11.2.2.3).
 //!
-//! A stand-in for RPCSEC_GSS computes verifiers as a keyed hash over the data that RFC 2203 names. It protects a body by
-//! scrambling it and prepending a sequence number and a checksum.
+//! A stand-in for RPCSEC_GSS computes verifiers as a keyed hash over the data that RFC 2203 names. It protects a body
+//! by scrambling it and prepending a sequence number and a checksum.
 
 use std::{
     collections::HashSet,
@@ -468,7 +468,8 @@ async fn reply_to_a_panic_has_a_verifier(transport: Transport) {
     }
 }
 
-/// RFC 2203 §5.3.3.4.1: the server denies a call whose reply it cannot sign. The client does not expect a verifier then.
+/// RFC 2203 §5.3.3.4.1: the server denies a call whose reply it cannot sign. The client does not expect a verifier
+/// then.
 async fn unsigned_replies_are_denials(transport: Transport) {
     for authentication_only in [true, false] {
         let guard = Guard { authentication_only, reply: ReplyBehavior::FailsToSign, ..keyed(3).0 };
@@ -485,8 +486,8 @@ async fn unsigned_replies_are_denials(transport: Transport) {
     }
 }
 
-/// RFC 2203 §5.3.3.4.4: results that cannot be protected are not sent. Over RDMA, a transport error ends the call, so that it
-/// does not hold its credit (RFC 8166 §4.5.4).
+/// RFC 2203 §5.3.3.4.4: results that cannot be protected are not sent. Over RDMA, a transport error ends the call, so
+/// that it does not hold its credit (RFC 8166 §4.5.4).
 async fn unprotected_results_are_not_sent(transport: Transport) {
     let is_tcp = matches!(transport, Transport::Tcp);
     let guard = Guard { reply: ReplyBehavior::FailsToWrap, ..keyed(3).0 };

@@ -32,7 +32,8 @@ fn scheme(transport: &Transport) -> &'static str {
     if matches!(transport, Transport::Tcp) { "tcp" } else { "iwarp" }
 }
 
-/// A client process that stops during its calls loses its connection at the server, and the memory of the results is released.
+/// A client process that stops during its calls loses its connection at the server, and the memory of the results is
+/// released.
 async fn frozen(transport: Transport) {
     let server = serve(&transport, Duration::from_millis(500)).await;
     let url = format!("{}://{}", scheme(&transport), server.addr);
@@ -140,8 +141,8 @@ async fn slow(transport: Transport) {
     assert_eq!((server.handle.stats().accepted, server.handle.stats().open), (1, 1));
 }
 
-/// An argument that takes longer than the fetch timeout succeeds as long as data flows. The acknowledgement of an earlier reply
-/// waits behind it.
+/// An argument that takes longer than the fetch timeout succeeds as long as data flows. The acknowledgement of an
+/// earlier reply waits behind it.
 async fn slow_argument() {
     let config = ConnectionConfig::new().fetch_timeout(Duration::from_secs(2)).reply_timeout(Duration::from_secs(2));
     let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;
@@ -158,8 +159,8 @@ async fn slow_argument() {
 
 /// A server process that was suspended during a call for longer than its timeouts does not blame its peers.
 ///
-/// The clock moves on by the time of a suspension while no input is left. The input follows, as it does when the runtime reports
-/// after a suspension that a timer has expired and only then that a socket is ready.
+/// The clock moves on by the time of a suspension while no input is left. The input follows, as it does when the
+/// runtime reports after a suspension that a timer has expired and only then that a socket is ready.
 async fn away(transport: Transport, slow: Slow) {
     const LEN: u32 = 12 << 20;
     let limit = Duration::from_millis(300);

@@ -171,8 +171,8 @@ async fn calls_in_fragments() {
     .await;
 }
 
-/// RFC 5531 §9: the reply to every call that is not executed, word by word. A reply has the XID of its call, and the connection
-/// stays open.
+/// RFC 5531 §9: the reply to every call that is not executed, word by word. A reply has the XID of its call, and the
+/// connection stays open.
 #[tokio::test]
 async fn replies_to_calls_that_are_not_executed() {
     timed(async {
@@ -257,7 +257,8 @@ async fn violations_close_the_connection() {
     .await;
 }
 
-/// A record that takes too long to send closes the connection, even if data keeps arriving. So does a reply that is not read.
+/// A record that takes too long to send closes the connection, even if data keeps arriving. So does a reply that is not
+/// read.
 #[tokio::test]
 async fn slow_peers() {
     timed(in_step(async {

@@ -24,8 +24,8 @@ use rpcrdma::{
     server::Server,
 };
 
-/// A queue pair that disconnects when it receives something other than a version 1 message, like a server that only knows
-/// version 1.
+/// A queue pair that disconnects when it receives something other than a version 1 message, like a server that only
+/// knows version 1.
 struct Strict<Q>(Q);
 
 impl<Q: QueuePair> QueuePair for Strict<Q> {
@@ -156,8 +156,8 @@ async fn futures_join<F: Future>(calls: impl Iterator<Item = F>) -> Vec<F::Outpu
     calls.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// RPC-over-RDMA v2 §4.2.3.2: the client remembers a server that only supports version 1, and the next channel does not try
-/// version 2.
+/// RPC-over-RDMA v2 §4.2.3.2: the client remembers a server that only supports version 1, and the next channel does not
+/// try version 2.
 #[tokio::test]
 async fn a_server_of_version_1_is_remembered() {
     timed(async {
@@ -190,8 +190,8 @@ async fn no_common_version() {
     .await;
 }
 
-/// RPC-over-RDMA v2 §4.2.3.2: if a server disconnects because of version 2, the client reconnects once with version 1. Callers
-/// do not notice, whatever the reconnection policy and the number of calls.
+/// RPC-over-RDMA v2 §4.2.3.2: if a server disconnects because of version 2, the client reconnects once with version 1.
+/// Callers do not notice, whatever the reconnection policy and the number of calls.
 #[tokio::test]
 async fn server_disconnects_over_version_2() {
     timed(async {

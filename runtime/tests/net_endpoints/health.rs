@@ -93,7 +93,8 @@ async fn no_server_is_serving() {
     .await;
 }
 
-/// A server that shuts down loses its clients before its connections are closed. A new server in its place gets calls again.
+/// A server that shuts down loses its clients before its connections are closed. A new server in its place gets calls
+/// again.
 #[tokio::test(start_paused = true)]
 async fn servers_that_shut_down() {
     timed(async {

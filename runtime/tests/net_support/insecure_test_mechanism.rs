@@ -1,5 +1,5 @@
-//! A mechanism for tests. **It protects nothing**: its key is 64 bits long, its cipher is an exclusive or, and its checksums are
-//! a hash that is not made for this purpose.
+//! A mechanism for tests. **It protects nothing**: its key is 64 bits long, its cipher is an exclusive or, and its
+//! checksums are a hash that is not made for this purpose.
 #![allow(dead_code, unreachable_pub)]
 
 use std::{
@@ -34,8 +34,8 @@ pub struct Faults {
     pub hold: Hold,
     /// The switch that holds back the steps of contexts.
     pub hold_steps: Hold,
-    /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context makes no
-    /// messages either.
+    /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context
+    /// makes no messages either.
     pub expired: AtomicUsize,
     /// Number of the latest context that no longer accepts messages but still makes them, as an expired Kerberos
     /// context does.

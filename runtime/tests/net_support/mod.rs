@@ -431,7 +431,8 @@ pub fn unprobed() -> ChannelBuilder {
     Channel::builder().connection(ConnectionConfig::new().keepalive_interval(Duration::MAX))
 }
 
-/// Starts a server of the test service with default settings. Returns it with its state and a channel to it, which sends no probes.
+/// Starts a server of the test service with default settings. Returns it with its state and a channel to it, which
+/// sends no probes.
 pub async fn start(transport: Transport) -> (Running, Arc<State>, Channel) {
     start_with(transport, unprobed()).await
 }

@@ -161,7 +161,8 @@ async fn forward(
     let _ = to.lock().await.shutdown().await;
 }
 
-/// Forwards the frames of MPA (RFC 5044 §4.1, §7.1) without markers.
+/// Forwards the set-up frame and the FPDUs of one direction of an MPA connection (RFC 5044 §4.1, §7.1). Records the
+/// messages, may change them, and recomputes the CRCs. The FPDUs must have no markers.
 async fn forward_fpdus(
     mut from: OwnedReadHalf,
     to: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,

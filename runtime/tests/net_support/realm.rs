@@ -1,7 +1,7 @@
 //! A Kerberos realm in a temporary directory, with a KDC of its own (`tests/krb5/realm`).
 //!
-//! The library reads the environment of its process, so what uses the realm runs in a child process with the environment of the
-//! realm.
+//! The library reads the environment of its process, so what uses the realm runs in a child process with the
+//! environment of the realm.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{

@@ -13,7 +13,8 @@ use rpcrdma::{
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 
-/// The time after which a test counts as hanging. It is far longer than any test takes, so that it holds on a busy machine.
+/// The time after which a test counts as hanging. It is far longer than any test takes, so that it holds on a busy
+/// machine.
 const MAX_DURATION: Duration = Duration::from_secs(120);
 
 thread_local! {

@@ -43,19 +43,19 @@ fn parts(direction: Direction, message: &[u8]) -> Parts {
     Parts { header: header.start * 8..header.end * 8, body: header.end * 8..message.len() * 8 }
 }
 
-/// Changes the bits of a call and of its reply that `select` selects, one at a time. Returns the number of changes without an
-/// effect.
+/// Changes the bits of a call and of its reply that `select` selects, one at a time. Returns the number of changes
+/// without an effect.
 ///
 /// RFC 2203 protects a call by checksums of its header and, with integrity and privacy, of its body. It protects a
 /// reply by checksums of the sequence number of its call and of its body. Therefore, for each bit:
 ///
 /// * The service is called with the arguments of the client, or not at all.
-/// * The client receives the right result, or an error. It receives the result if the server denied the changed call, because
-///   the client then sends it again with a new context (§5.3.3.3).
+/// * The client receives the right result, or an error. It receives the result if the server denied the changed call,
+///   because the client then sends it again with a new context (§5.3.3.3).
 /// * Other calls on the connection do not fail.
 ///
-/// The XID of a reply, the types of the messages, the record marks and the headers below RPC have no protection, and are not changed
-/// here.
+/// The XID of a reply, the types of the messages, the record marks and the headers below RPC have no protection, and
+/// are not changed here.
 pub async fn flipped_bits(
     server: &Running,
     state: &State,
@@ -75,7 +75,8 @@ pub async fn flipped_bits(
     let patient = Duration::from_secs(60);
     let started = Instant::now();
     let sum = put(patient).await.unwrap();
-    // Some changed calls get no reply. Others need a new context, as this call did: on a busy machine, both take longer.
+    // Some changed calls get no reply. Others need a new context, as this call did: on a busy machine, both take
+    // longer.
     let brief = (started.elapsed() * 20).clamp(Duration::from_millis(500), Duration::from_secs(5));
 
     // This call is in progress the whole time.

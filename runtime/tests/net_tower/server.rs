@@ -175,8 +175,8 @@ async fn layers_see_the_deadline() {
     .await;
 }
 
-/// The format of a reply that fits neither inline nor into the chunks of the call: version 2 continues it, and version 1 sends a
-/// transport error.
+/// The format of a reply that fits neither inline nor into the chunks of the call: version 2 continues it, and version
+/// 1 sends a transport error.
 #[tokio::test]
 async fn formats_of_replies_that_are_too_long() {
     timed(async {
@@ -259,7 +259,8 @@ impl TowerV1 for Greeter {
     }
 }
 
-/// A layer tells handlers who calls. Layers inside of it can replace the value. Nothing remains for other calls of the connection.
+/// A layer tells handlers who calls. Layers inside of it can replace the value. Nothing remains for other calls of the
+/// connection.
 #[tokio::test(start_paused = true)]
 async fn layers_add_extensions() {
     timed(async {

@@ -63,7 +63,8 @@ impl AsRawFd for EventChannel {
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: created by rdma_create_event_channel; its identifiers were dropped before (fields are dropped in order).
+        // SAFETY: created by rdma_create_event_channel; its identifiers were dropped before (fields are dropped in
+        // order).
         unsafe { ffi::rdma_destroy_event_channel(self.0.as_ptr()) }
     }
 }
@@ -126,9 +127,9 @@ impl CmEvents {
         if unsafe { ffi::rdma_get_cm_event(self.0.get_ref().0.as_ptr(), &raw mut event) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so `event` points to an event until it is acknowledged. All data is copied first. `conn`
-        // is the variant of `param` in use: all identifiers are created with RDMA_PS_TCP, and the library fills it in or zeroes
-        // it for every kind of event. Private data has the length given by the event.
+        // SAFETY: the call succeeded, so `event` points to an event until it is acknowledged. All data is copied first.
+        // `conn` is the variant of `param` in use: all identifiers are created with RDMA_PS_TCP, and the library fills
+        // it in or zeroes it for every kind of event. Private data has the length given by the event.
         unsafe {
             let raw = &*event;
             let conn = raw.param.conn;
@@ -242,14 +243,15 @@ impl CmId {
         self.set_option(ffi::OPTION_ID_AFONLY, on)
     }
 
-    /// Sets the traffic class of the packets. Must be called before the route is resolved, or before the identifier listens.
+    /// Sets the traffic class of the packets. Must be called before the route is resolved, or before the identifier
+    /// listens.
     pub(super) fn set_traffic_class(&self, class: u8) -> Result<(), VerbsError> {
         let set = self.set_option(ffi::OPTION_ID_TOS, class);
         set.map_err(|source| VerbsError::Os { doing: "setting the traffic class (`tclass`)", source })
     }
 
-    /// Sets the time that the device waits for an acknowledgment: 4.096 microseconds times 2 to the power of `exponent`. Must be
-    /// called before the connection is set up.
+    /// Sets the time that the device waits for an acknowledgment: 4.096 microseconds times 2 to the power of
+    /// `exponent`. Must be called before the connection is set up.
     pub(super) fn set_ack_timeout(&self, exponent: u8) -> Result<(), VerbsError> {
         let set = self.set_option(ffi::OPTION_ID_ACK_TIMEOUT, exponent);
         const DOING: &str = "setting the ACK timeout (`ack_timeout`, which needs Linux 5.1)";
@@ -333,8 +335,8 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: created by the library and destroyed once. Owners drop its queue pair first. No event of it is unacknowledged;
-        // the call would wait for one.
+        // SAFETY: created by the library and destroyed once. Owners drop its queue pair first. No event of it is
+        // unacknowledged; the call would wait for one.
         let code = unsafe { ffi::rdma_destroy_id(self.0.as_ptr()) };
         if code != 0 {
             tracing::warn!(error = %io::Error::last_os_error(), "a connection identifier could not be destroyed");

@@ -1,11 +1,12 @@
 //! A completion queue that connections share, and the task that distributes its completions.
 //!
-//! Each listener has such queues for each device, receive size and tokio runtime, so that threads with a runtime of their
-//! own neither wake each other nor wait for each other's locks. A queue has room for all completions that its connections can
-//! cause (RFC 5042 §6.4.3.2). When it has no room for another connection, a further queue is created, with the same Receives.
+//! Each listener has such queues for each device, receive size and tokio runtime, so that threads with a runtime of
+//! their own neither wake each other nor wait for each other's locks. A queue has room for all completions that its
+//! connections can cause (RFC 5042 §6.4.3.2). When it has no room for another connection, a further queue is created,
+//! with the same Receives.
 //!
-//! Connections own the queues. The listener only knows them, so that a removed device is released when its last connection
-//! has ended.
+//! Connections own the queues. The listener only knows them, so that a removed device is released when its last
+//! connection has ended.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -343,8 +344,8 @@ impl HubMember {
     /// Ends the membership after the queue pair was destroyed.
     pub(super) fn leave(&mut self) {
         let Some(number) = self.number.take() else { return };
-        // No completion of the queue pair may remain, because another one may get its number. They are among those that the
-        // queue has now.
+        // No completion of the queue pair may remain, because another one may get its number. They are among those that
+        // the queue has now.
         for _ in 0..=self.hub.room / MAX_DISTRIBUTED {
             if !distribute(&self.hub.core) {
                 break;

@@ -61,8 +61,8 @@ pub(super) enum VerbsPhase {
 
 /// A queue pair of an RDMA device.
 ///
-/// The queue pair belongs to the tokio runtime in which it was set up. Dropping it closes the connection at once, without
-/// sending posted requests.
+/// The queue pair belongs to the tokio runtime in which it was set up. Dropping it closes the connection at once,
+/// without sending posted requests.
 pub struct VerbsQueuePair {
     // The fields are dropped in this order: users before the objects that they use.
     pub(super) device_events: Option<DeviceEvents>,
@@ -107,7 +107,8 @@ pub struct VerbsQueuePair {
 }
 
 impl VerbsQueuePair {
-    /// Creates a queue pair for `id`, whose device is known, and posts its Receives. `shared` are the queues of its listener.
+    /// Creates a queue pair for `id`, whose device is known, and posts its Receives. `shared` are the queues of its
+    /// listener.
     pub(super) fn new(
         id: CmId,
         events: CmEvents,
@@ -115,8 +116,8 @@ impl VerbsQueuePair {
         config: &VerbsConfig,
         shared: Option<&SharedQueues>,
     ) -> Result<Self, VerbsError> {
-        // `rdma_destroy_id` writes to the channel, so the identifier must be dropped first. Locals are dropped in reverse order,
-        // so the channel is declared first. Parameters would be dropped in the wrong order.
+        // `rdma_destroy_id` writes to the channel, so the identifier must be dropped first. Locals are dropped in
+        // reverse order, so the channel is declared first. Parameters would be dropped in the wrong order.
         let (events, id) = (events, id);
         let context = id.context().ok_or_else(VerbsError::none_found)?;
         let limits = DeviceLimits::query(context, id.port())?;
@@ -126,8 +127,8 @@ impl VerbsQueuePair {
         let parts = QueuePairParts::new(context, &limits, params, config, shared)?;
         // The domain is dropped last if the rest fails.
         let QueuePairParts { pd, send_slots, mut queues, sends } = parts;
-        // SAFETY: the queues are live, and belong to the device of the identifier. The fields of the queue pair are dropped in
-        // the right order.
+        // SAFETY: the queues are live, and belong to the device of the identifier. The fields of the queue pair are
+        // dropped in the right order.
         let qp = unsafe { Qp::new(&id, &pd, queues.cq(), sends, queues.receive_queue()) }?;
         queues.enter(&qp);
         let device_events = DeviceEvents::new(context, queues.event_subjects(&qp))?;
@@ -263,8 +264,8 @@ impl VerbsQueuePair {
         if let Some(handle) = invalidated
             && !self.exposures.invalidated_by_peer(handle)
         {
-            // The device accepted the handle, so it belongs to this protection domain but is not exposed: it was never sent to
-            // the peer, or is being invalidated locally at the same time.
+            // The device accepted the handle, so it belongs to this protection domain but is not exposed: it was never
+            // sent to the peer, or is being invalidated locally at the same time.
             tracing::debug!(handle, "peer invalidated a handle that is not exposed");
         }
         self.has_received = true;
@@ -304,8 +305,8 @@ impl VerbsQueuePair {
                     if result.is_ok() {
                         self.exposures.unbound(handle);
                     } else if self.qp.is_some() {
-                        // The queue pair has failed, so it is destroyed before the memory is returned. (An iWARP connection stays
-                        // open until the cause is known, but the memory does not wait for that.)
+                        // The queue pair has failed, so it is destroyed before the memory is returned. (An iWARP
+                        // connection stays open until the cause is known, but the memory does not wait for that.)
                         self.end(DisconnectReason::Transport("the queue pair failed".into()));
                         self.finish();
                     }
@@ -345,8 +346,8 @@ impl VerbsQueuePair {
     /// Processes completions, unless the queue is known to be empty and armed. Returns the result of waiting for an
     /// event, and `true` if there were completions.
     fn check_completions(&mut self, cx: &mut Context<'_>) -> io::Result<(EventWait, bool)> {
-        // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the connection
-        // is closing.
+        // A queue that was empty after it was armed reports the next completion. This shortcut is not used while the
+        // connection is closing.
         let will_report =
             self.queues.is_armed() && self.drained && self.phase == VerbsPhase::Open && !self.awaits_cause;
         if will_report && self.queues.poll_event(cx)? == EventWait::Registered {
@@ -504,8 +505,8 @@ impl QueuePair for VerbsQueuePair {
                 match self.check_completions(cx) {
                     Ok((waited, handled)) => {
                         waited_for = waited;
-                        // Requests may have waited for the slots or the entries that these completions have freed. No further
-                        // completion would wake the task for them.
+                        // Requests may have waited for the slots or the entries that these completions have freed. No
+                        // further completion would wake the task for them.
                         changed |= handled && !self.queue.is_posted();
                     }
                     Err(error) => self.end(DisconnectReason::Transport(error.into())),

@@ -190,8 +190,8 @@ impl ConnectionQueues {
     pub(super) fn are_receives_flushed(&self) -> bool {
         match self {
             Self::Own { receives, .. } => receives.is_empty(),
-            // Shared Receives remain for other connections. Some libraries discard the completions of a destroyed queue pair,
-            // and with them the Receives that it took.
+            // Shared Receives remain for other connections. Some libraries discard the completions of a destroyed queue
+            // pair, and with them the Receives that it took.
             Self::Shared { receives_done, .. } => *receives_done,
         }
     }

@@ -39,10 +39,10 @@ pub(super) struct DeviceLimits {
     pub(super) max_transfer: u32,
     /// Maximum number of Receives in a shared receive queue, or 0 if connections must not share Receives.
     ///
-    /// Receives can be shared only within a protection domain. With windows of type 2B, each of which belongs to a queue pair,
-    /// connections in one domain still cannot access the memory of each other (RFC 8166 §8.1, RFC 5042 §6.1.1). Without them,
-    /// they could. On iWARP, an empty queue would end the connection of a peer that did nothing wrong (RFC 5041 §7.2), whereas
-    /// an InfiniBand receiver asks for a retry.
+    /// Receives can be shared only within a protection domain. With windows of type 2B, each of which belongs to a
+    /// queue pair, connections in one domain still cannot access the memory of each other (RFC 8166 §8.1,
+    /// RFC 5042 §6.1.1). Without them, they could. On iWARP, an empty queue would end the connection of a peer that did
+    /// nothing wrong (RFC 5041 §7.2), whereas an InfiniBand receiver asks for a retry.
     pub(super) max_shared_receives: u32,
 }
 
@@ -51,8 +51,8 @@ impl DeviceLimits {
     pub(super) fn query(context: NonNull<ffi::ibv_context>, port: u8) -> Result<Self, VerbsError> {
         let mut device = MaybeUninit::<ffi::ibv_device_attr>::zeroed();
         let mut port_attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();
-        // SAFETY: the context is that of an open device, and both structures are writable. They contain integers, for which
-        // zeros are valid. An older library may leave fields zero.
+        // SAFETY: the context is that of an open device, and both structures are writable. They contain integers, for
+        // which zeros are valid. An older library may leave fields zero.
         let (device, port_attr) = unsafe {
             let code = ffi::ibv_query_device(context.as_ptr(), device.as_mut_ptr());
             if code != 0 {
@@ -120,8 +120,9 @@ impl DeviceLimits {
 
     /// Returns `true` if an invalidated window may be bound again under another handle.
     ///
-    /// Soft RoCE (`rxe_invalidate_mw` of Linux 6.1) crashes the kernel if an unbound window is invalidated: by a peer that
-    /// invalidates it twice, or by both sides at once. Its windows are freed instead, after which their handles are unknown.
+    /// Soft RoCE (`rxe_invalidate_mw` of Linux 6.1) crashes the kernel if an unbound window is invalidated: by a peer
+    /// that invalidates it twice, or by both sides at once. Its windows are freed instead, after which their handles
+    /// are unknown.
     pub(super) fn windows_are_reusable(&self) -> bool {
         self.family != DeviceFamily::Rxe
     }
@@ -134,8 +135,8 @@ impl DeviceLimits {
         self.family != DeviceFamily::Rxe
     }
 
-    /// Returns `true` if the device reports the last Receive that a failed queue pair took from a shared queue. Soft RoCE
-    /// (Linux 6.1) does not.
+    /// Returns `true` if the device reports the last Receive that a failed queue pair took from a shared queue. Soft
+    /// RoCE (Linux 6.1) does not.
     pub(super) fn reports_last_receive(&self) -> bool {
         self.family != DeviceFamily::Rxe
     }
@@ -148,8 +149,8 @@ impl DeviceLimits {
         if self.family == DeviceFamily::Rxe { flag | 1 << 2 } else { flag }
     }
 
-    /// Returns `true` if the sink of an RDMA Read must be registered for remote write. Most iWARP adapters require that,
-    /// because the response names the sink like an RDMA Write. `siw` does not.
+    /// Returns `true` if the sink of an RDMA Read must be registered for remote write. Most iWARP adapters require
+    /// that, because the response names the sink like an RDMA Write. `siw` does not.
     pub(super) fn read_sink_is_remote(&self) -> bool {
         self.iwarp && self.family != DeviceFamily::Siw
     }

@@ -44,7 +44,8 @@ struct EventInbox {
     waker: Option<Waker>,
 }
 
-/// The subject of an event: the address of a device's context, a queue pair, a completion queue or a shared receive queue.
+/// The subject of an event: the address of a device's context, a queue pair, a completion queue or a shared receive
+/// queue.
 pub(super) type EventKey = usize;
 
 /// The inboxes of connections, by the subjects that concern them.
@@ -115,9 +116,9 @@ impl DeviceEvents {
         if unsafe { ffi::ibv_get_async_event(self.context.as_ptr(), event.as_mut_ptr()) } != 0 {
             return io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         }
-        // SAFETY: the call succeeded and filled in the event. The type is read as an integer, because a newer library may have
-        // values that the enumeration lacks. The element is read as an address: all variants except the port number are
-        // pointers.
+        // SAFETY: the call succeeded and filled in the event. The type is read as an integer, because a newer library
+        // may have values that the enumeration lacks. The element is read as an address: all variants except the port
+        // number are pointers.
         let (number, element) = unsafe {
             let event = event.as_ptr();
             ((&raw const (*event).event_type).cast::<u32>().read(), (*event).element.qp as EventKey)

@@ -88,8 +88,8 @@ impl VerbsError {
         }
     }
 
-    /// Creates the error for an empty device list. The libraries hide devices whose files the user may not open, so this
-    /// checks whether the kernel has a device.
+    /// Creates the error for an empty device list. The libraries hide devices whose files the user may not open, so
+    /// this checks whether the kernel has a device.
     pub(super) fn none_found() -> Self {
         match std::fs::read_dir("/sys/class/infiniband").map(|mut devices| devices.next().is_some()) {
             Ok(true) => Self::NoPermission(io::ErrorKind::PermissionDenied.into()),

@@ -1,7 +1,7 @@
 //! Readiness of event sources that rarely have events, to avoid polling them without need.
 //!
-//! A connection is polled for each of its messages. The connection manager and the device report events only a few times
-//! per connection, but polling them each time would cost as much as polling for completions.
+//! A connection is polled for each of its messages. The connection manager and the device report events only a few
+//! times per connection, but polling them each time would cost as much as polling for completions.
 
 use std::{
     sync::{
@@ -40,8 +40,8 @@ impl EventReadiness {
             self.task.clone_from(cx.waker());
             self.state.task().clone_from(cx.waker());
         }
-        // This follows the update of the task: a source that wakes in between either wakes the new task or is seen here. The
-        // load is cheaper than the swap, and the flag is rarely set.
+        // This follows the update of the task: a source that wakes in between either wakes the new task or is seen
+        // here. The load is cheaper than the swap, and the flag is rarely set.
         let woken = self.state.is_woken.load(Ordering::Acquire) && self.state.is_woken.swap(false, Ordering::AcqRel);
         woken.then(|| self.waker.clone())
     }

@@ -1,7 +1,7 @@
 //! Memory registered on a queue pair, by handle: its regions, windows and local RDMA Reads.
 //!
-//! Each connection has its own protection domain and windows, so a handle is meaningless on another connection (RFC 5042
-//! §6.1.1, RFC 8166 §8.1).
+//! Each connection has its own protection domain and windows, so a handle is meaningless on another connection
+//! (RFC 5042 §6.1.1, RFC 8166 §8.1).
 
 use std::{io, sync::Arc};
 
@@ -33,7 +33,8 @@ struct VerbsExposure {
     /// The copy that is exposed instead of read-only memory.
     copy: Option<Vec<u8>>,
     memory: RegisterableMemory,
-    /// The address of the first byte. It is stored because the memory's owner must not be accessed while the device writes.
+    /// The address of the first byte. It is stored because the memory's owner must not be accessed while the device
+    /// writes.
     address: u64,
     access: Access,
     /// `true` if the window is bound, so that the peer may access the memory.
@@ -81,8 +82,8 @@ pub(super) enum InvalidationMethod {
     Unknown,
     /// The memory is available at once.
     Now,
-    /// The memory is available when earlier requests have completed, because RDMA Reads into it are in flight or its window
-    /// is being bound.
+    /// The memory is available when earlier requests have completed, because RDMA Reads into it are in flight or its
+    /// window is being bound.
     InTurn,
     /// A work request must invalidate the window.
     ByRequest,
@@ -125,8 +126,8 @@ impl Exposures {
         self.use_windows
     }
 
-    /// Registers memory. Returns its region, the request that binds its window, if any, and the number of bytes copied. The
-    /// request must be posted before the peer learns the handle.
+    /// Registers memory. Returns its region, the request that binds its window, if any, and the number of bytes copied.
+    /// The request must be posted before the peer learns the handle.
     pub(super) fn register(
         &mut self,
         pd: &Pd,
@@ -201,8 +202,8 @@ impl Exposures {
             Access::RemoteWrite | Access::ReadSink => RegionAccess::RemoteWrite,
         };
         let remote = matches!(rights, RegionAccess::RemoteRead | RegionAccess::RemoteWrite);
-        // A pool buffer's registration permits only local access. If the device does not enforce the bounds of windows, the
-        // window must be as large as the region.
+        // A pool buffer's registration permits only local access. If the device does not enforce the bounds of windows,
+        // the window must be as large as the region.
         let buffer = regions.pool_buffer(address, len).filter(|buffer| {
             !remote && (!windowed || self.windows_have_bounds || (buffer.len == len && buffer.start as u64 == base))
         });
@@ -211,13 +212,13 @@ impl Exposures {
         let region = match buffer.map(|buffer| regions.registration(pd, buffer)) {
             Some(region) => ExposureRegistration::Pooled(region?),
             None => {
-                // SAFETY: the entry owns the memory from now on. It drops the region first, and releases the memory only after
-                // the region is gone. A sink has one owner, and nobody accesses it here. A source is shared but read-only, and is
-                // registered without write access.
+                // SAFETY: the entry owns the memory from now on. It drops the region first, and releases the memory
+                // only after the region is gone. A sink has one owner, and nobody accesses it here. A source is shared
+                // but read-only, and is registered without write access.
                 let registered = match unsafe { pd.register(address, len, rights) } {
-                    // A window can only be bound to writable memory, whatever access it permits. A read-only source (a constant,
-                    // a mapped file) is copied. A region with remote access is no alternative, because Send with Invalidate would
-                    // fail.
+                    // A window can only be bound to writable memory, whatever access it permits. A read-only source (a
+                    // constant, a mapped file) is copied. A region with remote access is no alternative, because Send
+                    // with Invalidate would fail.
                     Err(error) if rights == RegionAccess::WindowRead && is_fault(&error) => {
                         // SAFETY: the source is live and has `len` bytes.
                         let bytes = unsafe { std::slice::from_raw_parts(address, len) }.to_vec();
@@ -364,8 +365,8 @@ impl Exposures {
         Ok(memory)
     }
 
-    /// Ends the peer's access by freeing the bound windows. Must be called before their queue pair is destroyed, because that
-    /// would wait for them.
+    /// Ends the peer's access by freeing the bound windows. Must be called before their queue pair is destroyed,
+    /// because that would wait for them.
     pub(super) fn free_windows(&mut self) {
         for entry in self.entries.values_mut() {
             if std::mem::replace(&mut entry.is_bound, false) {

@@ -1,7 +1,8 @@
 //! Huge pages for the buffers of a pool.
 //!
-//! A device reads and writes memory through a table with an entry for each page. With pages of 2 MiB instead of 4 KiB, a buffer needs
-//! one entry instead of 512, registration is faster, and the device and the processor find more entries in their caches.
+//! A device reads and writes memory through a table with an entry for each page. With pages of 2 MiB instead of 4 KiB,
+//! a buffer needs one entry instead of 512, registration is faster, and the device and the processor find more entries
+//! in their caches.
 
 use std::{
     io, ptr,
@@ -22,11 +23,12 @@ const MAP_HUGE_2MB: libc::c_int = 21 << 26;
 
 /// Huge pages for the buffers of a [`BufferPool`](super::memory::BufferPool), of 2 MiB each.
 ///
-/// Takes pages that the system has reserved (`vm.nr_hugepages`). Without them, it takes normal pages, for which the kernel is asked to use
-/// transparent huge pages. The log says so once. Buffers of less than 2 MiB share a page. Needs Linux 5.14 for reserved pages.
+/// Takes pages that the system has reserved (`vm.nr_hugepages`). Without them, it takes normal pages, for which the
+/// kernel is asked to use transparent huge pages. The log says so once. Buffers of less than 2 MiB share a page. Needs
+/// Linux 5.14 for reserved pages.
 ///
-/// Pools do not use huge pages by default: reserved pages are missing on most systems, and memory of a pool is returned to the system in
-/// pieces of at least 2 MiB.
+/// Pools do not use huge pages by default: reserved pages are missing on most systems, and memory of a pool is returned
+/// to the system in pieces of at least 2 MiB.
 ///
 /// ```
 /// use rpcrdma_verbs::HugePages;
@@ -125,8 +127,8 @@ impl Mapping {
     fn reserved(len: usize) -> io::Result<Self> {
         let start = map(len, libc::MAP_HUGETLB | MAP_HUGE_2MB)?;
         let mapping = Self { start, len, is_reserved: true };
-        // A control group may forbid pages that the system has reserved, and the first access would end the process with SIGBUS.
-        // SAFETY: the range is that of the mapping.
+        // A control group may forbid pages that the system has reserved, and the first access would end the process
+        // with SIGBUS. SAFETY: the range is that of the mapping.
         let code = unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
         if code == 0 { Ok(mapping) } else { Err(io::Error::last_os_error()) }
     }

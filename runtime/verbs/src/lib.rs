@@ -1,8 +1,8 @@
 //! RDMA devices, through libibverbs and librdmacm: InfiniBand, RoCE and iWARP adapters, and Linux's soft RoCE and soft
 //! iWARP.
 //!
-//! The feature `verbs` links the libraries. The feature `verbs-dlopen` loads them when they are first used: by the first
-//! connection, listener or [`devices`]. If both are enabled, the libraries are linked.
+//! The feature `verbs` links the libraries. The feature `verbs-dlopen` loads them when they are first used: by the
+//! first connection, listener or [`devices`]. If both are enabled, the libraries are linked.
 //!
 //! | topic | modules |
 //! | --- | --- |
@@ -35,11 +35,11 @@
 //!
 //! # Shared queues
 //!
-//! With [`VerbsConfig::shared_receives`], the connections that a listener accepts on a device share a protection domain, a
-//! shared receive queue, memory for messages, and completion queues. The memory of the server then depends on the messages
-//! that it processes at a time. Without it, each connection has Receives for all of its credits. If connections are set up in
-//! several tokio runtimes, the connections of each runtime share objects of their own, so threads do not wait for each
-//! other.
+//! With [`VerbsConfig::shared_receives`], the connections that a listener accepts on a device share a protection
+//! domain, a shared receive queue, memory for messages, and completion queues. The memory of the server then depends on
+//! the messages that it processes at a time. Without it, each connection has Receives for all of its credits. If
+//! connections are set up in several tokio runtimes, the connections of each runtime share objects of their own, so
+//! threads do not wait for each other.
 //!
 //! - The queue has Receives for as many messages as the peers' credits permit at the moment, but at most the configured
 //!   number. If more messages arrive, the device asks the peers to repeat them. No connection is lost.
@@ -47,9 +47,10 @@
 //!   of other connections.
 //! - A task distributes the completions, so a connection whose messages are processed slowly does not delay other
 //!   connections.
-//! - Memory stays protected: only a window permits access, and a window belongs to one queue pair. Devices without windows of
-//!   type 2B, such as soft iWARP, do not share: in a common protection domain, a peer could access the memory of other
-//!   connections. iWARP devices do not share either, because a message that finds the queue empty would end its connection.
+//! - Memory stays protected: only a window permits access, and a window belongs to one queue pair. Devices without
+//!   windows of type 2B, such as soft iWARP, do not share: in a common protection domain, a peer could access the
+//!   memory of other connections. iWARP devices do not share either, because a message that finds the queue empty would
+//!   end its connection.
 //!
 //! # Sends
 //!
@@ -65,19 +66,19 @@
 //! # Device differences
 //!
 //! - Soft RoCE (Linux 6.1) checks the bounds of the region, not those of the window bound to it. The provider therefore
-//!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only after
-//!   50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after each
-//!   use. A peer that guesses a handle can invalidate a window of another connection, even in another domain. Soft RoCE
-//!   reports the peer's invalidation with a flag of the Linux kernel. When it repeats a request, it also repeats the
-//!   binds that follow, which ends the queue pair without a report. A bind therefore waits for the completion of all
-//!   earlier transfers.
-//! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the provider asks
-//!   peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not report why it
-//!   ended a connection.
+//!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only
+//!   after 50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after
+//!   each use. A peer that guesses a handle can invalidate a window of another connection, even in another domain. Soft
+//!   RoCE reports the peer's invalidation with a flag of the Linux kernel. When it repeats a request, it also repeats
+//!   the binds that follow, which ends the queue pair without a report. A bind therefore waits for the completion of
+//!   all earlier transfers.
+//! - Soft iWARP has no windows. It applies Send with Invalidate to any registration and does not report it, so the
+//!   provider asks peers not to use it. It lets a peer RDMA Read memory that is registered for RDMA Write. It does not
+//!   report why it ended a connection.
 //! - Soft iWARP misses the first message of about one connection in a hundred until more data arrives. The initiator
 //!   therefore sends a zero-length RDMA Write if there is no reply for 250 ms.
-//! - Soft RoCE sends no more connection requests of any process if its network interface was down while requests were in
-//!   flight, until the device is recreated (`tests/vm/README.md` describes the experiment).
+//! - Soft RoCE sends no more connection requests of any process if its network interface was down while requests were
+//!   in flight, until the device is recreated (`tests/vm/README.md` describes the experiment).
 //! - iWARP adapters require the sink of an RDMA Read to be registered for remote write.
 #![allow(unsafe_code)]
 // Without a feature, the crate is empty, so that it can be built where the libraries' interface is not available.
@@ -142,12 +143,13 @@ pub struct VerbsConfig {
     ///
     /// If a server has several tokio runtimes, this is the number for each of them.
     ///
-    /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and not on
-    /// its number of connections. Choose a number that exceeds the messages that arrive within about a millisecond, for
-    /// example 1024; numbers below 64 mean 64. If more arrive, the device asks the peers to repeat them after 0.64 ms.
+    /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and
+    /// not on its number of connections. Choose a number that exceeds the messages that arrive within about a
+    /// millisecond, for example 1024; numbers below 64 mean 64. If more arrive, the device asks the peers to repeat
+    /// them after 0.64 ms.
     ///
-    /// Ignored by connectors, and by devices that cannot share Receives safely: iWARP devices, and those without memory windows
-    /// of type 2B.
+    /// Ignored by connectors, and by devices that cannot share Receives safely: iWARP devices, and those without memory
+    /// windows of type 2B.
     pub shared_receives: u32,
     /// The local address of connections that a connector makes, which selects the device. Default `None`: the system
     /// chooses it.
@@ -160,11 +162,12 @@ pub struct VerbsConfig {
     /// level. The client's value then applies to both directions, and a listener ignores its own. On iWARP, each side
     /// sets the traffic class of its own packets. Soft iWARP ignores it.
     pub traffic_class: Option<u8>,
-    /// The time that the local device waits for an acknowledgment before it repeats packets: 4.096 microseconds times 2 to the power
-    /// of this number, 1 to 31. Default `None`: chosen by the connection manager. Ignored by iWARP devices.
+    /// The time that the local device waits for an acknowledgment before it repeats packets: 4.096 microseconds times 2
+    /// to the power of this number, 1 to 31. Default `None`: chosen by the connection manager. Ignored by iWARP
+    /// devices.
     pub ack_timeout: Option<u8>,
-    /// Number of times, 0 to 7, that the devices of both sides repeat packets without an acknowledgment, before the connection is
-    /// lost. Ignored by listeners, because the client's number counts, and by iWARP devices. Default 7.
+    /// Number of times, 0 to 7, that the devices of both sides repeat packets without an acknowledgment, before the
+    /// connection is lost. Ignored by listeners, because the client's number counts, and by iWARP devices. Default 7.
     pub retries: u8,
     /// Number of times, 0 to 7, that the peer's device repeats a Send that finds no Receive, before the connection is
     /// lost. 7 means without limit. Ignored by iWARP devices. Default `None`: 7 if the connection [shares
@@ -176,7 +179,8 @@ pub struct VerbsConfig {
     /// `true` to permit the device to write memory in any order (`IBV_ACCESS_RELAXED_ORDERING`), which is faster on
     /// some processors. A device or system that does not know the flag ignores it. Default `false`.
     ///
-    /// The provider reads memory only after the completion that follows the writes, which the order of PCI Express guarantees.
+    /// The provider reads memory only after the completion that follows the writes, which the order of PCI Express
+    /// guarantees.
     pub relaxed_ordering: bool,
 }
 

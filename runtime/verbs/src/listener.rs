@@ -44,8 +44,8 @@ impl VerbsListener {
     /// Listens on `addr`: the address of an RDMA device's network interface, or the wildcard address.
     ///
     /// # Errors
-    /// Returns a [`VerbsError`] inside the I/O error, or the error of the operating system, for example if the address is in
-    /// use.
+    /// Returns a [`VerbsError`] inside the I/O error, or the error of the operating system, for example if the address
+    /// is in use.
     pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
         config.check()?;
         let events = CmEvents::new()?;

@@ -45,8 +45,8 @@ impl Pd {
     /// Registers memory.
     ///
     /// # Safety
-    /// The memory must stay allocated until the region is dropped. Nothing else may access it while work requests or a peer
-    /// may write to it through the region, and nothing may write to it while they may read it.
+    /// The memory must stay allocated until the region is dropped. Nothing else may access it while work requests or a
+    /// peer may write to it through the region, and nothing may write to it while they may read it.
     pub(super) unsafe fn register(&self, memory: *const u8, len: usize, rights: RegionAccess) -> io::Result<Mr> {
         let address = memory.cast_mut().cast();
         let mr = self.optional.register(|optional| {
@@ -303,8 +303,8 @@ impl Cq {
             Poll::Ready(ready) => ready?,
         };
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // The channel has one queue, which causes one event each time it is armed. No further event can follow the one fetched
-        // here, so the readiness can be cleared without another check.
+        // The channel has one queue, which causes one event each time it is armed. No further event can follow the one
+        // fetched here, so the readiness can be cleared without another check.
         let from = self.channel.get_ref().0.as_ptr();
         // SAFETY: the channel is live, and both pointers writable.
         if unsafe { ffi::ibv_get_cq_event(from, &raw mut cq, &raw mut context) } == 0 {
@@ -419,8 +419,8 @@ impl Qp {
     /// call without arguments and its reply in both versions of RPC-over-RDMA.
     const INLINE_SIZES: [u32; 5] = [256, 128, 80, 64, 0];
 
-    /// Creates a queue pair with room for `sends` requests in the send queue. `id` and the objects that `cq` and `receives`
-    /// point to must outlive it.
+    /// Creates a queue pair with room for `sends` requests in the send queue. `id` and the objects that `cq` and
+    /// `receives` point to must outlive it.
     ///
     /// # Safety
     /// `cq` and the queue in `receives` must be live objects of the identifier's device.

@@ -9,8 +9,8 @@ use super::ffi::ibv_access_flags as access;
 
 /// The flag for relaxed ordering, which is requested until a device refuses it.
 ///
-/// Current libraries leave the flag out if the kernel does not know optional flags, and drivers ignore it. Older libraries, and
-/// some drivers, refuse the registration.
+/// Current libraries leave the flag out if the kernel does not know optional flags, and drivers ignore it. Older
+/// libraries, and some drivers, refuse the registration.
 #[derive(Debug)]
 pub(super) struct OptionalAccess {
     relaxed_ordering: AtomicBool,

@@ -155,8 +155,8 @@ impl VerbsQueuePair {
         if self.queue.signal(true) {
             self.chain.signal_last();
         }
-        // SAFETY: the queue's entries, the slabs and the exposures hold all memory of the requests until they have completed or
-        // the queue pair is destroyed. The exposures own sinks, which are not accessed meanwhile.
+        // SAFETY: the queue's entries, the slabs and the exposures hold all memory of the requests until they have
+        // completed or the queue pair is destroyed. The exposures own sinks, which are not accessed meanwhile.
         let posted = unsafe { self.chain.post(qp) };
         match posted {
             Ok(()) => self.queue.accepted(self.chain.len()),
@@ -169,8 +169,8 @@ impl VerbsQueuePair {
             }
         }
         for (window, rkey) in binds {
-            // SAFETY: the exposure holds the window. The caller of libibverbs maintains this field of the structure: the next
-            // bind request takes the window's current key from it.
+            // SAFETY: the exposure holds the window. The caller of libibverbs maintains this field of the structure:
+            // the next bind request takes the window's current key from it.
             unsafe { (**window).rkey = *rkey };
         }
     }
@@ -183,8 +183,8 @@ enum PayloadPlacement {
     Registered,
 }
 
-/// Prepares the data for the device. Returns its location, its holder, and `true` if its memory is free once the request
-/// is posted.
+/// Prepares the data for the device. Returns its location, its holder, and `true` if its memory is free once the
+/// request is posted.
 fn prepare(
     pd: &Pd,
     regions: &mut PooledRegions,

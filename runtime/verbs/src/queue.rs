@@ -6,10 +6,10 @@
 //! only if somebody waits for a request of the chain, and one request in [`SIGNAL_EVERY`] to free space in the device's
 //! queue.
 //!
-//! On InfiniBand and RoCE, a completion implies that all earlier requests have completed. On iWARP it does not: a device
-//! may complete a Send posted behind an RDMA Read while the Read still waits for its response. `siw` also sends directly
-//! from memory after an unsignaled request has nominally completed. On iWARP, such requests are signaled and awaited
-//! individually ([`CompletionMode::Individual`]).
+//! On InfiniBand and RoCE, a completion implies that all earlier requests have completed. On iWARP it does not: a
+//! device may complete a Send posted behind an RDMA Read while the Read still waits for its response. `siw` also sends
+//! directly from memory after an unsignaled request has nominally completed. On iWARP, such requests are signaled and
+//! awaited individually ([`CompletionMode::Individual`]).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -227,8 +227,8 @@ impl SendQueue {
         }
     }
 
-    /// Records that the device has finished request `number`, and with it all earlier ones that need no completion of their
-    /// own.
+    /// Records that the device has finished request `number`, and with it all earlier ones that need no completion of
+    /// their own.
     pub(super) fn retire(&mut self, number: u64, result: Result<(), WorkError>) {
         let Some(last) = number.checked_sub(self.first_posted).and_then(|last| usize::try_from(last).ok()) else {
             return;

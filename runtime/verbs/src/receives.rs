@@ -60,7 +60,8 @@ impl VerbsReceives {
         self.permitted = self.permitted.saturating_add(count);
     }
 
-    /// Removes the first posted Receive, which has completed, and returns its memory. Receives complete in the order posted.
+    /// Removes the first posted Receive, which has completed, and returns its memory. Receives complete in the order
+    /// posted.
     pub(super) fn complete(&mut self) -> Option<SlotGuard> {
         let slot = self.posted.pop_front()?;
         self.first += 1;
@@ -108,8 +109,8 @@ impl VerbsReceives {
             next = request;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is live, the chain is linked, and `segments` is unchanged since it was built. `posted` holds the
-        // slots, so nobody accesses them until they have completed or the queue pair is destroyed.
+        // SAFETY: the queue pair is live, the chain is linked, and `segments` is unchanged since it was built. `posted`
+        // holds the slots, so nobody accesses them until they have completed or the queue pair is destroyed.
         let code = unsafe { ffi::ibv_post_recv(qp.as_ptr(), next, &raw mut bad) };
         if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
     }

@@ -1,8 +1,8 @@
 //! Registrations of pool buffers. Each is made when the buffer is first used and kept for reuse, because registration
 //! costs a system call and locks each page.
 //!
-//! The registrations permit local access and the binding of windows. The peer can access a buffer only while a window is
-//! bound to it.
+//! The registrations permit local access and the binding of windows. The peer can access a buffer only while a window
+//! is bound to it.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -57,9 +57,9 @@ impl PooledRegions {
         self.forget_freed();
         while self.bytes.saturating_add(buffer.len) > self.max_bytes && self.forget_oldest() {}
         let region = loop {
-            // SAFETY: only local requests access memory through the region alone, and they hold the buffer. Windows are bound to
-            // memory that an exposure holds. A buffer that was returned to the system is part of neither, so its registration is
-            // unused until it is forgotten.
+            // SAFETY: only local requests access memory through the region alone, and they hold the buffer. Windows are
+            // bound to memory that an exposure holds. A buffer that was returned to the system is part of neither, so
+            // its registration is unused until it is forgotten.
             match unsafe { pd.register(buffer.start as *const u8, buffer.len, self.rights) } {
                 Ok(region) => break Arc::new(region),
                 // Make room by dropping other registrations.

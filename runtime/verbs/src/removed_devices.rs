@@ -18,7 +18,8 @@ use super::ffi;
 /// Time between comparisons.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Number of comparisons after the report of a removal. The system lists the device until it has informed all users of it.
+/// Number of comparisons after the report of a removal. The system lists the device until it has informed all users of
+/// it.
 const COMPARISONS: u32 = 10;
 
 /// The remaining comparisons.
@@ -35,8 +36,8 @@ fn closing() -> MutexGuard<'static, Closing> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes librdmacm close the devices that were removed, once nothing in this process uses them. Call it when the connection manager has
-/// reported a removal.
+/// Makes librdmacm close the devices that were removed, once nothing in this process uses them. Call it when the
+/// connection manager has reported a removal.
 pub(super) fn close_removed_devices() {
     let mut closing = closing();
     closing.remaining = COMPARISONS;

@@ -26,8 +26,8 @@ const CONSUMER_REJECTED: i32 = 28;
 /// InfiniBand's reason code for a rejection because nothing listens.
 const NO_LISTENER: i32 = 8;
 
-/// Number of times that a peer repeats a Send that finds no Receive, unless configured. Credits guarantee a Receive, so only a
-/// peer that exceeds its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
+/// Number of times that a peer repeats a Send that finds no Receive, unless configured. Credits guarantee a Receive, so
+/// only a peer that exceeds its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
 const RNR_RETRIES: u8 = 0;
 
 /// Number of times that a peer repeats a Send that finds no shared Receive, unless configured. All shared Receives may

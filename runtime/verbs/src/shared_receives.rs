@@ -77,7 +77,8 @@ pub(super) struct SharedReceives {
 }
 
 impl SharedReceives {
-    /// Creates a queue of at most `depth` Receives of `size` bytes. It is empty until [`refill`](Self::refill) is called.
+    /// Creates a queue of at most `depth` Receives of `size` bytes. It is empty until [`refill`](Self::refill) is
+    /// called.
     pub(super) fn new(pd: Pd, depth: u32, size: usize) -> Result<Self, VerbsError> {
         let srq = Srq::new(&pd, depth)?;
         let posted = SharedReceiveState {
@@ -155,8 +156,8 @@ impl SharedReceives {
     /// Posts missing Receives in one chain.
     ///
     /// # Errors
-    /// Returns an error if the memory cannot be allocated or registered, or if the device refuses the Receives. The next
-    /// call tries again.
+    /// Returns an error if the memory cannot be allocated or registered, or if the device refuses the Receives. The
+    /// next call tries again.
     pub(super) fn refill(&self) -> io::Result<()> {
         let mut posted = self.posted();
         let mut segments = SmallVec::<[_; UNALLOCATED_POSTS]>::new();
@@ -196,8 +197,8 @@ impl SharedReceives {
             next = request;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue is live, the chain is linked, and `segments` is unchanged since it was built. `posted` holds the
-        // slots, so nobody accesses them until they have completed or the queue is destroyed.
+        // SAFETY: the queue is live, the chain is linked, and `segments` is unchanged since it was built. `posted`
+        // holds the slots, so nobody accesses them until they have completed or the queue is destroyed.
         let code = unsafe { ffi::ibv_post_srq_recv(self.srq.as_ptr(), next, &raw mut bad) };
         let accepted = match code {
             0 => requests.len(),

@@ -54,8 +54,8 @@ impl Slab {
     /// Allocates and registers `count` slots of `slot_len` bytes, filled with zeros.
     pub(super) fn new(pd: &Pd, count: u32, slot_len: usize) -> io::Result<Self> {
         let memory = SlabMemory::new(count, slot_len)?;
-        // SAFETY: the region is dropped before the memory is freed, and has local access only. The work requests that access a
-        // slot hold it, and so do not share it with safe code.
+        // SAFETY: the region is dropped before the memory is freed, and has local access only. The work requests that
+        // access a slot hold it, and so do not share it with safe code.
         let mr = unsafe { pd.register(memory.start.as_ptr(), memory.layout.size(), RegionAccess::LocalWrite) }?;
         Ok(Self { mr, memory: Arc::new(memory) })
     }
@@ -162,8 +162,8 @@ impl Drop for SlotGuard {
 
 impl LandingMemory for SlotGuard {
     fn as_slice(&self) -> &[u8] {
-        // SAFETY: the slot is inside the allocation, initialized, and held by `self` alone. No work request uses it: work
-        // requests own their slots until they are done.
+        // SAFETY: the slot is inside the allocation, initialized, and held by `self` alone. No work request uses it:
+        // work requests own their slots until they are done.
         unsafe { std::slice::from_raw_parts(self.address(), self.memory.slot_len) }
     }
 

@@ -50,8 +50,8 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Destroys the queue pair, after which the peer cannot access any memory, and completes all requests. Called when all
-    /// requests are flushed or the time limit has expired.
+    /// Destroys the queue pair, after which the peer cannot access any memory, and completes all requests. Called when
+    /// all requests are flushed or the time limit has expired.
     pub(super) fn finish(&mut self) {
         let VerbsPhase::Ending(reason) = &self.phase else { return };
         let reason = reason.clone();
@@ -104,8 +104,8 @@ impl VerbsQueuePair {
                         // Process messages that arrived earlier.
                         self.drain();
                         match &self.qp {
-                            // An InfiniBand or RoCE queue pair fails on its own only if the peer requests a forbidden operation.
-                            // The peer's disconnect does not change its state.
+                            // An InfiniBand or RoCE queue pair fails on its own only if the peer requests a forbidden
+                            // operation. The peer's disconnect does not change its state.
                             Some(qp) if !self.limits.iwarp && self.phase == VerbsPhase::Open && qp.is_in_error() => {
                                 DisconnectReason::PeerViolation("the queue pair failed on a request of the peer".into())
                             }

@@ -140,8 +140,9 @@ impl RequestChain {
     /// Returns the number of requests that the device accepted, and the error of the next one.
     ///
     /// # Safety
-    /// The memory and objects of the requests must stay valid until the requests complete or the queue pair is destroyed.
-    /// Meanwhile nothing else may access memory that they write, and nothing may write memory that they read.
+    /// The memory and objects of the requests must stay valid until the requests complete or the queue pair is
+    /// destroyed. Meanwhile nothing else may access memory that they write, and nothing may write memory that they
+    /// read.
     pub(super) unsafe fn post(&mut self, qp: &Qp) -> Result<(), (usize, std::io::Error)> {
         if self.is_empty() {
             return Ok(());

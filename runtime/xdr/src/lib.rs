@@ -1,7 +1,7 @@
 //! XDR (RFC 4506) with direct data placement, and the messages of ONC RPC (RFC 5531).
 //!
-//! The crate contains what generated types and codecs use. It needs `alloc`, but not the standard library. Programs with clients
-//! and servers depend on `rpcrdma`, which re-exports these modules.
+//! The crate contains what generated types and codecs use. It needs `alloc`, but not the standard library. Programs
+//! with clients and servers depend on `rpcrdma`, which re-exports these modules.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -110,15 +110,16 @@ impl ProcedureId {
     }
 }
 
-/// Returns the maximum number of eligible items in the arguments or in the result of `P`, whichever is larger. A type without a
-/// bound counts as 0.
+/// Returns the maximum number of eligible items in the arguments or in the result of `P`, whichever is larger. A type
+/// without a bound counts as 0.
 #[must_use]
 pub fn max_chunks<P: Procedure>() -> u32 {
     [P::Args::MAX_DDP_ITEMS, P::Reply::MAX_DDP_ITEMS].into_iter().flatten().fold(0, u32::max)
 }
 
-/// Arguments that compute the bounds of their reply, for procedures whose binding declares `reply_max = computed`. Use it if no
-/// formula over named arguments suffices. An example is COMPOUND of NFS version 4, where each operation adds to the reply.
+/// Arguments that compute the bounds of their reply, for procedures whose binding declares `reply_max = computed`. Use
+/// it if no formula over named arguments suffices. An example is COMPOUND of NFS version 4, where each operation adds
+/// to the reply.
 ///
 /// ```
 /// # extern crate rpcrdma_xdr as rpcrdma;
@@ -160,10 +161,11 @@ pub trait BoundsReply {
 /// The maximum size of a procedure's result.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplyBounds {
-    /// Maximum length of the payload stream when every eligible item is reduced, in bytes. The RPC reply header is not included.
+    /// Maximum length of the payload stream when every eligible item is reduced, in bytes. The RPC reply header is not
+    /// included.
     pub inline: u64,
-    /// Maximum length of each eligible item in bytes, without count and padding, in the order of the encoding. An item that this
-    /// call cannot return may have length 0.
+    /// Maximum length of each eligible item in bytes, without count and padding, in the order of the encoding. An item
+    /// that this call cannot return may have length 0.
     ///
     /// An item that may be missing leaves its place to the items after it (RFC 8166 §4.3.2.2). Its length must then be
     /// the maximum of its own length and theirs.
@@ -176,8 +178,8 @@ pub struct ReplyBounds {
 }
 
 impl ReplyBounds {
-    /// Creates the bounds of a result with at most `inline` bytes in the payload stream, and with eligible items of at most these
-    /// lengths in bytes.
+    /// Creates the bounds of a result with at most `inline` bytes in the payload stream, and with eligible items of at
+    /// most these lengths in bytes.
     #[must_use]
     pub fn new(inline: u64, chunks: &[u64]) -> Self {
         Self { inline, chunks: SmallVec::from_slice(chunks), total: None, is_estimate: false }

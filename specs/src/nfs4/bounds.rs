@@ -140,8 +140,8 @@ fn inline(operation: &NfsArgop4) -> u64 {
         Op::DestroySession(_) => typed::<DestroySession4res>(),
         Op::FreeStateid(_) => typed::<FreeStateid4res>(),
         Op::GetDirDelegation(_) => typed::<GetDirDelegation4res>(),
-        // RFC 5661 §18.41: at most `gdla_maxdevices` device IDs, plus a cookie, a verifier, their count and the end-of-list
-        // flag.
+        // RFC 5661 §18.41: at most `gdla_maxdevices` device IDs, plus a cookie, a verifier, their count and the
+        // end-of-list flag.
         Op::Getdevicelist(args) => u64::from(args.gdla_maxdevices).saturating_mul(16).saturating_add(7 * WORD),
         Op::Layoutcommit(_) => typed::<Layoutcommit4res>(),
         Op::Layoutreturn(_) => typed::<Layoutreturn4res>(),

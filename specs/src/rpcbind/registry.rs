@@ -103,7 +103,8 @@ impl Rpcbind {
         };
         let found = match found {
             Err(CallError::Rpc { source: RpcError::ProgramMismatch { .. }, .. }) if netid == Netid::Tcp => {
-                // RFC 1833 §3.2: the port of the question is ignored, and a port of zero means that nothing is registered.
+                // RFC 1833 §3.2: the port of the question is ignored, and a port of zero means that nothing is
+                // registered.
                 let question = Mapping { prog: program, vers: version, prot: IPPROTO_TCP, port: 0 };
                 let port = PmapVersClient::new(self.channel.clone()).pmapproc_getport(&question).await?;
                 u16::try_from(port).ok().map(|port| SocketAddr::new(peer.ip(), port))

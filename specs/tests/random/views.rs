@@ -71,7 +71,8 @@ fn same(comparison: &Comparison, name: &str, owned: Transcode, borrowed: Transco
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Defines the test of one protocol, for types given by the name in the specification, the owned type and the borrowed type.
+/// Defines the test of one protocol, for types given by the name in the specification, the owned type and the borrowed
+/// type.
 macro_rules! compare_views {
     ($protocol:ident: $($name:ident $owned:ident $borrowed:ident),* $(,)?) => {
         #[test]

@@ -1,4 +1,5 @@
-//! Attacks on a counters server, which records its replies in a database: repeated calls, SIGKILL, and damage of the database.
+//! Attacks on a counters server, which records its replies in a database: repeated calls, SIGKILL, and damage of the
+//! database.
 //!
 //! There is no program for this service, so this program starts itself as the server.
 
@@ -139,7 +140,8 @@ struct Damage {
     is_fatal: bool,
 }
 
-/// Returns damaged copies of a database, `flips` of them with one flipped bit. `before` is the database before the last addition.
+/// Returns damaged copies of a database, `flips` of them with one flipped bit. `before` is the database before the last
+/// addition.
 fn damages(before: &[u8], whole: &[u8], flips: usize) -> Vec<Damage> {
     let mut damages = Vec::new();
     for (name, len) in [

@@ -1,5 +1,5 @@
-//! `rpcrdma-attacks`: plays attacks against the example servers. A well-behaved client at another address measures what it notices.
-//! See `README.md`.
+//! `rpcrdma-attacks`: plays attacks against the example servers. A well-behaved client at another address measures what
+//! it notices. See `README.md`.
 #![forbid(unsafe_code)]
 
 mod connections;

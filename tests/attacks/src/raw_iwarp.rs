@@ -1,5 +1,5 @@
-//! Raw peers over iWARP: MPA set-up (RFC 5044, RFC 6581), frames, and messages of RPC-over-RDMA version 1 (RFC 8166). They share no
-//! code with the provider.
+//! Raw peers over iWARP: MPA set-up (RFC 5044, RFC 6581), frames, and messages of RPC-over-RDMA version 1 (RFC 8166).
+//! They share no code with the provider.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},

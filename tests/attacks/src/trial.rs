@@ -1,4 +1,5 @@
-//! The course of an attack: the victim measures alone, then during the attack, and the server's memory is checked at the end.
+//! The course of an attack: the victim measures alone, then during the attack, and the server's memory is checked at
+//! the end.
 
 use std::{
     path::PathBuf,

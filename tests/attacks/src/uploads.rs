@@ -54,7 +54,8 @@ async fn take_uploads(clients: &[BlobstoreV1Client]) -> anyhow::Result<Vec<u64>>
     Ok(uploads)
 }
 
-/// Asks for watches on connections that never reply to the server's calls. Returns the connections and the number of watches.
+/// Asks for watches on connections that never reply to the server's calls. Returns the connections and the number of
+/// watches.
 async fn take_watches(server: &BlobServer) -> anyhow::Result<(Vec<TcpStream>, usize)> {
     let mut streams = connect_many(WATCH_CONNECTIONS, server.tcp).await?;
     let mut watches = 0;

@@ -1,5 +1,5 @@
-//! Handwritten decoders of two replies of NFS 3, for comparison. They check every length, boolean and enumeration. Handles refer
-//! to the message. Errors do not name the field.
+//! Handwritten decoders of two replies of NFS 3, for comparison. They check every length, boolean and enumeration.
+//! Handles refer to the message. Errors do not name the field.
 
 /// The reason for a decoding error.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,5 @@
-//! Calls of one kind for a profiler. Client and server share one thread, so that the threads' order does not change the number
-//! of instructions.
+//! Calls of one kind for a profiler. Client and server share one thread, so that the threads' order does not change the
+//! number of instructions.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -52,7 +52,8 @@ struct Profile {
 }
 
 impl Profile {
-    /// Parses `null`, `sixteen`, `small`, `get` or `put`, with any of the suffixes of [`OPTIONS`], and `-cN` for N connections.
+    /// Parses `null`, `sixteen`, `small`, `get` or `put`, with any of the suffixes of [`OPTIONS`], and `-cN` for N
+    /// connections.
     fn parse(kind: &str) -> Self {
         let mut parts = kind.split('-');
         let name = parts.next().unwrap_or_default().to_owned();
@@ -202,8 +203,8 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Starts a server, connects to it, and makes a first call. Work that is done once, such as the calibration of clocks, thus comes before
-    /// the calls that are counted.
+    /// Starts a server, connects to it, and makes a first call. Work that is done once, such as the calibration of
+    /// clocks, thus comes before the calls that are counted.
     pub(crate) async fn prepare(kind: &str) -> Self {
         let profile = Profile::parse(kind);
         #[cfg(feature = "metrics")]
@@ -279,7 +280,8 @@ pub(crate) async fn in_flight<'a, C, T, E: std::fmt::Debug, F: Future<Output = R
             call(client).await.expect("call failed");
         }
     };
-    // A plain loop: a set of one future wakes itself each time that its future waits, and so costs the runtime another round.
+    // A plain loop: a set of one future wakes itself each time that its future waits, and so costs the runtime another
+    // round.
     if let ([client], 1) = (clients, depth) {
         return caller(client).await;
     }

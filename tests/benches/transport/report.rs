@@ -26,7 +26,8 @@ fn range(values: &[f64]) -> (f64, f64) {
 }
 
 impl Figure {
-    /// Returns the median ratio of rpcrdma to plain TCP. Each ratio is of one round, in which both had the same conditions.
+    /// Returns the median ratio of rpcrdma to plain TCP. Each ratio is of one round, in which both had the same
+    /// conditions.
     pub(crate) fn ratio(&self) -> f64 {
         median(&self.ours.iter().zip(&self.bare).map(|(ours, bare)| ours / bare).collect::<Vec<_>>())
     }

@@ -1,12 +1,15 @@
 //! The requirements of the specifications, with the code that keeps them, and the faults that their tests must notice.
 //!
-//! `tables` has a file for each specification. Each of its rules names functions of the code, tests, and a fault: a replacement
-//! in one function that breaks the requirement.
+//! `tables` has a file for each specification. Each of its rules names functions of the code, tests, and a fault: a
+//! replacement in one function that breaks the requirement.
 //!
-//! - The test `page` checks the tables, and writes the pages for readers: `CONFORMANCE.md` and one page per specification.
+//! - The test `page` checks the tables, and writes the pages for readers: `CONFORMANCE.md` and one page per
+//!   specification.
 //! - The program `rpcrdma-faults` plants the faults in a copy of the project and runs the tests of each.
-//! - The program `rpcrdma-bugs` plants the bugs of `tests/simulation/bugs.toml`, and searches for seeds of the simulation that find each.
-//! - The program `rpcrdma-mutants` changes the code by rules, in many places, and runs the tests that reach each change.
+//! - The program `rpcrdma-bugs` plants the bugs of `tests/simulation/bugs.toml`, and searches for seeds of the
+//!   simulation that find each.
+//! - The program `rpcrdma-mutants` changes the code by rules, in many places, and runs the tests that reach each
+//!   change.
 #![forbid(unsafe_code)]
 
 pub mod bugs;

@@ -1,4 +1,5 @@
-//! `rpcrdma-faults`: plants faults in a copy of the project, and shows which of them the tests notice. See `CONTRIBUTING.md`.
+//! `rpcrdma-faults`: plants faults in a copy of the project, and shows which of them the tests notice. See
+//! `CONTRIBUTING.md`.
 #![forbid(unsafe_code)]
 
 use std::{

@@ -232,8 +232,8 @@ pub fn features_of(manifest: &Path) -> Option<&'static str> {
 ///
 /// Fails if cargo cannot be run, or has not built a program.
 pub fn build(copy: &Path, output: &Path, targets: &BTreeSet<TestTarget>) -> anyhow::Result<Built> {
-    // Cargo applies `rpcrdma/tls` to every selected package that has a dependency `rpcrdma`, whichever package that is. So packages
-    // with features are compiled on their own.
+    // Cargo applies `rpcrdma/tls` to every selected package that has a dependency `rpcrdma`, whichever package that is.
+    // So packages with features are compiled on their own.
     let mut groups: BTreeMap<Option<&str>, BTreeSet<&TestTarget>> = BTreeMap::new();
     for target in targets {
         groups.entry(features_of(&target.manifest)).or_default().insert(target);

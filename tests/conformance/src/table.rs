@@ -16,8 +16,8 @@ pub struct Table {
     pub name: String,
     /// Heading of the page.
     pub title: String,
-    /// Two to four sentences in plain words: the subject of the specification, the parts that this project implements, and those that
-    /// it leaves out.
+    /// Two to four sentences in plain words: the subject of the specification, the parts that this project implements,
+    /// and those that it leaves out.
     pub summary: String,
     /// Name of the specification in citations, such as `RFC 8166`.
     pub cite: String,

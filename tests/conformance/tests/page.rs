@@ -1,8 +1,8 @@
-//! Checks of the tables in `tests/conformance/tables`, which list the requirements of each specification with its code, its
-//! tests and a fault.
+//! Checks of the tables in `tests/conformance/tables`, which list the requirements of each specification with its code,
+//! its tests and a fault.
 //!
-//! The named items have to exist in files that cite the section, and the named tests have to exist. If `SPEC_TEXTS` names the
-//! directory with the specifications, no requirement may be missing.
+//! The named items have to exist in files that cite the section, and the named tests have to exist. If `SPEC_TEXTS`
+//! names the directory with the specifications, no requirement may be missing.
 //!
 //! This command writes `CONFORMANCE.md` and the pages of the specifications from the tables:
 //! `UPDATE_CONFORMANCE=1 cargo test -p rpcrdma-conformance --test page`.
@@ -91,7 +91,8 @@ fn the_tests_named_exist() {
         for (rule, test) in table.rules.iter().flat_map(|rule| rule.tests.iter().map(move |test| (rule, test))) {
             let cited = CitedTest::parse(test);
             let is_test = |item: &SourceItem| item.function.as_ref().is_some_and(|function| function.is_test);
-            // A file without a function name stands for all of its tests, for example those of a suite that a macro defines.
+            // A file without a function name stands for all of its tests, for example those of a suite that a macro
+            // defines.
             let found = files.get(&cited.file.to_string_lossy()).is_some_and(|source| match &cited.function {
                 Some(name) => source.items.iter().any(|item| item.is_named(name) && is_test(item)),
                 None => true,

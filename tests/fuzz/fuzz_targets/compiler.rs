@@ -1,4 +1,5 @@
-//! The compiler on arbitrary text: it reports diagnostics or generates Rust, without panics, stack overflow or endless loops.
+//! The compiler on arbitrary text: it reports diagnostics or generates Rust, without panics, stack overflow or endless
+//! loops.
 #![no_main]
 
 use rpcrdma_xdrgen::{Compiler, emit, extract, strip};

@@ -1,4 +1,5 @@
-//! A whole server with a hostile client, over the simulated RDMA provider, in version 1. A healthy client beside it must not notice.
+//! A whole server with a hostile client, over the simulated RDMA provider, in version 1. A healthy client beside it
+//! must not notice.
 #![no_main]
 
 use rpcrdma_hostile::{Plan, Role, Target, Wire, run};

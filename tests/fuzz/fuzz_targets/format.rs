@@ -1,4 +1,5 @@
-//! The formatter and `strip` on arbitrary text: the output has the same meaning, and formatting it again changes nothing.
+//! The formatter and `strip` on arbitrary text: the output has the same meaning, and formatting it again changes
+//! nothing.
 #![no_main]
 
 #[path = "../../../xdrgen/tests/fmt/meaning.rs"]

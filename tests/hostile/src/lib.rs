@@ -1,8 +1,8 @@
 //! Hostile peers for whole clients and servers.
 //!
-//! A fuzzer's input is decoded as a [`Plan`]: what a hostile peer does, one [`Step`](plan::Step) after the other. [`run`] plays it against a
-//! server, or against a client with calls in progress, in one thread with virtual time. A healthy client beside it makes a call after
-//! each step. The run panics if a promise is broken:
+//! A fuzzer's input is decoded as a [`Plan`]: what a hostile peer does, one [`Step`](plan::Step) after the other.
+//! [`run`] plays it against a server, or against a client with calls in progress, in one thread with virtual time. A
+//! healthy client beside it makes a call after each step. The run panics if a promise is broken:
 //!
 //! | promise | check |
 //! | --- | --- |

@@ -28,9 +28,9 @@ impl<'a> Arbitrary<'a> for Plan {
 /// The options of connections.
 #[derive(Debug, Clone, Copy, Default, Arbitrary)]
 pub struct Setup {
-    /// Bit 0: version 2 over iWARP. Bit 1: the peer has no private data. Bit 2: it has arbitrary private data. Bit 3: it sends no properties
-    /// in version 2. Bit 4: it receives nothing until a step says so. Bit 5: small buffers. Bit 6: CRCs. Bit 7: it refuses the first
-    /// connection.
+    /// Bit 0: version 2 over iWARP. Bit 1: the peer has no private data. Bit 2: it has arbitrary private data. Bit 3:
+    /// it sends no properties in version 2. Bit 4: it receives nothing until a step says so. Bit 5: small buffers. Bit
+    /// 6: CRCs. Bit 7: it refuses the first connection.
     pub flags: u8,
     /// A number that determines what the flags leave open.
     pub number: u8,
@@ -137,7 +137,8 @@ pub enum Place {
 pub struct Message {
     /// The XID of the header.
     pub xid: Field,
-    /// Bit 0: another version. Bit 1: Send with Invalidate. Bit 2: the last byte is missing. Bits 4 to 7: the header's type.
+    /// Bit 0: another version. Bit 1: Send with Invalidate. Bit 2: the last byte is missing. Bits 4 to 7: the header's
+    /// type.
     pub form: u8,
     /// The credits in the header.
     pub credits: Field,

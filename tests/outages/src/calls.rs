@@ -29,7 +29,8 @@ const MAX_DRAIN: Duration = Duration::from_secs(30);
 /// Number of different errors that are printed.
 const MAX_ERRORS: usize = 4;
 
-/// The identifiers of calls that are not idempotent. They are unique in this process, and so in each record of executed calls.
+/// The identifiers of calls that are not idempotent. They are unique in this process, and so in each record of executed
+/// calls.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A kind of call.

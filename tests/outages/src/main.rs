@@ -1,4 +1,5 @@
-//! `rpcrdma-outages`: plays outages of servers and networks over processes, with clients that must go on. See `README.md`.
+//! `rpcrdma-outages`: plays outages of servers and networks over processes, with clients that must go on. See
+//! `README.md`.
 #![forbid(unsafe_code)]
 
 mod calls;

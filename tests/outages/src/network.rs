@@ -1,5 +1,5 @@
-//! The network of all scenarios: a namespace of its own with nothing but a loopback interface, where packets are dropped and connects
-//! are counted. The kernel removes it with its last process.
+//! The network of all scenarios: a namespace of its own with nothing but a loopback interface, where packets are
+//! dropped and connects are counted. The kernel removes it with its last process.
 
 use std::fs;
 

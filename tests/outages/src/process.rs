@@ -14,7 +14,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts this program with other arguments, and with `--listen URL` for each URL. Waits until it has printed `count` URLs.
+    /// Starts this program with other arguments, and with `--listen URL` for each URL. Waits until it has printed
+    /// `count` URLs.
     pub(crate) async fn start(arguments: Vec<OsString>, listen: &[&str], count: usize) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
         command.args(&arguments).args(listen.iter().flat_map(|url| ["--listen", url])).env_remove("RUST_BACKTRACE");

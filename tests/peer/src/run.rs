@@ -46,7 +46,8 @@ impl Choice {
     }
 }
 
-/// Runs the chosen cases, `jobs` at a time, and returns what they found in the order of the cases. Calls `progress` after each.
+/// Runs the chosen cases, `jobs` at a time, and returns what they found in the order of the cases. Calls `progress`
+/// after each.
 pub async fn run<S: Clone + Send + Sync + 'static>(
     cases: Vec<Case<S>>,
     subject: S,

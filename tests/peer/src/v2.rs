@@ -1,4 +1,5 @@
-//! Messages of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), by the header types that are generated from the draft.
+//! Messages of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), by the header types that are
+//! generated from the draft.
 
 use bytes::Bytes;
 pub(crate) use rpcrdma_proto::engine::v2::header::{

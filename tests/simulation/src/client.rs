@@ -60,7 +60,8 @@ pub struct SimulatedCaller {
     network: Network,
     /// Number of calls in progress.
     in_progress: AtomicUsize,
-    /// `true` after a call failed, or the client was killed. The memory of such a call may stay registered until its connection ends.
+    /// `true` after a call failed, or the client was killed. The memory of such a call may stay registered until its
+    /// connection ends.
     has_failed: AtomicBool,
 }
 

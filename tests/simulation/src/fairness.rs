@@ -122,8 +122,8 @@ impl<A: Authenticator> Authenticator for NotingAuthenticator<A> {
     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication {
         let (header, from) = (call.header, call.peer_addr);
         let decision = self.inner.authenticate(call);
-        // Limits do not apply to NULL. An addition waits for the store of replies before it waits for a handler, and a call with a
-        // large protected body for another thread, which opens it.
+        // Limits do not apply to NULL. An addition waits for the store of replies before it waits for a handler, and a
+        // call with a large protected body for another thread, which opens it.
         let is_large = header.credential.flavor == RPCSEC_GSS && call.arguments.len() > MAX_SMALL_BODY;
         let is_queued = header.program == PROGRAM && !matches!(header.procedure, 0 | Add::NUMBER) && !is_large;
         let (queues, xid) = (self.queues.clone(), header.xid);

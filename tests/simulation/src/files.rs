@@ -208,7 +208,8 @@ fn block_number(block: &[u8], len: u32) -> Result<u64, String> {
     }
 }
 
-/// Makes a call in a directory, whose files have blocks of `len` bytes. The inner error says what is wrong with the reply.
+/// Makes a call in a directory, whose files have blocks of `len` bytes. The inner error says what is wrong with the
+/// reply.
 ///
 /// # Errors
 /// Returns the error of the call.

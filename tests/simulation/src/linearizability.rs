@@ -104,7 +104,8 @@ impl<M: Model> Search<'_, M> {
         let (mut with_reply, without): (Vec<_>, Vec<_>) =
             candidates.filter_map(step).partition(|(index, _)| self.events[*index].reply.is_some());
         if let Some(read) = with_reply.iter().position(|(index, _)| M::only_reads(&self.events[*index].call)) {
-            // If the rest has an order, it has one that begins with this call: it changes nothing, and nothing has to precede it.
+            // If the rest has an order, it has one that begins with this call: it changes nothing, and nothing has to
+            // precede it.
             return vec![with_reply.swap_remove(read)];
         }
         without.into_iter().chain(with_reply).collect()

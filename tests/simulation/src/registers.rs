@@ -101,7 +101,8 @@ enum Object {
     Directory(u64, Option<Host>),
 }
 
-/// Checks that one order explains the results of the calls of each object (linearizability), whichever servers have executed them.
+/// Checks that one order explains the results of the calls of each object (linearizability), whichever servers have
+/// executed them.
 #[must_use]
 pub fn check_histories(records: &[Record], shares_disk: bool) -> Histories {
     let mut objects: BTreeMap<Object, Vec<&Record>> = BTreeMap::new();

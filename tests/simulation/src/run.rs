@@ -34,7 +34,8 @@ use crate::{
 
 /// Maximum virtual duration of a run, without jumps of the clock.
 const MAX_DURATION: Duration = Duration::from_secs(1200);
-/// Time after the repair of a fault in which its consequences may still make calls fail: pauses before reconnects, and time-outs.
+/// Time after the repair of a fault in which its consequences may still make calls fail: pauses before reconnects, and
+/// time-outs.
 const AFTERMATH: Duration = Duration::from_secs(20);
 /// Interval of the checks of limits.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(20);
@@ -244,7 +245,8 @@ impl Run {
                 wrong.push(format!("server {} ended with {memory:?}", server.host));
             }
         }
-        // Handlers run to their end, even if nobody waits for the reply. The tasks that carried the connections end when both ends have.
+        // Handlers run to their end, even if nobody waits for the reply. The tasks that carried the connections end
+        // when both ends have.
         let end = self.log.elapsed() + RELEASE;
         while Handle::current().metrics().num_alive_tasks() > 0 && self.log.elapsed() < end {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -244,7 +244,8 @@ impl Scenario {
             credits: choices.one_of(&[1, 2, 8, 32]),
             inline: choices.one_of(&[1024, 4096, 65536]),
             memory: choices.one_of(&[640 << 10, 4 << 20, 64 << 20]),
-            // A handler that calls back waits for its client, and with it all that come after the last one that may run.
+            // A handler that calls back waits for its client, and with it all that come after the last one that may
+            // run.
             handlers: if kinds.contains(&5) { 0 } else { choices.one_of(&[0, 0, 1, 4]) },
             lifetime: choices.one_of(&[12_000, 60_000, 3_600_000]),
             per_caller: choices.one_of(&[0, 0, 1]),

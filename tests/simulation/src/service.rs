@@ -131,8 +131,8 @@ impl SimulatedServer {
         Ok(disk)
     }
 
-    /// Executes a procedure that is not idempotent: its effect and its recorded reply are one transaction. `apply` returns `true` if it
-    /// had an effect.
+    /// Executes a procedure that is not idempotent: its effect and its recorded reply are one transaction. `apply`
+    /// returns `true` if it had an effect.
     pub(crate) async fn change<P: Procedure>(
         &self,
         cx: &Context,

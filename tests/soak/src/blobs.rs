@@ -1,5 +1,5 @@
-//! The work at blobstore: blobs are stored, read, listed and deleted. A name is used for one content only, so that a call that a server
-//! executes late, or twice, changes nothing.
+//! The work at blobstore: blobs are stored, read, listed and deleted. A name is used for one content only, so that a
+//! call that a server executes late, or twice, changes nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 

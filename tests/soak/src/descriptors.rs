@@ -28,8 +28,8 @@ pub(crate) struct Exhausted {
 /// Exhausts the descriptors of a server.
 pub(crate) async fn exhaust(process: Pid, server: SocketAddr) -> anyhow::Result<Exhausted> {
     let open = open_descriptors(process).context("the server has ended")?;
-    // The limit is that of the next descriptor's number. There may be lower numbers that are free, which the connections take.
-    // The hard limit is inherited from this program.
+    // The limit is that of the next descriptor's number. There may be lower numbers that are free, which the
+    // connections take. The hard limit is inherited from this program.
     let lowered = Rlimit { current: Some(open + LEFT), maximum: getrlimit(Resource::Nofile).maximum };
     let before = prlimit(Some(process), Resource::Nofile, lowered);
     let before = before.context("cannot change the limit of a server's open files")?;

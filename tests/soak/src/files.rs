@@ -1,5 +1,5 @@
-//! The work at nfs3d, by the client library of nfscp: files are created, written in ranges, committed, read by their handles, listed and
-//! removed. A name is used for one content only.
+//! The work at nfs3d, by the client library of nfscp: files are created, written in ranges, committed, read by their
+//! handles, listed and removed. A name is used for one content only.
 
 use std::{collections::VecDeque, ffi::OsString, time::Duration};
 

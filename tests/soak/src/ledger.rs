@@ -9,9 +9,9 @@ use rpcrdma::error::{CallError, CallFailure, RpcError};
 use rpcrdma_examples::command::chain;
 use rpcrdma_trials::without_numbers;
 
-/// Number of faults that are kept.
+/// Maximum number of faults that are kept, one of each kind.
 const MAX_FAULTS: usize = 20;
-/// Number of kinds of errors that are kept.
+/// Maximum number of kinds of errors that are kept.
 const MAX_KINDS: usize = 200;
 
 /// Reason why a step of a worker did not succeed.

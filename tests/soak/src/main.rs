@@ -1,5 +1,5 @@
-//! `rpcrdma-soak`: runs the example servers and nfscp for a given time, with disturbances, and checks every byte, every acknowledged
-//! effect and the growth of resources. See `README.md`.
+//! `rpcrdma-soak`: runs the example servers and nfscp for a given time, with disturbances, and checks every byte, every
+//! acknowledged effect and the growth of resources. See `README.md`.
 #![forbid(unsafe_code)]
 
 mod additions;

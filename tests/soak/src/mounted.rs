@@ -1,5 +1,5 @@
-//! The work in a mounted file system, by the kernel's client: files are created, written in ranges, synchronized, renamed, read back from
-//! the server, listed and removed. A name is used for one content only.
+//! The work in a mounted file system, by the kernel's client: files are created, written in ranges, synchronized,
+//! renamed, read back from the server, listed and removed. A name is used for one content only.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,5 @@
-//! A run with servers that something else starts and disturbs, such as Linux's NFS server, or nfs3d with Linux's client.
+//! A run with servers that something else starts and disturbs, such as Linux's NFS server, or nfs3d with Linux's
+//! client.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! The course of a run: servers are started, workers and disturbances run for the given time, and all effects are verified twice.
+//! The course of a run: servers are started, workers and disturbances run for the given time, and all effects are
+//! verified twice.
 
 use std::{
     collections::BTreeMap,

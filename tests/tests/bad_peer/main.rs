@@ -1,5 +1,5 @@
-//! iWARP peers that violate the protocol, against a complete server and a complete client. The tests check the response to the
-//! peer, the error that the user gets, and that other connections are not affected.
+//! iWARP peers that violate the protocol, against a complete server and a complete client. The tests check the response
+//! to the peer, the error that the user gets, and that other connections are not affected.
 //!
 //! The rules of single layers have their own tests: `runtime/iwarp/tests/violations.rs`, `runtime/proto/tests/engine`.
 #![allow(clippy::unwrap_used)]
@@ -100,7 +100,8 @@ impl Served {
         Self { addr, handle, gate, neighbour, waiting }
     }
 
-    /// Checks that the well-behaved client is not affected: its connection, its call in flight, and later calls by RDMA.
+    /// Checks that the well-behaved client is not affected: its connection, its call in flight, and later calls by
+    /// RDMA.
     pub(crate) async fn unharmed(self) {
         let put = PutArgs { data: Bytes::from(vec![1; 100_000]) };
         assert_eq!(limited(self.neighbour.put(&put)).await.unwrap(), 100_000);

@@ -33,7 +33,8 @@ async fn works(raw: &mut Raw, msn: u32) {
     assert_eq!(words(payload(&reply))[..9], [0x600d, 1, 32, 0, 0, 0, 0, 0x600d, 1]);
 }
 
-/// Checks that the server sends a Terminate (RFC 5040 §4.8) with this layer, type and code, and then closes the connection.
+/// Checks that the server sends a Terminate (RFC 5040 §4.8) with this layer, type and code, and then closes the
+/// connection.
 async fn terminated(mut raw: Raw, layer_type: u8, code: u8) {
     let ulpdu = raw.ulpdu().await;
     assert_eq!(ulpdu[..2], TERMINATE);
@@ -61,8 +62,8 @@ async fn unsupported_version() {
     let served = Served::start(ConnectionConfig::default()).await;
     let mut raw = client(&served).await;
     raw.fpdus(&[&send(1, &bytes(&[0xbad, 9, 8, 0, 0, 0, 0]))]).await;
-    // RFC 8166 §4.5, §4.5.1: ERR_VERS with the version of the request and the supported range. The header has the layout of the
-    // highest supported version: RPC-over-RDMA v2 §6.2.2.1, §7.1.1.
+    // RFC 8166 §4.5, §4.5.1: ERR_VERS with the version of the request and the supported range. The header has the
+    // layout of the highest supported version: RPC-over-RDMA v2 §6.2.2.1, §7.1.1.
     assert_eq!(words(payload(&raw.ulpdu().await)), [0xbad, 9, 32, 4, 1, 1, 1, 2]);
     works(&mut raw, 2).await;
     served.unharmed().await;
@@ -96,8 +97,8 @@ async fn wrong_stag() {
     served.unharmed().await;
 }
 
-/// Sends a call that has ended a connection over the next one, and checks that it gets an error and that nothing is transferred
-/// (RFC 8166 §4.5.3). Returns the connection, which works.
+/// Sends a call that has ended a connection over the next one, and checks that it gets an error and that nothing is
+/// transferred (RFC 8166 §4.5.3). Returns the connection, which works.
 async fn refused_again(served: &Served, call: &[u8]) -> Raw {
     let mut raw = client(served).await;
     raw.fpdus(&[&send(1, call)]).await;

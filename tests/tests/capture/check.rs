@@ -155,8 +155,8 @@ pub(crate) fn messages(conversation: &Conversation, expected: &Expected) {
         };
         assert_eq!(places(call), places(reply), "call {n}");
         assert!(reply.reads.is_empty());
-        // tshark keeps one segment per handle, so it cannot reassemble a Read chunk of several segments that share a handle. It
-        // has still decoded the header.
+        // tshark keeps one segment per handle, so it cannot reassemble a Read chunk of several segments that share a
+        // handle. It has still decoded the header.
         let puzzled = read_chunks(call).iter().any(|(position, segments)| *position > 0 && segments.len() > 1);
         assert_eq!((call.malformed, reply.malformed), (puzzled, false), "call {n}: {call:?}");
     }
@@ -184,7 +184,8 @@ fn observed(call: &Message, reply: &Message) -> Shape {
     }
 }
 
-/// Checks that RDMA Reads fetch the Read chunks, that RDMA Writes fill the returned chunks, and that there are no others.
+/// Checks that RDMA Reads fetch the Read chunks, that RDMA Writes fill the returned chunks, and that there are no
+/// others.
 pub(crate) fn transfers(conversation: &Conversation) {
     let calls = conversation.messages(true);
     let replies = conversation.messages(false);
@@ -275,8 +276,8 @@ pub(crate) fn rpc(conversation: &Conversation) {
         assert!(conversation.rpc.contains(&rpc), "{rpc:?} in {:?}", conversation.rpc);
     }
     for reply in conversation.messages(false) {
-        // tshark cannot reassemble replies with results in Write chunks: it does not know their positions, nor the parts of
-        // those longer than an FPDU.
+        // tshark cannot reassemble replies with results in Write chunks: it does not know their positions, nor the
+        // parts of those longer than an FPDU.
         if reply.writes.is_empty() {
             let rpc = Rpc::Reply { xid: reply.xid, stat: 0, accepted: 0 };
             assert!(conversation.rpc.contains(&rpc), "{rpc:?} in {:?}", conversation.rpc);

@@ -23,8 +23,8 @@ const FIELDS: [&str; 6] = [
     "long.type",
 ];
 
-/// Generates the dissectors of blobstore and of `traffic::long`, and returns the fields of each message between the server and the
-/// clients with these ports.
+/// Generates the dissectors of blobstore and of `traffic::long`, and returns the fields of each message between the
+/// server and the clients with these ports.
 pub(crate) fn dissect(file: &Path, clients: &[u16]) -> Vec<Vec<String>> {
     let place = tempfile::tempdir().unwrap();
     let specification = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/xdr/blobstore.x");

@@ -1,8 +1,9 @@
-//! Loopback traffic of blobstore, dissected by `tshark` as an independent implementation, and compared with the expected
-//! messages and with the counters of the connections. `xdrgen decode` decodes the same traffic and that of version 2, and so
-//! does `tshark` with the dissectors that `xdrgen wireshark` generates.
+//! Loopback traffic of blobstore, dissected by `tshark` as an independent implementation, and compared with the
+//! expected messages and with the counters of the connections. `xdrgen decode` decodes the same traffic and that of
+//! version 2, and so does `tshark` with the dissectors that `xdrgen wireshark` generates.
 //!
-//! The test passes with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the capture.
+//! The test passes with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the
+//! capture.
 #![allow(clippy::unwrap_used)]
 
 mod check;

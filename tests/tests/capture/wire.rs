@@ -139,7 +139,8 @@ impl Conversation {
         self.fpdus.iter().filter(move |fpdu| fpdu.from_client == client)
     }
 
-    /// Returns the RPC-over-RDMA messages that the client sent if `client` is `true`, and otherwise the messages of the server.
+    /// Returns the RPC-over-RDMA messages that the client sent if `client` is `true`, and otherwise the messages of the
+    /// server.
     pub(crate) fn messages(&self, client: bool) -> Vec<&Message> {
         self.from(client).filter_map(|fpdu| fpdu.message.as_ref()).collect()
     }

@@ -1,5 +1,5 @@
-//! Results with an array of eligible items: the client provides memory for the elements that a call asks for, not for the maximum
-//! of the array.
+//! Results with an array of eligible items: the client provides memory for the elements that a call asks for, not for
+//! the maximum of the array.
 
 use std::sync::Arc;
 
@@ -97,8 +97,8 @@ fn bounds_count_the_keys_of_the_call() {
     }
 }
 
-/// Serves `service`, whose handlers use `store`, over a simulated fabric, and makes a call with `call`. Returns the result,
-/// and the number of memory regions and of bytes that the client had registered during the call.
+/// Serves `service`, whose handlers use `store`, over a simulated fabric, and makes a call with `call`. Returns the
+/// result, and the number of memory regions and of bytes that the client had registered during the call.
 async fn called<T>(
     service: impl Service,
     store: Store,

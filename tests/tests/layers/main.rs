@@ -1,8 +1,8 @@
 //! The layers of the crates: every import points down, and no imports form a cycle.
 //!
-//! ARCHITECTURE.md lists the layers of each crate. The test reads the imports from the source: `use` items, and paths that start
-//! with `crate`, `self` or `super`, in macro calls as well. Re-exports are followed to the file that defines the item. Code under
-//! `#[cfg(test)]` is ignored.
+//! ARCHITECTURE.md lists the layers of each crate. The test reads the imports from the source: `use` items, and paths
+//! that start with `crate`, `self` or `super`, in macro calls as well. Re-exports are followed to the file that defines
+//! the item. Code under `#[cfg(test)]` is ignored.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod imports;
@@ -31,7 +31,8 @@ const CRATES: &[(&str, &str)] = &[
     ("tests/peer/src/cli/main.rs", "Layers of its command, lowest first:"),
 ];
 
-/// The modules whose child modules have layers too: the root file of the crate, the module, and the text before its list.
+/// The modules whose child modules have layers too: the root file of the crate, the module, and the text before its
+/// list.
 const MODULES: &[(&str, &str, &str)] = &[("runtime/proto/src/lib.rs", "engine", "Layers of the engine, lowest first:")];
 
 /// The folders whose crates have layers.

@@ -1,5 +1,5 @@
-//! Common parts of the programs that play faults over processes: named trials with a verdict on each, child processes, proxies, and a
-//! counters server.
+//! Common parts of the programs that play faults over processes: named trials with a verdict on each, child processes,
+//! proxies, and a counters server.
 #![forbid(unsafe_code)]
 
 pub mod counters;

@@ -1,5 +1,5 @@
-//! Namespaces of the kernel, in which a program can change the network or mount file systems. The kernel removes them with their last
-//! process.
+//! Namespaces of the kernel, in which a program can change the network or mount file systems. The kernel removes them
+//! with their last process.
 
 use std::{
     env,

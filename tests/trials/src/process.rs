@@ -56,8 +56,8 @@ pub struct ProcessMemory {
 }
 
 impl ChildProcess {
-    /// Starts a program. Waits until it has printed `count` lines that end in ` on URL`. Its standard error is appended to the file
-    /// `errors`, if there is one.
+    /// Starts a program. Waits until it has printed `count` lines that end in ` on URL`. Its standard error is appended
+    /// to the file `errors`, if there is one.
     ///
     /// # Errors
     /// Fails if the process cannot be started, or does not print its URLs in time.
@@ -205,10 +205,10 @@ impl ChildProcess {
         self.check_errors()
     }
 
-    /// Checks that nothing in the process has panicked, also if it has ended.
+    /// Checks that the process has printed no panic to standard error. Also works after the process has ended.
     ///
     /// # Errors
-    /// Fails with the message of the panic.
+    /// Fails with the line that reports the location of the first panic.
     pub fn check_errors(&self) -> anyhow::Result<()> {
         match self.standard_error().lines().find(|line| line.contains("panicked at")) {
             Some(line) => bail!("the server has panicked: {line}"),

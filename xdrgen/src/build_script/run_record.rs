@@ -8,10 +8,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The inputs and warnings of a run. The file starts with a digest. It then has one line for each input and warning:
+/// The inputs and warnings of a run. The record file starts with a digest of the settings, the compiler, the input
+/// files and the output. It then has one line for each input file and each warning:
 ///
 /// ```text
-/// made 5f2c...        digest of the inputs and of the output
+/// made 5f2c...        digest
 /// file PATH
 /// absent PATH
 /// warning TEXT

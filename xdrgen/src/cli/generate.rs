@@ -26,8 +26,8 @@ enum Document {
     Man,
 }
 
-/// Parses the command line of the process. With `--generate`, prints the document and exits instead. Exits on wrong usage, like
-/// [`Parser::parse`].
+/// Parses the command line of the process. With `--generate`, prints the document and exits instead. Exits on wrong
+/// usage, like [`Parser::parse`].
 ///
 /// # Errors
 /// Fails if the document cannot be written to standard output.
@@ -57,8 +57,8 @@ fn option() -> Arg {
         .help("Print a shell completion script or the man page")
 }
 
-/// Returns the document to print if `--generate` is the only argument. A command line without required arguments would not pass
-/// the program's own parser.
+/// Returns the document to print if `--generate` is the only argument. A command line without required arguments would
+/// not pass the program's own parser.
 fn requested(arguments: &[OsString]) -> Option<Document> {
     let is_option = |argument: &OsString| argument.to_str().is_some_and(|text| text.starts_with("--generate"));
     if !arguments.get(1).is_some_and(is_option) {

@@ -126,7 +126,8 @@ enum Source {
 }
 
 impl Source {
-    /// Returns the manifest entry for the source of a crate. `folder` is the folder of the crate within a checkout.
+    /// Returns the key and value that select the source of a crate in a dependency, for example `version = "1.0.0"`.
+    /// `folder` is the folder of the crate within a checkout.
     fn of(&self, folder: &str) -> String {
         match self {
             Self::Release => format!("version = \"{}\"", env!("CARGO_PKG_VERSION")),

@@ -296,7 +296,8 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         let padded = u64::from(len).next_multiple_of(4);
         let len = u64::from(len);
         if !eligible && !self.has_eligible && !fixed {
-            // Plain XDR does not mark eligible items. The length of the chunk, and a message too short for the item, tell.
+            // Plain XDR does not mark eligible items. The length of the chunk, and a message too short for the item,
+            // tell.
             let same = |chunk: u64| chunk == len || chunk == padded;
             eligible = len > 0 && self.source.next_write().is_some_and(same) && (self.source.left() as u64) < padded;
         }

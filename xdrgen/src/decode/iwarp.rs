@@ -99,7 +99,8 @@ impl Iwarp {
         for event in events {
             match event {
                 MpaEvent::Setup(setup) => {
-                    // Each side declares whether it wants markers. CRCs are used if one of them wants them (RFC 5044 §7.1).
+                    // Each side declares whether it wants markers. CRCs are used if one of them wants them
+                    // (RFC 5044 §7.1).
                     if let Some(peer) = peer.as_deref_mut() {
                         peer.mpa.markers = setup.wants_markers;
                         let crc = setup.wants_crc || peer.mpa.crc == Some(true);

@@ -93,7 +93,8 @@ pub enum MessageFormat {
 /// ```
 /// use rpcrdma_xdrgen::{Compiler, decode::{Decoder, MessageFormat}};
 ///
-/// let compiled = Compiler::new().source("ping.x", "program PING { version V { int ADD(int) = 1; } = 1; } = 7;").compile()?;
+/// let specification = "program PING { version V { int ADD(int) = 1; } = 1; } = 7;";
+/// let compiled = Compiler::new().source("ping.x", specification).compile()?;
 /// let call = [9, 0, 2, 7, 1, 1, 0, 0, 0, 0, 41].map(u32::to_be_bytes).concat();
 /// let decoder = Decoder::new(compiled.spec);
 /// let decoded = decoder.messages([call], MessageFormat::Rpc);
@@ -225,8 +226,8 @@ const NO_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
 /// Detects the format of a message.
 fn detect(bytes: &[u8], session: &Session) -> MessageFormat {
-    // An RPC reply that was accepted looks like version 1 with 0 credits, which is invalid (RFC 8166 §3.3.1). A rejected one is
-    // shorter than the shortest header, except that of an error.
+    // An RPC reply that was accepted looks like version 1 with 0 credits, which is invalid (RFC 8166 §3.3.1). A
+    // rejected one is shorter than the shortest header, except that of an error.
     const NO_CHUNKS: usize = 28;
     const ERROR: u32 = 4;
     let is_rdma = u32_at(bytes, 8) != Some(0) && (bytes.len() >= NO_CHUNKS || u32_at(bytes, 12) == Some(ERROR));

@@ -17,7 +17,7 @@ pub(super) enum DecodedValue {
     /// An enumerator. `None` if no enumerator has this number.
     Enum(Option<String>, i64),
     Opaque(Vec<u8>),
-    /// A string. XDR does not specify its character set.
+    /// A string, as received. RFC 4506 §4.11 specifies ASCII, but real protocols send UTF-8 or arbitrary bytes.
     Text(Vec<u8>),
     /// An item that was moved to a chunk.
     Chunk(ChunkData),

@@ -44,8 +44,8 @@ impl ArgumentNames<'_> {
             }
             Expr::Arg(path) => {
                 let value = self.number(path);
-                // A scalar argument is a reference. `*args` needs parentheses here, but the compiler warns about them in
-                // argument position.
+                // A scalar argument is a reference. `*args` needs parentheses here, but the compiler warns about them
+                // in argument position.
                 let dereferenced = matches!(value.clone().into_iter().next(), Some(TokenTree::Punct(_)));
                 if dereferenced { quote!((#value)) } else { value }
             }

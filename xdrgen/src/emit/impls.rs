@@ -299,7 +299,8 @@ impl ArmCodec {
 fn inlining(union: &UnionCodec) -> TokenStream {
     let defaults = union.default.iter().flat_map(|default| &default.fields);
     let mut fields = union.arms.iter().flat_map(|arm| &arm.fields).chain(defaults);
-    // One run of words. The paths of its errors make it look larger than it is, and a call would keep the decoder in memory.
+    // One run of words. The paths of its errors make it look larger than it is, and a call would keep the decoder in
+    // memory.
     let is_run = |field: &FieldCodec| field.slot.words && field.slot.fixed_len.is_some_and(|len| len <= MAX_INLINED);
     if !union.opaque && fields.next().is_some_and(is_run) && fields.next().is_none() {
         quote!(#[inline(always)])

@@ -54,7 +54,7 @@ fn emitter<'a>(layout: &'a Layout<'a>, id: ItemId, options: &EmitOptions) -> Emi
     Emitter { layout, view: layout.view(), id, item, name: layout.name(id), derives, borrowed: false }
 }
 
-/// Emits several items, one after another.
+/// Emits the items `ids`, in this order. The result contains all declarations, and separately all codecs.
 pub(super) fn emit_all(layout: &Layout<'_>, ids: impl Iterator<Item = ItemId>, options: &EmitOptions) -> Emitted {
     let mut all = Emitted::default();
     for id in ids {

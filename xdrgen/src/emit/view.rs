@@ -250,7 +250,8 @@ impl<'a> View<'a> {
             && let ItemKind::Typedef(target) = &self.layout.item(id).kind
             && !matches!(target.ty, Type::Base(_))
         {
-            // The typedef itself is not eligible, so it may be a `[u8; N]`, which cannot be passed by reference as `Bytes`.
+            // The typedef itself is not eligible, so it may be a `[u8; N]`, which cannot be passed by reference as
+            // `Bytes`.
             if matches!(target.ty, Type::OpaqueFixed(_)) && !self.layout.is_exact(target) {
                 return;
             }

@@ -53,7 +53,8 @@ pub(super) fn run_len(field: &FieldCodec) -> Option<u64> {
 /// length of each field that can be part of a run.
 pub(super) fn run_at(lengths: impl Iterator<Item = Option<u64>>) -> (usize, u64) {
     let mut bytes = 0_u64;
-    // Twelve is the maximum length of a tuple that implements the standard traits. Here the limit is only for readability.
+    // Twelve is the maximum length of a tuple that implements the standard traits. Here the limit is only for
+    // readability.
     let fits = |len: &Option<u64>| {
         let sum = len.and_then(|len| len.checked_add(bytes)).filter(|sum| *sum <= MAX_INLINED);
         bytes = sum.unwrap_or(bytes);

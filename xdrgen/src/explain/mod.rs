@@ -27,7 +27,8 @@ use crate::ir::Spec;
 /// Returns an HTML page that documents `spec`, with the title `title`.
 ///
 /// ```
-/// let compiled = rpcrdma_xdrgen::Compiler::new().source("point.x", "/* On a map. */ struct point { int x; };").compile()?;
+/// let specification = "/* On a map. */ struct point { int x; };";
+/// let compiled = rpcrdma_xdrgen::Compiler::new().source("point.x", specification).compile()?;
 /// let page = rpcrdma_xdrgen::explain(&compiled.spec, "point.x");
 /// assert!(page.starts_with("<!DOCTYPE html>") && page.contains("On a map."));
 /// # Ok::<(), rpcrdma_xdrgen::diag::Diagnostics>(())

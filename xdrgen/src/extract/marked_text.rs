@@ -209,7 +209,8 @@ fn trim_blank<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
 /// Returns the numbered lines of a document without page footers, page headers, and the blank lines around them.
 pub(super) fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
     let mut kept: Vec<(usize, &str)> = Vec::new();
-    // `Some` between a page footer and the first line of the next page. The value is whether the header is still to come.
+    // `Some` between a page footer and the first line of the next page. The value is whether the header is still to
+    // come.
     let mut between: Option<bool> = None;
     for (index, line) in document.lines().enumerate() {
         if is_page_foot(line) {
@@ -228,7 +229,8 @@ pub(super) fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
                 continue;
             }
             between = None;
-            // Always add a blank line at a page break. An extra one is harmless, but a missing one could join paragraphs.
+            // Always add a blank line at a page break. An extra one is harmless, but a missing one could join
+            // paragraphs.
             kept.push((index, ""));
         }
         kept.push((index + 1, line));

@@ -92,8 +92,8 @@ pub fn format_bytes(name: &str, bytes: &[u8], options: &FormatOptions) -> Result
     if let Ok(text) = std::str::from_utf8(bytes) {
         return format(name, text, options).map(String::into_bytes);
     }
-    // Each invalid byte is represented by a character that does not occur in texts, from the end of the last private use
-    // area.
+    // Each invalid byte is represented by a character that does not occur in texts, from the end of the last private
+    // use area.
     const STAND_INS: u32 = 0x10_FF00;
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

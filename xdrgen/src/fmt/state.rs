@@ -83,7 +83,7 @@ pub(super) enum LayoutAction {
     Within(bool),
 }
 
-/// The state before the next token. See the module documentation.
+/// The syntactic state before the next token: the open brackets and the position within the current statement.
 #[derive(Debug, Clone)]
 pub(super) struct LayoutState {
     frames: Vec<OpenBracket>,

@@ -391,7 +391,8 @@ impl<'a> Bounder<'a> {
         if let Some(known) = self.known.get(&id) {
             return known.clone();
         }
-        // Recursion terminates: recursive types contain any number of items, which the limit check has already rejected.
+        // Recursion terminates: recursive types contain any number of items, which the limit check has already
+        // rejected.
         let items = self.item(id);
         self.known.insert(id, items.clone());
         items

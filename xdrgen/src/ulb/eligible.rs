@@ -143,12 +143,14 @@ fn eligibility_error<'a>(spec: &'a Spec, field: &'a Field) -> Option<Eligibility
         return Some(marked(spec, &field.ty).map_or(EligibilityError::Nested, EligibilityError::Twice));
     }
     match through_typedefs(spec, &field.ty) {
-        // RPC-over-RDMA v2 §4.3.4.1 allows such elements. Their count does not tell the length of the chunk: see DEVIATIONS.md.
+        // RPC-over-RDMA v2 §4.3.4.1 allows such elements. Their count does not tell the length of the chunk: see
+        // DEVIATIONS.md.
         Type::Array(element, _) if !fixed(&sizes::base(spec, *element)) => Some(EligibilityError::NotEligible(
             "its elements vary in size, so its count does not tell the length of the chunk",
             "mark the opaque item, string or array in an element that holds the bulk of the data",
         )),
-        // The count of these types precedes their contents, so the length of the chunk can be checked before reading it.
+        // The count of these types precedes their contents, so the length of the chunk can be checked before reading
+        // it.
         Type::Opaque(_) | Type::String(_) | Type::Array(..) | Type::OpaqueFixed(_) => None,
         Type::Optional(_) => Some(EligibilityError::NotEligible(
             "only the contents of an optional item can move: its flag stays in the payload stream (RFC 8166 §3.4.4.2)",

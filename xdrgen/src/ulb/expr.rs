@@ -63,8 +63,8 @@ impl ExprScope<'_> {
                 ExpectedKind::Integer,
                 Type::Base(Base::Int | Base::UInt | Base::Hyper | Base::UHyper | Base::Short(_)),
             ) => Expr::Arg(path),
-            // An item used as a number stands for its length in bytes. The length of an array is not a number of bytes, so
-            // it requires `len`.
+            // An item used as a number stands for its length in bytes. The length of an array is not a number of bytes,
+            // so it requires `len`.
             (_, Type::Opaque(_) | Type::String(_)) | (ExpectedKind::Counted, Type::Array(..) | Type::List(_)) => {
                 Expr::Len(path)
             }

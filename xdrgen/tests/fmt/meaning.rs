@@ -17,8 +17,8 @@ pub(crate) fn compile(text: &str, binding: &str) -> Result<Spec, Diagnostics> {
 
 /// Returns the meaning of `spec` as text.
 pub(crate) fn of(mut spec: Spec) -> String {
-    // The text of a declaration contains the original white space, which formatting changes. These are all characters that the
-    // grammar accepts as white space.
+    // The text of a declaration contains the original white space, which formatting changes. These are all characters
+    // that the grammar accepts as white space.
     let blank = |c: char| c.is_whitespace() || matches!(c, '\u{1a}' | '\u{feff}');
     let unspaced = |text: &mut String| text.retain(|c| !blank(c));
     spec.items.iter_mut().for_each(|item| unspaced(&mut item.text));

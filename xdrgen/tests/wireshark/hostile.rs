@@ -83,7 +83,8 @@ fn damaged_messages() {
 fn deep_and_long_messages() {
     let Some(tshark) = Tshark::new(&[("constructs", CONSTRUCTS)]) else { return };
     let mut iwarp = Iwarp::connect();
-    // A tree whose nodes have left children only, more numbers and nodes than Wireshark can show, and a count without elements.
+    // A tree whose nodes have left children only, more numbers and nodes than Wireshark can show, and a count without
+    // elements.
     let root = words(&[1; 2000]);
     iwarp.send(true, &constructs::call(1, (1, 6), &root));
     let numbers = [vec![120_000], vec![7; 120_000]].concat();

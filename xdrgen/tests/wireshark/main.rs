@@ -146,7 +146,8 @@ fn notes_about_messages() {
     let Some(tshark) = Tshark::new(&[("files", SPECIFICATION)]) else { return };
     let header = |xid: u32| words(&[xid, 1, 32, 0, 0, 0, 0]);
     let mut iwarp = Iwarp::connect();
-    // Four bytes too many, an unknown procedure, a chunk at no item, a Write chunk that is longer than the item, GSS privacy.
+    // Four bytes too many, an unknown procedure, a chunk at no item, a Write chunk that is longer than the item, GSS
+    // privacy.
     iwarp.send(true, &[header(1), read_call(1, 8), words(&[9])].concat());
     iwarp.send(true, &[header(2), call(2, PROGRAM, 9)].concat());
     let (write, position) = write_call(3, 4);

@@ -117,8 +117,8 @@ pub(crate) struct ThreadArgs {
     /// lowest latency. Default: one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Keep each connection on one thread: the one with the fewest connections when it is accepted. The throughput of many
-    /// connections grows with the threads, but a busy thread gets no help
+    /// Keep each connection on one thread: the one with the fewest connections when it is accepted. The throughput of
+    /// many connections grows with the threads, but a busy thread gets no help
     #[arg(long)]
     pub(crate) runtime_per_thread: bool,
 }

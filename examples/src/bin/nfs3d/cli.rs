@@ -21,7 +21,8 @@ pub(crate) struct Cli {
     /// URL to serve the MOUNT protocol on: tcp://ADDRESS:PORT
     #[arg(long, value_name = "URL")]
     pub(crate) mount: String,
-    /// URL to serve locks on, by NLM and NSM: tcp://ADDRESS:PORT. NSM is served over UDP as well. Needs --rpcbind for Linux's client
+    /// URL to serve locks on, by NLM and NSM: tcp://ADDRESS:PORT. NSM is served over UDP as well. Needs --rpcbind for
+    /// Linux's client
     #[arg(long, value_name = "URL")]
     pub(crate) locks: Option<String>,
     /// Seconds after a restart in which clients reclaim their locks, and no other locks are granted
@@ -33,8 +34,9 @@ pub(crate) struct Cli {
     /// Path that clients mount. Default: the path of DIR. `/` is always accepted
     #[arg(long, value_name = "PATH", value_parser = absolute)]
     pub(crate) export: Option<String>,
-    /// Directory for the file handle key, which keeps file handles valid across restarts, and for the list of clients with locks;
-    /// must be outside DIR. Default: $STATE_DIRECTORY, /var/lib/nfs3d (as root), or nfs3d in $XDG_STATE_HOME or ~/.local/state
+    /// Directory for the file handle key, which keeps file handles valid across restarts, and for the list of clients
+    /// with locks; must be outside DIR. Default: $STATE_DIRECTORY, /var/lib/nfs3d (as root), or nfs3d in
+    /// $XDG_STATE_HOME or ~/.local/state
     #[arg(long, value_name = "STATE_DIR")]
     pub(crate) state: Option<PathBuf>,
     /// Do not map root on clients to the anonymous user
@@ -51,8 +53,8 @@ pub(crate) struct Cli {
     pub(crate) anon_gid: Option<u32>,
     #[command(flatten)]
     pub(crate) sec: ServerSec,
-    /// File with the users of Kerberos principals: lines with PRINCIPAL UID GID [GROUP..]. Default: the local user of the
-    /// principal, or the anonymous user if there is none
+    /// File with the users of Kerberos principals: lines with PRINCIPAL UID GID [GROUP..]. Default: the local user of
+    /// the principal, or the anonymous user if there is none
     #[arg(long, value_name = "FILE", requires = "sec")]
     pub(crate) principals: Option<PathBuf>,
     /// Number of calls that each client connection may have in flight

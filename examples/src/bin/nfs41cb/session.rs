@@ -86,7 +86,8 @@ impl Session {
         };
         let credential =
             nfs::AuthsysParms { stamp: 0, machinename: "nfs41cb".into(), uid: 0, gid: 0, gids: Vec::new() };
-        // CREATE_SESSION tells the server that this connection accepts reverse-direction calls (RFC 8167 §6, RFC 8267 §6.5.2).
+        // CREATE_SESSION tells the server that this connection accepts reverse-direction calls (RFC 8167 §6,
+        // RFC 8267 §6.5.2).
         let create = nfs::CreateSession4args {
             csa_clientid: client,
             csa_sequence: sequence,

@@ -33,14 +33,15 @@ pub(crate) struct Cli {
     /// Read source and copy again, compare their BLAKE3 digests, and print them
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Maximum number of READs and WRITEs in flight; the server's credits limit it further. Their data has at most as many MiB in
-    /// all, or the size of two calls if that is more
+    /// Maximum number of READs and WRITEs in flight; the server's credits limit it further. Their data has at most as
+    /// many MiB in all, or the size of two calls if that is more
     #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: u16,
     /// Number of connections to the server, which share the calls
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) connections: u16,
-    /// Maximum bytes per READ or WRITE, e.g. 256KiB; the server's FSINFO limits it further. Default: 4MiB, or 1MiB over TCP
+    /// Maximum bytes per READ or WRITE, e.g. 256KiB; the server's FSINFO limits it further. Default: 4MiB, or 1MiB over
+    /// TCP
     #[arg(long, value_name = "SIZE", value_parser = ValueParser::new(parse_chunk))]
     pub(crate) chunk_size: Option<u32>,
     /// User ID for the calls (AUTH_SYS). Default: yours

@@ -32,9 +32,9 @@ pub(crate) struct Cli {
     /// With --health: show each change, until the connection is lost or the program is interrupted
     #[arg(long, requires = "health")]
     pub(crate) watch: bool,
-    /// Call a procedure of the specification FILE, PROGRAM.PROCEDURE or PROGRAM.VERSION.PROCEDURE, and print its result as
-    /// JSON. The arguments are JSON as well, @FILE reads them from a file, and - from the standard input. Opaque data is
-    /// hexadecimal, or "@FILE"
+    /// Call a procedure of the specification FILE, PROGRAM.PROCEDURE or PROGRAM.VERSION.PROCEDURE, and print its result
+    /// as JSON. The arguments are JSON as well, @FILE reads them from a file, and - from the standard input. Opaque
+    /// data is hexadecimal, or "@FILE"
     #[arg(
         long,
         group = "mode",

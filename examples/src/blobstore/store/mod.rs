@@ -363,7 +363,8 @@ impl Store {
     /// thus make the server hash only as much data as it has sent.
     ///
     /// # Errors
-    /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`], [`StoreError::Abandoned`] or a file system error.
+    /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`], [`StoreError::Abandoned`] or a file system
+    /// error.
     pub fn commit(&self, id: UploadId, digest: &Digest, is_wanted: impl Fn() -> bool) -> Result<Stat, StoreError> {
         let upload = lock(&self.uploads_in_progress).remove(&id).ok_or(StoreError::NoSuchUpload)?;
         upload.seal();

@@ -209,8 +209,8 @@ impl LockManager {
         result
     }
 
-    /// Adds a host to those that are notified after a restart. `local` is the server's address that the host uses, if it
-    /// is known.
+    /// Adds a host to those that are notified after a restart. `local` is the server's address that the host uses, if
+    /// it is known.
     pub(super) async fn monitor(&self, host: &Arc<Host>, local: Option<IpAddr>) -> Result<(), Nlm4Stats> {
         let is_in_use = |host: &Host| self.table().is_in_use(host);
         self.0.monitored.add(host, local, is_in_use).await.map_err(|error| {

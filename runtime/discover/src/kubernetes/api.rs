@@ -190,8 +190,8 @@ impl BodyReader {
         Ok(self.buffer)
     }
 
-    /// Reads a line. Returns `None` at the end of the body and after the connection was lost. A line without an end is dropped: the
-    /// next watch repeats it.
+    /// Reads a line. Returns `None` at the end of the body and after the connection was lost. A line without an end is
+    /// dropped: the next watch repeats it.
     async fn line(&mut self) -> Result<Option<Vec<u8>>, KubernetesError> {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {

@@ -19,11 +19,12 @@ use self::{
 
 /// A service whose servers are the pods of a Service of Kubernetes.
 ///
-/// The client reads the EndpointSlices of the Service, `discovery.k8s.io/v1`, and watches them. A pod is listed while it is ready and not
-/// terminating. It has one URL: the address of its slice, and the port that was chosen by [`port`](Self::port), or by these rules:
+/// The client reads the EndpointSlices of the Service, `discovery.k8s.io/v1`, and watches them. A pod is listed while
+/// it is ready and not terminating. It has one URL: the address of its slice, and the port that was chosen by
+/// [`port`](Self::port), or by these rules:
 ///
-/// - The field `appProtocol` of a port, or its name up to the first `-`, is a URL scheme: `iwarp`, `rdma-files` or `tcp`. Other ports,
-///   for example of metrics, are not used.
+/// - The field `appProtocol` of a port, or its name up to the first `-`, is a URL scheme: `iwarp`, `rdma-files` or
+///   `tcp`. Other ports, for example of metrics, are not used.
 /// - Of several such ports, `rdma` comes first, then `iwarp`, and `tcp` last.
 ///
 /// A pod with addresses of both families is listed with its IPv4 address.
@@ -31,8 +32,8 @@ use self::{
 /// With TLS, the certificate of each server must have the name `SERVICE.NAMESPACE.svc`. The URL of each server has the
 /// [option `name`](rpcrdma::transport::Url) for that, unless [`port`](Self::port) sets it.
 ///
-/// If the API server is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s. The account of the
-/// client needs the verbs `list` and `watch` for `endpointslices` in the API group `discovery.k8s.io`.
+/// If the API server is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s. The
+/// account of the client needs the verbs `list` and `watch` for `endpointslices` in the API group `discovery.k8s.io`.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -95,7 +96,8 @@ impl KubernetesService {
         Ok(self)
     }
 
-    /// Selects the port with this name. `scheme` is the scheme of the URLs, and may be followed by options, as in `iwarp?crc=off`.
+    /// Selects the port with this name. `scheme` is the scheme of the URLs, and may be followed by options, as in
+    /// `iwarp?crc=off`.
     ///
     /// # Errors
     /// Returns [`KubernetesError::Url`] if the scheme or an option is invalid.
@@ -116,7 +118,8 @@ impl KubernetesService {
     /// Reads the EndpointSlices, and watches them as long as the list is used.
     ///
     /// # Errors
-    /// See [`KubernetesError`]: there is no configuration, or the first request failed. A Service that does not exist is not an error.
+    /// See [`KubernetesError`]: there is no configuration, or the first request failed. A Service that does not exist
+    /// is not an error.
     pub async fn servers(self) -> Result<Servers, KubernetesError> {
         let client = match self.client {
             Some(client) => client,

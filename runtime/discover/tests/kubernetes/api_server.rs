@@ -135,7 +135,7 @@ impl Exchange {
     }
 }
 
-/// A body that is sent in pieces. It ends in order when this value is dropped.
+/// A response body that the test sends in pieces. Dropping this value completes the body, unlike [`cut`](Self::cut).
 pub(crate) struct Stream(mpsc::UnboundedSender<Result<Bytes, Cut>>);
 
 impl Stream {

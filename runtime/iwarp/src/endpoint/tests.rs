@@ -224,7 +224,8 @@ impl ByteStream for Narrow {
     }
 }
 
-/// RFC 5040 §5.5: a Send completes when its last byte has been written, whether it was framed when it was posted or later.
+/// RFC 5040 §5.5: a Send completes when its last byte has been written, whether it was framed when it was posted or
+/// later.
 #[test]
 fn sends_complete_when_they_are_written() {
     let mut endpoint = endpoint(true);

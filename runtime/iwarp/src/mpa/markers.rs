@@ -7,8 +7,8 @@ pub(crate) const INTERVAL: usize = 512;
 
 /// The position of the outgoing stream between two markers.
 ///
-/// The position counts from the first byte of full operation, which is the start of a marker (RFC 5044 §4.3, §7.1.2 rule
-/// 7).
+/// The position counts from the first byte of full operation, which is the start of a marker (RFC 5044 §4.3, §7.1.2
+/// rule 7).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MarkerClock {
     position: usize,
@@ -23,8 +23,9 @@ impl MarkerClock {
 
     /// Returns the marker to put now, if one is due.
     ///
-    /// RFC 5044 §4.3: FPDUPTR is the distance from the ULPDU_Length field of the FPDU that contains the marker, including the
-    /// markers in between. It is 0 if the marker falls between FPDUs; the marker then belongs to the next FPDU.
+    /// RFC 5044 §4.3: FPDUPTR is the distance from the ULPDU_Length field of the FPDU that contains the marker,
+    /// including the markers in between. It is 0 if the marker falls between FPDUs; the marker then belongs to the next
+    /// FPDU.
     pub(crate) fn due(&self) -> Option<[u8; LENGTH]> {
         if self.position != 0 {
             return None;

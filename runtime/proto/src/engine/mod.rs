@@ -1,8 +1,8 @@
 //! Protocol engines without I/O: RPC-over-RDMA versions 1 and 2, and RPC over a byte stream.
 //!
-//! An [`Engine`] is a state machine. Its inputs are calls, replies, data from the network, and the current time. Its outputs are
-//! work requests and [`EngineEvent`]s. It owns no socket, no clock and no thread. [`Engine`] documents the methods and their
-//! order.
+//! An [`Engine`] is a state machine. Its inputs are calls, replies, data from the network, and the current time. Its
+//! outputs are work requests and [`EngineEvent`]s. It owns no socket, no clock and no thread. [`Engine`] documents the
+//! methods and their order.
 //!
 //! Each folder uses only the folders above it in this table. The `mod.rs` of a folder lists its files.
 //!

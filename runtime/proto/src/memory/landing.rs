@@ -4,12 +4,13 @@ use std::{fmt, sync::Arc};
 
 use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 
-/// A pool of landing buffers of one length, for calls whose results are read and then dropped. Clones share the buffers.
+/// A pool of landing buffers of one length, for calls whose results are read and then dropped. Clones share the
+/// buffers.
 ///
-/// Pass it to `CallOptions::landing_from` of the crate `rpcrdma`. The result's [`Bytes`](bytes::Bytes) are
-/// then a view of one of the pool's buffers. The buffer becomes free as soon as the last view of it is dropped, and the pool
-/// never reuses a buffer before that. Once the pool has as many buffers as concurrent calls need, a call allocates no memory for
-/// its result.
+/// Pass it to `CallOptions::landing_from` of the crate `rpcrdma`. The result's [`Bytes`](bytes::Bytes) are then a view
+/// of one of the pool's buffers. The buffer becomes free as soon as the last view of it is dropped, and the pool never
+/// reuses a buffer before that. Once the pool has as many buffers as concurrent calls need, a call allocates no memory
+/// for its result.
 ///
 /// The pool allocates a buffer if all of its buffers are in use. It keeps all buffers until its last clone is dropped.
 /// The memory of a pool is therefore bounded by the number of results that the caller keeps at a time. Some providers,
@@ -37,8 +38,8 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 pub struct LandingPool(Arc<ReusableBuffers>);
 
 impl LandingPool {
-    /// Creates an empty pool of buffers of `len` bytes, the maximum length of a result. Pass the pool of the connection,
-    /// `Channel::pool` of the crate `rpcrdma`, so that its provider can keep the buffers registered.
+    /// Creates an empty pool of buffers of `len` bytes, the maximum length of a result. Pass the pool of the
+    /// connection, `Channel::pool` of the crate `rpcrdma`, so that its provider can keep the buffers registered.
     #[must_use]
     pub fn new(pool: &BufferPool, len: usize) -> Self {
         Self(Arc::new(ReusableBuffers::new(Arc::clone(pool.pool_buffers()), len)))

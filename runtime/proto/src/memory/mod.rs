@@ -1,8 +1,8 @@
 //! Memory for RDMA transfers, and the pools that provide it.
 //!
-//! - [`PayloadBuf`]: writable memory with one owner, such as a landing buffer, the sink of an RDMA Read, or a source that is
-//!   being filled. [`PayloadBuf::freeze`] converts it to [`Bytes`](bytes::Bytes), which return it to its pool when the last
-//!   view is dropped.
+//! - [`PayloadBuf`]: writable memory with one owner, such as a landing buffer, the sink of an RDMA Read, or a source
+//!   that is being filled. [`PayloadBuf::freeze`] converts it to [`Bytes`](bytes::Bytes), which return it to its pool
+//!   when the last view is dropped.
 //! - [`BufferSource`]: memory for the large buffers of a pool, other than that of the allocator.
 //! - [`LandingPool`]: landing buffers that a caller reuses from call to call.
 //! - [`LandingLoan`]: memory of the caller that comes back after a call.

@@ -26,8 +26,8 @@ enum PayloadStorage {
 
 /// Writable memory with one owner, from a pool or provided by the user.
 ///
-/// Dereferences to its bytes. Pooled memory returns to its pool when the buffer, or the last [`Bytes`] created from it, is
-/// dropped.
+/// Dereferences to its bytes. Pooled memory returns to its pool when the buffer, or the last [`Bytes`] created from it,
+/// is dropped.
 ///
 /// ```
 /// use rpcrdma_proto::memory::PayloadBuf;
@@ -144,8 +144,8 @@ impl PayloadBuf {
         fits
     }
 
-    /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary. Has no
-    /// effect if the buffer is already longer. The contents of the new part are unspecified.
+    /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary.
+    /// Has no effect if the buffer is already longer. The contents of the new part are unspecified.
     pub fn grow(&mut self, len: usize) {
         if len <= self.len {
             return;
@@ -204,7 +204,8 @@ impl Deref for PayloadBuf {
     fn deref(&self) -> &[u8] {
         match &self.storage {
             PayloadStorage::Heap(heap) => &heap[..self.len],
-            // The user's code broke the trait's contract if this is too short. An empty slice is better than a panic here.
+            // The user's code broke the trait's contract if this is too short. An empty slice is better than a panic
+            // here.
             PayloadStorage::Own(own) => own.as_slice().get(..self.len).unwrap_or_default(),
             PayloadStorage::Reusable(reusable) => &reusable.as_slice()[..self.len],
         }
@@ -292,7 +293,8 @@ impl BufferPool {
     /// Default limit of the memory that a pool keeps for reuse, in bytes: 256 MiB.
     pub const DEFAULT_MAX_KEPT: usize = DEFAULT_MAX_KEPT;
 
-    /// Creates a pool that keeps at most `max_kept` bytes for reuse. It frees any further memory that is returned to it.
+    /// Creates a pool that keeps at most `max_kept` bytes for reuse. It frees any further memory that is returned to
+    /// it.
     #[must_use]
     pub fn with_max_kept(max_kept: usize) -> Self {
         let shared = Arc::new(PoolShared { buffers: SharedBuffers::with_max_kept(max_kept), ..PoolShared::default() });
@@ -309,8 +311,8 @@ impl BufferPool {
         Self(Arc::new(PoolInner { shared: Arc::new(shared), magazine: None }))
     }
 
-    /// Returns a handle to this pool for one connection. It keeps small buffers for the connection, within the limit of the pool,
-    /// so that connections share no lock while they make small calls.
+    /// Returns a handle to this pool for one connection. It keeps small buffers for the connection, within the limit of
+    /// the pool, so that connections share no lock while they make small calls.
     #[doc(hidden)]
     pub fn for_connection(&self) -> Self {
         let shared = Arc::clone(&self.0.shared);

@@ -2,11 +2,12 @@
 //!
 //! A provider establishes connections, with private data, through [`Connector`] and [`Listener`]. Each connection is a
 //! [`QueuePair`]. It supports Send, Send with Invalidate, Receive, RDMA Read, RDMA Write, memory registration and
-//! invalidation, and reports completions in order (RFC 8166 §2.2). A queue pair and the memory registered on it form one
-//! protection domain (RFC 8166 §8.1, RFC 5042).
+//! invalidation, and reports completions in order (RFC 8166 §2.2). A queue pair and the memory registered on it form
+//! one protection domain (RFC 8166 §8.1, RFC 5042).
 //!
-//! The provider owns registered memory from [`QueuePair::register`] until [`Completion::Invalidated`] returns it. No Rust
-//! reference to that memory exists in between, so the peer never writes to memory that Rust code can read (RFC 8166 §4.4.1).
+//! The provider owns registered memory from [`QueuePair::register`] until [`Completion::Invalidated`] returns it. No
+//! Rust reference to that memory exists in between, so the peer never writes to memory that Rust code can read
+//! (RFC 8166 §4.4.1).
 
 pub mod sim;
 
@@ -35,8 +36,8 @@ pub use io_error::IoError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WrId(pub u64);
 
-/// The identifier of registered memory that is sent to the peer: an iWARP STag or an InfiniBand R_key. Handles have 32 bits, and
-/// offsets 64 (RFC 8166 §2.3.2).
+/// The identifier of registered memory that is sent to the peer: an iWARP STag or an InfiniBand R_key. Handles have 32
+/// bits, and offsets 64 (RFC 8166 §2.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemoryHandle(pub u32);
 
@@ -215,15 +216,16 @@ pub enum Completion {
         /// The handle that the peer's Send with Invalidate named. It is already invalid.
         invalidated: Option<MemoryHandle>,
     },
-    /// A work request failed. An error on a reliable connection ends the connection: [`Completion::Disconnected`] follows.
+    /// A work request failed. An error on a reliable connection ends the connection: [`Completion::Disconnected`]
+    /// follows.
     Failed {
         /// The identifier of the work request.
         id: WrId,
         /// The cause of the failure.
         error: WorkError,
     },
-    /// The connection has ended. All other requests have completed before this event. [`WorkRequest::Invalidate`] still works
-    /// afterwards.
+    /// The connection has ended. All other requests have completed before this event. [`WorkRequest::Invalidate`] still
+    /// works afterwards.
     Disconnected {
         /// The side that ended the connection, and the cause.
         reason: DisconnectReason,
@@ -282,15 +284,15 @@ pub struct RegisterError {
 /// A connected, reliable queue pair.
 ///
 /// Callers may use [`register`](Self::register), [`post`](Self::post) and [`post_receives`](Self::post_receives) at any
-/// time, and then call [`poll`](Self::poll) until it returns `Pending`. A provider need not send anything before the next
-/// `poll`, so it can batch everything posted in between.
+/// time, and then call [`poll`](Self::poll) until it returns `Pending`. A provider need not send anything before the
+/// next `poll`, so it can batch everything posted in between.
 pub trait QueuePair: Send + Unpin + 'static {
     /// Registers memory and takes ownership of it. The peer can access the memory at the latest when it receives a Send
     /// that is posted afterwards.
     ///
     /// # Errors
-    /// Returns an error, with the memory, if memory or handles are exhausted, if the access does not suit the memory, or if
-    /// the connection is ending (see [`is_open`](Self::is_open)).
+    /// Returns an error, with the memory, if memory or handles are exhausted, if the access does not suit the memory,
+    /// or if the connection is ending (see [`is_open`](Self::is_open)).
     fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError>;
 
     /// Returns `true` if the queue pair still executes new requests.
@@ -307,8 +309,8 @@ pub trait QueuePair: Send + Unpin + 'static {
 
     /// Performs all I/O that is possible without waiting, and appends the completions.
     ///
-    /// Returns `Ready` if it appended any completion. Returns `Pending`, with the waker registered, if it appended none.
-    /// After [`Completion::Disconnected`], only requests posted later complete.
+    /// Returns `Ready` if it appended any completion. Returns `Pending`, with the waker registered, if it appended
+    /// none. After [`Completion::Disconnected`], only requests posted later complete.
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()>;
 
     /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do, because the last
@@ -328,15 +330,15 @@ pub trait QueuePair: Send + Unpin + 'static {
 
     /// Permits busy polling in later polls if the argument is `true`, and forbids it otherwise.
     ///
-    /// Callers forbid it while other tasks of the same thread may have work to do. Providers that do not busy-poll ignore
-    /// this call.
+    /// Callers forbid it while other tasks of the same thread may have work to do. Providers that do not busy-poll
+    /// ignore this call.
     fn set_busy_poll(&mut self, _may: bool) {}
 
-    /// Returns `true` if [`poll`](Self::poll) should be called again without waiting for its waker, because an event is expected
-    /// soon.
+    /// Returns `true` if [`poll`](Self::poll) should be called again without waiting for its waker, because an event is
+    /// expected soon.
     ///
-    /// A provider whose `poll` does not busy-poll itself uses this, so that callers can look for other work between polls. Callers
-    /// may ignore it.
+    /// A provider whose `poll` does not busy-poll itself uses this, so that callers can look for other work between
+    /// polls. Callers may ignore it.
     fn is_busy_polling(&self) -> bool {
         false
     }
@@ -365,8 +367,8 @@ pub trait QueuePair: Send + Unpin + 'static {
 
     /// Returns the total number of bytes sent to the peer.
     ///
-    /// The number grows while a long Send or RDMA Write is in flight and the peer accepts data. Providers that cannot count
-    /// bytes return 0; their requests make progress only when they complete.
+    /// The number grows while a long Send or RDMA Write is in flight and the peer accepts data. Providers that cannot
+    /// count bytes return 0; their requests make progress only when they complete.
     fn bytes_sent(&self) -> u64 {
         0
     }
@@ -379,7 +381,8 @@ pub trait QueuePair: Send + Unpin + 'static {
         0
     }
 
-    /// Returns the number of payload bytes that this queue pair has copied between its own buffers and registered memory.
+    /// Returns the number of payload bytes that this queue pair has copied between its own buffers and registered
+    /// memory.
     fn copied_payload_bytes(&self) -> u64;
 }
 
@@ -387,8 +390,8 @@ pub trait QueuePair: Send + Unpin + 'static {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SetupParams {
-    /// Private data for the peer's upper layer (RPC-over-RDMA version 1: RFC 8797). At most [`Connector::max_private_data`]
-    /// bytes in a request, and 196 bytes in a reply.
+    /// Private data for the peer's upper layer (RPC-over-RDMA version 1: RFC 8797). At most
+    /// [`Connector::max_private_data`] bytes in a request, and 196 bytes in a reply.
     pub private_data: Bytes,
     /// Private data to send instead if the local receiver does not support Send with Invalidate
     /// ([`QueuePair::remote_invalidation`]). If it is empty, [`private_data`](Self::private_data) is sent in both
@@ -472,7 +475,8 @@ pub enum SetupError {
     /// The time limit for connection set-up has expired. The value is the limit.
     #[error("connection set-up timed out after {0:?}")]
     TimedOut(Duration),
-    /// A layer above the provider refused the connection during its set-up. For TLS, the error is a `TlsError` of the crate `rpcrdma`.
+    /// A layer above the provider refused the connection during its set-up. For TLS, the error is a `TlsError` of the
+    /// crate `rpcrdma`.
     #[error(transparent)]
     Layer(std::sync::Arc<dyn std::error::Error + Send + Sync>),
 }
@@ -511,7 +515,8 @@ pub trait Listener: Send + Sync + 'static {
     /// The type of a connection that is being set up.
     type IncomingConnection: Incoming<QueuePair = Self::QueuePair>;
 
-    /// Waits for the next connection. Returns before the peer has sent its request, so a slow peer does not delay others.
+    /// Waits for the next connection. Returns before the peer has sent its request, so a slow peer does not delay
+    /// others.
     ///
     /// # Errors
     /// Returns an error of the operating system.
@@ -534,8 +539,8 @@ pub trait Incoming: Send + 'static {
     /// Moves the connection to the current tokio runtime, which sets it up and drives it. A server calls this method
     /// before [`request`](Self::request) if another runtime accepted the connection.
     ///
-    /// The default returns the connection unchanged. That suffices if `accept` registered nothing with the I/O driver of its
-    /// runtime. A socket of tokio is registered, and needs `into_std` and `from_std`.
+    /// The default returns the connection unchanged. That suffices if `accept` registered nothing with the I/O driver
+    /// of its runtime. A socket of tokio is registered, and needs `into_std` and `from_std`.
     ///
     /// # Errors
     /// Returns an error of the operating system.

@@ -12,8 +12,8 @@ pub(crate) use shuttle::sync::{
 /// Number of schedules that a test tries with each of two schedulers.
 const SCHEDULES: usize = 300;
 
-/// Runs `test` in many interleavings of its threads. A lost wake-up ends in a deadlock, which `shuttle` reports with the schedule that
-/// led to it.
+/// Runs `test` in many interleavings of its threads. A lost wake-up ends in a deadlock, which `shuttle` reports with
+/// the schedule that led to it.
 pub(crate) fn check(test: impl Fn() + Send + Sync + 'static) {
     let test = Arc::new(test);
     let pct = Arc::clone(&test);

@@ -50,7 +50,8 @@ fn deadlines_of_queued_calls_and_calls_in_flight() {
     assert_eq!(facing.engine.conn.poll_timeout(), None);
 }
 
-/// A deadline also holds while a replied call waits for its memory to be invalidated. The engine keeps the memory until then.
+/// A deadline also holds while a replied call waits for its memory to be invalidated. The engine keeps the memory until
+/// then.
 #[test]
 fn deadline_while_a_replied_call_awaits_invalidation() {
     let mut facing = client();

@@ -1,4 +1,5 @@
-//! Calls that ended a connection, and that the requester sends again over the next one (RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3).
+//! Calls that ended a connection, and that the requester sends again over the next one (RFC 8166 §4.5.3,
+//! RPC-over-RDMA v2 §7.3).
 
 use std::sync::Arc;
 

@@ -241,8 +241,8 @@ fn writes_are_posted_before_their_reply() {
     assert_eq!((writes, posted.iter().position(Posted::is_send)), (3, Some(posted.len() - 1)), "{posted:?}");
 }
 
-/// RFC 8166 §3.3.1, §3.4.5.1: no more RDMA Reads are in flight than the provider allows. The call is delivered once all of
-/// them have completed.
+/// RFC 8166 §3.3.1, §3.4.5.1: no more RDMA Reads are in flight than the provider allows. The call is delivered once all
+/// of them have completed.
 #[test]
 fn rdma_reads_are_limited() {
     for limit in [1, 2] {
@@ -334,7 +334,8 @@ fn a_call_outlives_the_connection_that_cannot_invalidate_its_memory() {
     assert!(client.finished().expect("finished").is_ok());
 }
 
-/// RFC 8166 §4.5.4: if a reply or an error cannot be sent, the connection is closed, even if the provider does not end it.
+/// RFC 8166 §4.5.4: if a reply or an error cannot be sent, the connection is closed, even if the provider does not end
+/// it.
 #[test]
 fn a_reply_that_is_not_sent_closes_the_connection() {
     let failed = |is_open| {

@@ -89,8 +89,8 @@ fn default_thresholds() {
     assert_eq!(format, MessageFormat::Long);
 }
 
-/// The provider parameters of an engine: private data of RFC 8797, and a Receive per credit (RFC 8166 §3.3.1) that is at
-/// least as large as the messages that Linux servers send to all peers.
+/// The provider parameters of an engine: private data of RFC 8797, and a Receive per credit (RFC 8166 §3.3.1) that is
+/// at least as large as the messages that Linux servers send to all peers.
 #[test]
 fn setup_params() {
     let mut config = EngineConfig::default();

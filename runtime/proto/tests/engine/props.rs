@@ -131,8 +131,8 @@ proptest! {
         prop_assert!(pair.outcomes().remove(&1000).is_some_and(|result| result.is_ok()));
     }
 
-    /// Calls that are cancelled, time out, or lose their connection finish once with the right error, and no memory stays
-    /// exposed.
+    /// Calls that are cancelled, time out, or lose their connection finish once with the right error, and no memory
+    /// stays exposed.
     #[test]
     fn faults_and_cancellation(
         config in pair_config(),

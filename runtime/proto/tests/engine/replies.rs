@@ -86,8 +86,8 @@ fn with_sinks() -> Sinks {
     Sinks { facing, handles: sinks.map(|sink| sink.0), lists }
 }
 
-/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.2.3, §4.3.3: returned chunks have the lengths in use. The test covers chunks that are filled
-/// in order, unused or empty, and a Reply chunk that is unused or has a Long reply.
+/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.2.3, §4.3.3: returned chunks have the lengths in use. The test covers chunks that
+/// are filled in order, unused or empty, and a Reply chunk that is unused or has a Long reply.
 #[test]
 fn returned_chunks() {
     let mut sinks = with_sinks();
@@ -142,8 +142,8 @@ fn longest_inline_reply() {
     assert_eq!((bytes.len(), bytes[15]), (4096, 0));
 }
 
-/// RFC 8166 §4.5.3, §6.1: a reply that does not fit into the chunks, or that the upper layer refuses, becomes ERR_CHUNK.
-/// Nothing is written before that, and no handle is invalidated.
+/// RFC 8166 §4.5.3, §6.1: a reply that does not fit into the chunks, or that the upper layer refuses, becomes
+/// ERR_CHUNK. Nothing is written before that, and no handle is invalidated.
 #[test]
 fn replies_that_do_not_fit() {
     type Edit = fn(&mut OutgoingReply);
@@ -195,8 +195,8 @@ fn long_reply_without_a_reply_chunk() {
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
 }
 
-/// RFC 8797 §4.1: Send with Invalidate is used only if both peers set R, and only for a handle of that call. If a call has
-/// several handles, none is invalidated, because Linux clients also offer a handle whose memory stays registered.
+/// RFC 8797 §4.1: Send with Invalidate is used only if both peers set R, and only for a handle of that call. If a call
+/// has several handles, none is invalidated, because Linux clients also offer a handle whose memory stays registered.
 #[test]
 fn remote_invalidation() {
     for (local, peer) in [(true, true), (true, false), (false, true)] {
@@ -220,8 +220,9 @@ fn remote_invalidation() {
     assert_eq!(sinks.facing.raw.received.pop_front().unwrap().1, None);
 }
 
-/// Linux clients append 4 bytes of other memory to a Write chunk whose length is not a multiple of four. This is for padding
-/// that a responder must not write (RFC 8166 §3.4.6.2). The segment is returned unused, and no handle is invalidated.
+/// Linux clients append 4 bytes of other memory to a Write chunk whose length is not a multiple of four. This is for
+/// padding that a responder must not write (RFC 8166 §3.4.6.2). The segment is returned unused, and no handle is
+/// invalidated.
 #[test]
 fn linux_segment_for_padding_is_returned_unused() {
     let mut facing = server();
@@ -242,8 +243,8 @@ fn linux_segment_for_padding_is_returned_unused() {
     assert_eq!((facing.raw.take_back(data.0), facing.raw.take_back(pad.0)), (b"12345".to_vec(), vec![UNWRITTEN; 4]));
 }
 
-/// RFC 8166 §3.3.1: the Receive for the next call is posted before the reply that frees its credit arrives. A peer that does
-/// not read its replies ties up at most one window of Receives.
+/// RFC 8166 §3.3.1: the Receive for the next call is posted before the reply that frees its credit arrives. A peer that
+/// does not read its replies ties up at most one window of Receives.
 #[test]
 fn receives_come_before_replies() {
     let mut config = EngineConfig::default();

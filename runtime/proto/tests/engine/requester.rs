@@ -133,8 +133,8 @@ fn transport_errors() {
     }
 }
 
-/// RFC 8166 §3.3.1, §3.3.3: a requester starts with one credit and then follows the grants. A grant of zero counts as one; a
-/// grant above the requested number counts as the requested number.
+/// RFC 8166 §3.3.1, §3.3.3: a requester starts with one credit and then follows the grants. A grant of zero counts as
+/// one; a grant above the requested number counts as the requested number.
 #[test]
 fn credits() {
     let mut facing = client();
@@ -282,8 +282,8 @@ fn segments_in_order() {
     }
 }
 
-/// RFC 8797 §4.1: a Send with Invalidate has to name a handle of the call that it replies to. Otherwise the connection is
-/// closed.
+/// RFC 8797 §4.1: a Send with Invalidate has to name a handle of the call that it replies to. Otherwise the connection
+/// is closed.
 #[test]
 fn remote_invalidation() {
     let (mut facing, call) = with_sinks();
@@ -311,8 +311,8 @@ fn remote_invalidation() {
     assert_eq!(exposed(&facing), 0);
 }
 
-/// The caller of a cancelled call gets its result at once. The memory, the XID and the credit of the call stay in use until the
-/// reply arrives, so that a responder that is still writing does not lose the connection.
+/// The caller of a cancelled call gets its result at once. The memory, the XID and the credit of the call stay in use
+/// until the reply arrives, so that a responder that is still writing does not lose the connection.
 #[test]
 fn cancellation() {
     let (mut facing, call) = with_sinks();
@@ -409,8 +409,8 @@ fn lost_connection() {
     assert!(matches!(finished(&mut facing), Some(Err(CallFailure::Closed { sent: false, .. }))));
 }
 
-/// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The refused
-/// registration of its memory is not reported as the cause.
+/// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The
+/// refused registration of its memory is not reported as the cause.
 #[test]
 fn lost_connection_before_its_notification() {
     let mut facing = client();
@@ -445,8 +445,8 @@ fn failed_invalidation_closes_the_connection() {
     assert_eq!(facing.engine.conn.counters().exposed_regions, 0);
 }
 
-/// If memory cannot be invalidated after the caller of the engine has given the connection up, the queue pair is disconnected before the call
-/// finishes (RFC 8166 §4.5.4).
+/// If memory cannot be invalidated after the caller of the engine has given the connection up, the queue pair is
+/// disconnected before the call finishes (RFC 8166 §4.5.4).
 #[test]
 fn failed_invalidation_after_a_lost_connection() {
     let config = EngineConfig::default();

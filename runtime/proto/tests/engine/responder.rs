@@ -59,8 +59,8 @@ fn number_of_write_chunks_is_limited() {
     assert!(arrive(&mut server(), &call(most + 1)).is_none());
 }
 
-/// RFC 8267 §6.4.2: an NFS client that does not know the limits of a server sends a Position-Zero Read chunk, another Read chunk or
-/// both, one Write chunk, and up to 16 segments in each chunk. All of this is accepted.
+/// RFC 8267 §6.4.2: an NFS client that does not know the limits of a server sends a Position-Zero Read chunk, another
+/// Read chunk or both, one Write chunk, and up to 16 segments in each chunk. All of this is accepted.
 #[test]
 fn chunks_that_every_nfs_server_accepts() {
     const SEGMENTS: u32 = 16;
@@ -226,8 +226,8 @@ fn reply_header_too_long() {
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
 }
 
-/// RFC 8166 §3.4.5: segments with the same position are joined in list order, whatever the order of the positions. Empty
-/// segments and odd lengths are allowed.
+/// RFC 8166 §3.4.5: segments with the same position are joined in list order, whatever the order of the positions.
+/// Empty segments and odd lengths are allowed.
 #[test]
 fn read_list() {
     let mut facing = server();
@@ -247,7 +247,8 @@ fn read_list() {
     assert_eq!(facing.engine.conn.counters().rdma_read_bytes, 17);
 }
 
-/// RFC 8166 §3.4.5.2: a Read chunk may include its padding, or have a segment for it. RFC 8166 §3.4.4: a chunk may be empty.
+/// RFC 8166 §3.4.5.2: a Read chunk may include its padding, or have a segment for it. RFC 8166 §3.4.4: a chunk may be
+/// empty.
 #[test]
 fn read_chunk_with_padding() {
     let mut facing = server();

@@ -283,7 +283,8 @@ fn errors_and_invalid_replies() {
     }
 }
 
-/// RFC 8797 §4.1: only a reply may invalidate, and only a handle that its call offered. Reverse-direction calls offer none.
+/// RFC 8797 §4.1: only a reply may invalidate, and only a handle that its call offered. Reverse-direction calls offer
+/// none.
 #[test]
 fn reverse_calls_must_not_invalidate() {
     let mut client = facing(Role::Client, config(32, 4));
@@ -363,8 +364,8 @@ fn peer_without_reverse_direction() {
     assert_eq!(server.engine.conn.counters().messages_discarded, 1);
 }
 
-/// RFC 8167 §5.4: a call without a reply can be abandoned, and the connection stays open. Later calls wait, because RFC 8166
-/// §3.3.1 allows one call until the first reply.
+/// RFC 8167 §5.4: a call without a reply can be abandoned, and the connection stays open. Later calls wait, because
+/// RFC 8166 §3.3.1 allows one call until the first reply.
 #[test]
 fn call_without_reply() {
     let mut server = facing(Role::Server, config(32, 4));

@@ -93,9 +93,9 @@ fn header_len(reads: &[usize], writes: &[usize], reply: Option<usize>) -> usize 
         + reply.as_ref().map_or(0, array)
 }
 
-/// RFC 8166 §3.5.3, §4.2.4, §4.3.1, §4.3.2: a call is inline if it fits with its header, and a Long call otherwise. It has a
-/// Read chunk for each eligible argument and a Write chunk for each eligible result, without padding, and no other
-/// chunks.
+/// RFC 8166 §3.5.3, §4.2.4, §4.3.1, §4.3.2: a call is inline if it fits with its header, and a Long call otherwise. It
+/// has a Read chunk for each eligible argument and a Write chunk for each eligible result, without padding, and no
+/// other chunks.
 #[test]
 fn calls_fit_the_threshold() {
     let cases: [(&[usize], &[usize]); 5] =
@@ -162,8 +162,9 @@ fn segments_of_a_chunk_share_its_position() {
     }
 }
 
-/// RFC 8166 §4.3.3, §6.2: a call has a Reply chunk if the longest reply, with a header that repeats the Write list, exceeds the
-/// threshold, and only then. RFC 8166 §3.4.6, §3.4.6.2: Write chunks have the maximum lengths of their results.
+/// RFC 8166 §4.3.3, §6.2: a call has a Reply chunk if the longest reply, with a header that repeats the Write list,
+/// exceeds the threshold, and only then. RFC 8166 §3.4.6, §3.4.6.2: Write chunks have the maximum lengths of their
+/// results.
 #[test]
 fn longest_replies_determine_the_reply_chunk() {
     for results in [&[][..], &[3001], &[1003, 2, 2000]] {
@@ -201,8 +202,8 @@ fn protected_calls_are_not_reduced() {
     }
 }
 
-/// RFC 8166 §3.5.3, §4.2.4, §4.3.1, §4.3.3: a reply is inline if it fits with its header. Otherwise it uses the Reply chunk,
-/// which is returned in any case. The Read list of a reply is empty.
+/// RFC 8166 §3.5.3, §4.2.4, §4.3.1, §4.3.3: a reply is inline if it fits with its header. Otherwise it uses the Reply
+/// chunk, which is returned in any case. The Read list of a reply is empty.
 #[test]
 fn replies_fit_the_threshold() {
     for (has_write, has_reply) in [(false, false), (true, false), (false, true), (true, true)] {

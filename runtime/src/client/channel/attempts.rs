@@ -304,8 +304,8 @@ impl From<CallFailure> for AttemptError {
 }
 
 impl AttemptError {
-    /// Returns the kind of failure. `has_any_xid` is `true` if the call may have any XID, and `falls_back` if the channel may use
-    /// version 1 after a failed negotiation.
+    /// Returns the kind of failure. `has_any_xid` is `true` if the call may have any XID, and `falls_back` if the
+    /// channel may use version 1 after a failed negotiation.
     // RFC 8267 §3.1, §6.4.2: a transport error ends the call. Only its caller can provide more for the reply.
     fn kind(&self, has_any_xid: bool, falls_back: bool) -> FailureKind {
         match self {
@@ -444,8 +444,8 @@ mod tests {
         assert_eq!(late(true).kind(true, true), FailureKind::Final);
     }
 
-    /// A channel falls back to version 1 if the server may support it, and if the channel can connect again. Then it remembers the
-    /// server.
+    /// A channel falls back to version 1 if the server may support it, and if the channel can connect again. Then it
+    /// remembers the server.
     #[tokio::test(start_paused = true)]
     async fn falls_back_to_version_1() {
         let failed = |versions| {

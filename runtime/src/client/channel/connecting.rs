@@ -85,8 +85,8 @@ impl Channel {
                 // The server may still be silent.
                 must_answer: matches!(current.link.port.close_reason(), Some(CloseReason::Silent(_))),
             };
-            // Connecting runs in its own task. If the caller gives up, the next caller gets the connection or the error. The task
-            // holds no channel, and is aborted with the last one.
+            // Connecting runs in its own task. If the caller gives up, the next caller gets the connection or the
+            // error. The task holds no channel, and is aborted with the last one.
             let redialed = tokio::spawn(
                 async move {
                     let dialed = dial.dial(&config, rules).await;

@@ -22,7 +22,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Creates the attempts of a call. `retry` decides on the number of attempts, and on the pauses between them.
+    /// Creates a policy with neither a time-out nor hedging. `retry` decides on the number of attempts, and on the
+    /// pauses between them.
     pub fn new(retry: RetryPolicy) -> Self {
         Self { retry, timeout: None, is_hedged: false }
     }

@@ -27,8 +27,8 @@ use super::{
 const MAX_WAITING: usize = 1024;
 
 impl ServiceCaller {
-    /// Creates a caller that balances its calls over `endpoints`. `attempts`, or a [`RetryPolicy`](super::super::RetryPolicy) alone, decides
-    /// about calls that fail or take long.
+    /// Creates a caller that balances its calls over `endpoints`. `attempts`, or a
+    /// [`RetryPolicy`](super::super::RetryPolicy) alone, decides about calls that fail or take long.
     ///
     /// Calls go to the endpoints with the lowest priority number for which any endpoint is connected. Two of these are
     /// drawn by their weights. The call goes to the endpoint that has fewer calls in flight relative to its weight

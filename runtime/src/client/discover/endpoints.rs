@@ -52,10 +52,11 @@ const TURN: Duration = Duration::from_secs(1);
 ///
 /// - only servers with the lowest priority number (option `priority` of a [`Url`]) for which one can be reached, and
 ///   servers with lower numbers, which are tried again;
-/// - at most [`max_open`](Self::max_open). A client chooses them at random, and keeps its choice as long as they can be reached.
-///   Another one takes the place of an endpoint that cannot connect.
+/// - at most [`max_open`](Self::max_open). A client chooses them at random, and keeps its choice as long as they can be
+///   reached. Another one takes the place of an endpoint that cannot connect.
 ///
-/// Wrap the endpoints in `tower::load::PendingRequestsDiscover` or `tower::load::PeakEwmaDiscover` to measure their load.
+/// Wrap the endpoints in `tower::load::PendingRequestsDiscover` or `tower::load::PeakEwmaDiscover` to measure their
+/// load.
 #[must_use]
 pub struct Endpoints {
     /// The list of servers. `None` when the list does not change any more.
@@ -154,9 +155,10 @@ impl Endpoints {
     /// Sets the maximum number of endpoints that are open at a time. Default 32. At least 2: one endpoint takes calls
     /// while an endpoint that has failed is tried again.
     ///
-    /// A connection costs memory for its Receives at both ends, and a server has a limit of connections. Without this limit, each
-    /// client would connect to each server. With 32, a client hardly notices that one server is slow or fails, and 1000 servers
-    /// with 1000 clients have about 32 connections each. Raise it for few clients with much load on many servers.
+    /// A connection costs memory for its Receives at both ends, and a server has a limit of connections. Without this
+    /// limit, each client would connect to each server. With 32, a client hardly notices that one server is slow or
+    /// fails, and 1000 servers with 1000 clients have about 32 connections each. Raise it for few clients with much
+    /// load on many servers.
     pub fn max_open(mut self, endpoints: usize) -> Self {
         self.max_open = endpoints.max(2);
         self
@@ -170,8 +172,8 @@ impl Endpoints {
     /// counts as serving if it does not offer the program, or does not answer the first question. Later silence does
     /// not change the state. [`Endpoint`] describes how silence is noticed.
     ///
-    /// The channels serve the callbacks of the program, so that the server can report changes at once, and have no idle timeout. Outside
-    /// of a tokio runtime, nothing is checked.
+    /// The channels serve the callbacks of the program, so that the server can report changes at once, and have no idle
+    /// timeout. Outside of a tokio runtime, nothing is checked.
     ///
     /// ```no_run
     /// # use rpcrdma::{client::{HealthCheck, discover::{Endpoints, Servers}}, Channel};

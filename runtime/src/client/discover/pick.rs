@@ -70,8 +70,8 @@ fn draw(
         sum += u64::from(share.weight);
         without_weight += u64::from(share.weight == 0);
     }
-    // RFC 2782: a number from 0 to the sum of the weights, inclusive. Only 0 selects an endpoint without weight, which should have a
-    // very small chance. Small weights are scaled for that: it is at most 1 %.
+    // RFC 2782: a number from 0 to the sum of the weights, inclusive. Only 0 selects an endpoint without weight, which
+    // should have a very small chance. Small weights are scaled for that: it is at most 1 %.
     let scale = if sum == 0 { 1 } else { 100_u64.div_ceil(sum) };
     let number = if without_weight == 0 { random.below(sum * scale) + 1 } else { random.below(sum * scale + 1) };
     if number == 0 {
@@ -92,8 +92,8 @@ fn is_better(second: &Share, first: &Share) -> bool {
         (0, 0) => (1, 1),
         weights => weights,
     };
-    // An endpoint with less weight would have more load for it with the call. Otherwise, a few calls at a time would be divided
-    // evenly whatever the weights are.
+    // An endpoint with less weight would have more load for it with the call. Otherwise, a few calls at a time would be
+    // divided evenly whatever the weights are.
     let added = u128::from(weight_2 < weight_1);
     first.load as u128 * u128::from(weight_2) > (second.load as u128 + added) * u128::from(weight_1)
 }

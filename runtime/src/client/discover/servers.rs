@@ -42,8 +42,8 @@ impl Servers {
         servers
     }
 
-    /// Returns a list, and its sender, for a source of your own. The list is unknown until the sender sets it. After the sender is
-    /// dropped, the list does not change any more.
+    /// Returns a list, and its sender, for a source of your own. The list is unknown until the sender sets it. After
+    /// the sender is dropped, the list does not change any more.
     ///
     /// ```
     /// use rpcrdma::client::discover::Servers;
@@ -136,8 +136,8 @@ impl ServersSender {
         });
     }
 
-    /// Reports that the servers cannot be listed now. The list stays as it is. While no server can be reached, the errors of calls
-    /// have this error as their cause, until the list is [set](Self::set) again.
+    /// Reports that the servers cannot be listed now. The list stays as it is. While no server can be reached, the
+    /// errors of calls have this error as their cause, until the list is [set](Self::set) again.
     pub fn fail(&self, error: impl Error + Send + Sync + 'static) {
         self.set_failure(Some(Arc::new(error)));
     }

@@ -38,8 +38,8 @@ use crate::{
 
 /// Carries the calls of a generated client over a `tower` service.
 ///
-/// Each call clones the service, waits until the clone is ready, and calls it. The deadline of the call includes the wait. Wrap a
-/// service that cannot be cloned in `tower::buffer::Buffer`.
+/// Each call clones the service, waits until the clone is ready, and calls it. The deadline of the call includes the
+/// wait. Wrap a service that cannot be cloned in `tower::buffer::Buffer`.
 ///
 /// An error of middleware becomes [`CallError::Middleware`]. Its field `sent` is `true` if the server may have executed
 /// the call. An error of the channel stays as it is.
@@ -203,7 +203,8 @@ fn erase<E: Into<BoxError> + 'static>(
     }
 }
 
-/// Prevents further attempts of a call when its caller returns or is dropped. A request may still be in a queue of middleware.
+/// Prevents further attempts of a call when its caller returns or is dropped. A request may still be in a queue of
+/// middleware.
 struct AbandonOnDrop(Progress);
 
 impl Drop for AbandonOnDrop {

@@ -36,8 +36,8 @@ type CallFuture = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> +
 /// The text that stands in for the procedure's name in the errors of an [`Endpoint`] that is not ready.
 const CONNECTING: &str = "connection to an endpoint";
 
-/// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`] for load
-/// balancing.
+/// A channel is always ready: it queues calls, and a call connects again if the connection was lost. See [`Endpoint`]
+/// for load balancing.
 impl Service<CallRequest> for Channel {
     type Response = CallResponse;
     type Error = CallError;
@@ -80,11 +80,12 @@ impl Service<CallRequest> for ChannelPool {
 /// One of several servers: a channel that is ready only while it is connected.
 ///
 /// When the connection is lost, the endpoint connects again as soon as it is polled, with the pauses of the channel's
-/// [`Reconnect`](crate::client::Reconnect), and is not ready until it has succeeded. A balancer therefore uses the other endpoints
-/// meanwhile. An endpoint does not retry calls: leave that to [`RetryPolicy`](super::RetryPolicy), which may choose another
-/// endpoint. An endpoint therefore does not send calls again because of
-/// [`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated) either. Another endpoint is another server, whose
-/// duplicate request cache does not know them, so they fail with their connection unless they are idempotent.
+/// [`Reconnect`](crate::client::Reconnect), and is not ready until it has succeeded. A balancer therefore uses the
+/// other endpoints meanwhile. An endpoint does not retry calls: leave that to [`RetryPolicy`](super::RetryPolicy),
+/// which may choose another endpoint. An endpoint therefore does not send calls again because of
+/// [`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated) either. Another endpoint is another
+/// server, whose duplicate request cache does not know them, so they fail with their connection unless they are
+/// idempotent.
 ///
 /// An endpoint that is connected but silent is not ready either, for a pause of the same kind. It is silent if a call
 /// reached its deadline, or was given up after the shortest pause, for example by a time-out for each attempt, and no
@@ -126,7 +127,8 @@ pub struct Endpoint {
     /// The health of the server, if it is checked.
     #[cfg(feature = "discover")]
     serving: Option<Arc<ServingCheck>>,
-    /// The wait for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is never contended.
+    /// The wait for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is never
+    /// contended.
     connecting: Mutex<Option<ReadyFuture>>,
 }
 

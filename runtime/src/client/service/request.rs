@@ -24,8 +24,8 @@ fn detach(decoder: &mut Decoder<'_>) -> Result<DetachedMessage, DecodeError> {
     Ok(decoder.detach())
 }
 
-/// A call to make: a procedure, its encoded arguments, and the options of the caller. The request of `tower` services that carry
-/// calls.
+/// A call to make: a procedure, its encoded arguments, and the options of the caller. The request of `tower` services
+/// that carry calls.
 ///
 /// Eligible arguments are kept by reference, so a request is small, and [`try_clone`](Self::try_clone) copies no data.
 ///
@@ -102,8 +102,8 @@ impl CallRequest {
         self.target.name
     }
 
-    /// Returns `true` if the server may execute the call twice: the procedure is declared `@idempotent`, or the caller has set
-    /// [`CallOptions::repeatable`].
+    /// Returns `true` if the server may execute the call twice: the procedure is declared `@idempotent`, or the caller
+    /// has set [`CallOptions::repeatable`].
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         self.options.is_idempotent(&self.target)

@@ -33,14 +33,16 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// is `@idempotent`, or no server can have executed an earlier attempt ([`CallRequest::is_retry_safe`]). Over a load
 /// balancer, this is failover: the retry goes to a server that is alive.
 ///
-/// A call is retried if its connection was lost or could not be made, and after an error of middleware, for example of a time-out
-/// for each attempt. It is not retried
+/// A call is retried if its connection was lost or could not be made, and after an error of middleware, for example of
+/// a time-out for each attempt. It is not retried
 ///
 /// - if a server replied, even with an error;
 /// - after the deadline of the call;
 /// - more often than [`max_retries`](Self::max_retries), or 3 times if it has no deadline;
-/// - if the retry budget, which all clones share, is used up. The budget prevents retries from overloading the servers that are left;
-/// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can use.
+/// - if the retry budget, which all clones share, is used up. The budget prevents retries from overloading the servers
+///   that are left;
+/// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can
+///   use.
 ///
 /// The error of a call that fails in the end takes all attempts into account:
 /// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) returns `false` if an attempt may have
@@ -139,7 +141,8 @@ impl RetryPolicy {
     }
 }
 
-/// Retries until the deadline of a call or, without one, up to 3 retries. The budget allows 10 retries per second, and one more for every five calls that succeed.
+/// Retries until the deadline of a call or, without one, up to 3 retries. The budget allows 10 retries per second, and
+/// one more for every five calls that succeed.
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self::new(TpsBudget::new(Duration::from_secs(10), 10, 0.2))

@@ -162,7 +162,8 @@ fn exchange(channel: &Channel, link: &ChannelLink, version: Option<u32>, has_rep
     }
 }
 
-/// The first reply shows that a server has only version 1, with a security and without. A call without a reply shows nothing.
+/// The first reply shows that a server has only version 1, with a security and without. A call without a reply shows
+/// nothing.
 #[tokio::test(start_paused = true)]
 async fn servers_with_version_1_are_remembered() {
     for (port, (config, version, expected)) in

@@ -183,7 +183,8 @@ async fn a_pool_ends_with_its_last_connection() {
     }
 }
 
-/// A call that was sent, and that the server recognizes, stays with its channel, although an attempt to connect fails meanwhile.
+/// A call that was sent, and that the server recognizes, stays with its channel, although an attempt to connect fails
+/// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn recognized_calls_stay_with_their_channel() {
     let resendable = Some(Arc::new(ResendableXids::new(None, 1, Duration::from_secs(100))));

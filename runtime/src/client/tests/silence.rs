@@ -64,7 +64,8 @@ async fn pauses_double() {
     }
 }
 
-/// A call that is given up after the shortest pause shows silence. Errors that say nothing about replies do not, however late they are.
+/// A call that is given up after the shortest pause shows silence. Errors that say nothing about replies do not,
+/// however late they are.
 #[tokio::test(start_paused = true)]
 async fn silence_is_a_missing_reply() {
     let silence = Silence::new(Reconnect::on_demand());

@@ -365,8 +365,8 @@ fn expired_contexts_stay_while_there_is_room() {
     assert_eq!(server.server.contexts.counts(), (1, 0));
 }
 
-/// While a large body of a context is in progress, its calls do not wait in the task of their connection. Other calls do not wait
-/// at all.
+/// While a large body of a context is in progress, its calls do not wait in the task of their connection. Other calls
+/// do not wait at all.
 #[test]
 fn calls_of_a_busy_context_leave_the_task() {
     let (server, created, now) = established(GssServerConfig::default());
@@ -469,7 +469,8 @@ fn denials_that_require_a_new_context() {
     }
 }
 
-/// RFC 2203 §5.2.3.1, §5.3.1, §5.4: the credentials of all requests have the handle of the context, and a number of their own.
+/// RFC 2203 §5.2.3.1, §5.3.1, §5.4: the credentials of all requests have the handle of the context, and a number of
+/// their own.
 #[test]
 fn credentials_of_requests() {
     let (_, created, now) = established(GssServerConfig::default());
@@ -489,7 +490,8 @@ fn credentials_of_requests() {
     assert_eq!((call.program, call.version, call.arguments.len(), call.max_results), (2, 3, 0, 0));
 }
 
-/// RFC 2203 §5.3.2, §5.3.3.2: each side accepts the arguments or results of the other, protected as the service of the call says.
+/// RFC 2203 §5.3.2, §5.3.3.2: each side accepts the arguments or results of the other, protected as the service of the
+/// call says.
 #[test]
 fn services_of_calls() {
     let (server, created, now) = established(GssServerConfig::default());

@@ -124,7 +124,8 @@ async fn is_waiting(mut future: Pin<&mut impl Future>) -> bool {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
 
-/// RFC 2203 §5.4: a channel that is closed destroys the context once its calls have ended, unless other channels use it.
+/// RFC 2203 §5.4: a channel that is closed destroys the context once its calls have ended, unless other channels use
+/// it.
 #[tokio::test]
 async fn closed_channels_destroy_their_context() {
     let server = TestServer::new(GssServerConfig::default());

@@ -37,8 +37,8 @@ pub struct DuplicateRequestStats {
     pub waits: u64,
     /// Number of calls that were executed.
     pub misses: u64,
-    /// Number of replies that were removed before their [`max_age`](super::DuplicateRequests::max_age), for lack of room. A client
-    /// that sends such a call again has it executed twice.
+    /// Number of replies that were removed before their [`max_age`](super::DuplicateRequests::max_age), for lack of
+    /// room. A client that sends such a call again has it executed twice.
     pub evicted: u64,
 }
 

@@ -19,19 +19,21 @@ pub(super) use self::{
 };
 use crate::{service::ProcedureId, sync};
 
-/// The settings of a duplicate request cache, for [`ServerBuilder::duplicate_requests`](super::ServerBuilder::duplicate_requests).
+/// The settings of a duplicate request cache, for
+/// [`ServerBuilder::duplicate_requests`](super::ServerBuilder::duplicate_requests).
 ///
-/// A client that loses its connection does not know if the server has executed its last calls. If it sends them again with the
-/// same XIDs ([`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated); NFS clients always do), the cache
-/// recognizes them by their [`RequestKey`](super::RequestKey):
+/// A client that loses its connection does not know if the server has executed its last calls. If it sends them again
+/// with the same XIDs ([`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated); NFS clients
+/// always do), the cache recognizes them by their [`RequestKey`](super::RequestKey):
 ///
 /// - A call whose handler has finished gets the recorded reply: the results, or SYSTEM_ERR if the handler failed with
-///   [`HandlerError::System`](super::HandlerError::System). Other errors say that the call was not executed, and are not recorded.
+///   [`HandlerError::System`](super::HandlerError::System). Other errors say that the call was not executed, and are
+///   not recorded.
 /// - A call whose handler is running waits for it.
 /// - A call whose handler has panicked or was cancelled is executed again.
 ///
-/// By default, the cache covers the procedures that are not declared `@idempotent`. Calls of other procedures and programs do not
-/// pass through it.
+/// By default, the cache covers the procedures that are not declared `@idempotent`. Calls of other procedures and
+/// programs do not pass through it.
 ///
 /// The cache forgets a reply after [`max_age`](Self::max_age), and earlier if there are more replies than
 /// [`max_entries`](Self::max_entries) and [`max_bytes`](Self::max_bytes) allow. Then the addresses with the most
@@ -40,7 +42,8 @@ use crate::{service::ProcedureId, sync};
 /// are. IPv6 addresses with the same first 64 bits count as one address. Up to an eighth of the room is made free at
 /// once. The cache forgets everything when the server ends, except what a [`ReplyStore`] keeps.
 ///
-/// A handler that fails before it has an effect can [say so](super::Context::had_no_effect). The cache then keeps no reply.
+/// A handler that fails before it has an effect can [say so](super::Context::had_no_effect). The cache then keeps no
+/// reply.
 ///
 /// ```no_run
 /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
@@ -90,24 +93,25 @@ impl DuplicateRequests {
 
     /// Sets the maximum number of recorded replies. Default 8192.
     ///
-    /// A client that has lost its connection sends at most as many calls again as it has credits. Until then, the calls of all
-    /// other clients add replies.
+    /// A client that has lost its connection sends at most as many calls again as it has credits. Until then, the calls
+    /// of all other clients add replies.
     pub fn max_entries(mut self, entries: usize) -> Self {
         self.max_entries = entries;
         self
     }
 
-    /// Sets the maximum memory of recorded replies in bytes: results, eligible results included, and keys. Default 64 MiB. A
-    /// longer reply is not recorded.
+    /// Sets the maximum memory of recorded replies in bytes: results, eligible results included, and keys. Default 64
+    /// MiB. A longer reply is not recorded.
     ///
-    /// An eligible result of more than 4 KiB that is a part of a longer buffer keeps the whole buffer, but counts with its own length.
+    /// An eligible result of more than 4 KiB that is a part of a longer buffer keeps the whole buffer, but counts with
+    /// its own length.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Sets the time for which replies are recorded. Default 120 s. It should exceed the time within which clients send a call
-    /// again. Linux's NFS client does so after at most 60 s.
+    /// Sets the time for which replies are recorded. Default 120 s. It should exceed the time within which clients send
+    /// a call again. Linux's NFS client does so after at most 60 s.
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
         self

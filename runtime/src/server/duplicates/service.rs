@@ -93,8 +93,11 @@ impl ServiceDuplicates {
         }
     }
 
-    /// Waits while an earlier copy of a call is in progress. Returns a claim if neither the cache nor the store has a
-    /// reply. Otherwise, or if the store fails, returns the reply to send as the error.
+    /// Waits while an earlier copy of a call is in progress, and then claims the call for execution.
+    ///
+    /// # Errors
+    /// Returns the reply to send instead. It is the recorded reply if the cache or the store has one, and an error
+    /// reply if the store fails.
     pub(in crate::server) async fn claim(
         &self,
         call: &mut InboundCall,

@@ -315,7 +315,8 @@ mod tests {
         assert_eq!(counts(&shares)[0], (1, 1, 20));
     }
 
-    /// Replies expire in the order in which they were recorded, whatever was evicted between them, and all room is returned.
+    /// Replies expire in the order in which they were recorded, whatever was evicted between them, and all room is
+    /// returned.
     #[test]
     fn replies_expire_in_order() {
         let start = Instant::now();

@@ -35,21 +35,23 @@ impl From<ProcedureId> for LimitScope {
     }
 }
 
-/// Limits on the execution of calls, for [`ServerBuilder::limits`](super::ServerBuilder::limits). By default, nothing is limited.
+/// Limits on the execution of calls, for [`ServerBuilder::limits`](super::ServerBuilder::limits). By default, nothing
+/// is limited.
 ///
-/// A call beyond the limits waits. If the queue is full, or the [deadline](Self::deadline) passes while the call waits, the server
-/// does not execute it, and the client gets [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable):
+/// A call beyond the limits waits. If the queue is full, or the [deadline](Self::deadline) passes while the call waits,
+/// the server does not execute it, and the client gets [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable):
 /// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) is `true`.
 ///
 /// No peer takes all handlers. A host can take handlers until it has three times as many as it leaves free, and a
 /// connection until it has twice as many. Of 16 handlers, one connection thus gets at most 10, and one host at most 12.
 ///
-/// The queue is fair: hosts take turns, however many calls each of them has in the queue. So do the [principals] and the connections
-/// without a principal of one host. A full queue drops the latest call of the host, or of the party within the host, that has the most
-/// calls in it.
+/// The queue is fair: hosts take turns, however many calls each of them has in the queue. So do the [principals] and
+/// the connections without a principal of one host. A full queue drops the latest call of the host, or of the party
+/// within the host, that has the most calls in it.
 ///
-/// A host is an IPv4 address, or the first 64 bits of an IPv6 address. A caller is the [principal][principals] that a security flavor has
-/// authenticated, or else a host. The credential of AUTH_SYS does not count, because clients can choose it.
+/// A host is an IPv4 address, or the first 64 bits of an IPv6 address. A caller is the [principal][principals] that a
+/// security flavor has authenticated, or else a host. The credential of AUTH_SYS does not count, because clients can
+/// choose it.
 ///
 /// A waiting call holds a credit of its connection, and its arguments.
 ///
@@ -106,15 +108,16 @@ impl Limits {
     /// Sets the maximum time from the arrival of a call to its reply. Default: unlimited.
     ///
     /// A handler that takes longer is cancelled: its future is dropped at the `.await` where it waits. The client gets
-    /// [`RpcError::HandlerTimedOut`](crate::rpc::RpcError::HandlerTimedOut). The call may have been executed in part. A handler that
-    /// does not wait cannot be cancelled, nor can a thread that it has started with `tokio::task::spawn_blocking`.
+    /// [`RpcError::HandlerTimedOut`](crate::rpc::RpcError::HandlerTimedOut). The call may have been executed in part. A
+    /// handler that does not wait cannot be cancelled, nor can a thread that it has started with
+    /// `tokio::task::spawn_blocking`.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Sets the maximum number of handlers that run at a time. At least 1. Default: unlimited. With several handlers, no host and no
-    /// connection takes all of them, as described [above](Self).
+    /// Sets the maximum number of handlers that run at a time. At least 1. Default: unlimited. With several handlers,
+    /// no host and no connection takes all of them, as described [above](Self).
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.concurrency = handlers;
         self
@@ -126,18 +129,18 @@ impl Limits {
         self
     }
 
-    /// Sets the maximum number of calls that wait for [`concurrency`](Self::concurrency) or [`per_caller`](Self::per_caller).
-    /// Default 1024. With 0, a call beyond the limits is refused at once.
+    /// Sets the maximum number of calls that wait for [`concurrency`](Self::concurrency) or
+    /// [`per_caller`](Self::per_caller). Default 1024. With 0, a call beyond the limits is refused at once.
     pub fn queue(mut self, calls: usize) -> Self {
         self.queue = calls;
         self
     }
 
-    /// Cancels a handler when the connection of its call is closed. By default, handlers run to their end, and their replies are
-    /// dropped.
+    /// Cancels a handler when the connection of its call is closed. By default, handlers run to their end, and their
+    /// replies are dropped.
     ///
-    /// Use it for procedures that change nothing, or whose handlers can be dropped at any `.await`. A call that the client sends
-    /// again is executed again.
+    /// Use it for procedures that change nothing, or whose handlers can be dropped at any `.await`. A call that the
+    /// client sends again is executed again.
     pub fn cancel_on_disconnect(mut self) -> Self {
         self.cancels = true;
         self

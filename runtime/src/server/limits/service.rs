@@ -55,7 +55,8 @@ impl ServiceLimits {
     pub(in crate::server) fn find(&self, procedure: u32) -> Option<&Arc<Limiter>> {
         match self.of_procedures.binary_search_by_key(&procedure, |(number, _)| *number) {
             Ok(at) => self.of_procedures.get(at).map(|(_, limiter)| limiter),
-            // A client probes its server by procedure 0. If the probe waited for a handler, the server would look silent.
+            // A client probes its server by procedure 0. If the probe waited for a handler, the server would look
+            // silent.
             Err(_) => self.of_service.as_ref().filter(|_| procedure != 0),
         }
     }

@@ -193,7 +193,8 @@ fn stored_bytes_are_stable() {
     assert_eq!(RecordedReply::system_error().to_bytes(), [1, 1].map(u32::to_be_bytes).as_flattened());
 }
 
-/// A host has one IPv4 address, and all IPv6 addresses with the same first 64 bits. A principal is the same at every host.
+/// A host has one IPv4 address, and all IPv6 addresses with the same first 64 bits. A principal is the same at every
+/// host.
 #[test]
 fn clients_belong_to_groups() {
     let key = |address: &str, principal: Option<&Principal>| {

@@ -138,8 +138,8 @@ impl Authenticator for Inverting {
     }
 }
 
-/// RFC 2203 §5.3.2, §5.3.3: arguments and results are protected, and errors are not. RFC 8166 §8.2.2.3: nothing is reduced. If
-/// the arguments are wrong, the handler does not run.
+/// RFC 2203 §5.3.2, §5.3.3: arguments and results are protected, and errors are not. RFC 8166 §8.2.2.3: nothing is
+/// reduced. If the arguments are wrong, the handler does not run.
 #[test]
 fn protected_calls_have_protected_replies() {
     let item = Item(3, vec![7; 2000].into());

@@ -19,7 +19,8 @@ use crate::{tls::stream::ALPN, transport::TlsPolicy};
 /// The program and the version of the probe unless the caller sets another program: rpcbind version 2 (RFC 1833).
 const PROBED: (u32, u32) = (100_000, 2);
 
-/// The TLS configuration of a client. Clones share the certificates, so that [`reload`](Self::reload) changes all of them.
+/// The TLS configuration of a client. Clones share the certificates, so that [`reload`](Self::reload) changes all of
+/// them.
 ///
 /// See the [module](super::super) for an example.
 #[derive(Clone)]
@@ -115,20 +116,22 @@ impl Default for TlsClientBuilder {
 }
 
 impl TlsClientBuilder {
-    /// Sets the PEM file with the certificates of the authorities that issue the certificates of servers. There is no default.
+    /// Sets the PEM file with the certificates of the authorities that issue the certificates of servers. There is no
+    /// default.
     pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca = Some(path.into());
         self
     }
 
-    /// Sets the PEM files with the client's certificate chain, its own certificate first, and with the key. Default: none, so
-    /// that the client stays anonymous.
+    /// Sets the PEM files with the client's certificate chain, its own certificate first, and with the key. Default:
+    /// none, so that the client stays anonymous.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.certificate = Some(CertificateFiles { certificate: certificate.into(), key: key.into() });
         self
     }
 
-    /// Uses `config` in place of files. Its ALPN protocols are replaced, and early data is disabled (RFC 9289 §5, §6.1).
+    /// Uses `config` in place of files. Its ALPN protocols are replaced, and early data is disabled
+    /// (RFC 9289 §5, §6.1).
     pub fn rustls(mut self, config: Arc<ClientConfig>) -> Self {
         self.rustls = Some(config);
         self
@@ -140,15 +143,15 @@ impl TlsClientBuilder {
         self
     }
 
-    /// Sets the DNS name or the IP address that the server's certificate must have (RFC 9289 §5.2.1). Default: the option `name` of the
-    /// URL, or else its host.
+    /// Sets the DNS name or the IP address that the server's certificate must have (RFC 9289 §5.2.1). Default: the
+    /// option `name` of the URL, or else its host.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Sets the program and version in the AUTH_TLS probe. Default: rpcbind, 100000 version 2. A server that does not have the
-    /// program still offers TLS (RFC 9289 §4.1).
+    /// Sets the program and version in the AUTH_TLS probe. Default: rpcbind, 100000 version 2. A server that does not
+    /// have the program still offers TLS (RFC 9289 §4.1).
     pub fn program(mut self, program: u32, version: u32) -> Self {
         self.probed = (program, version);
         self

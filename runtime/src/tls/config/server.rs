@@ -25,7 +25,8 @@ const MAX_HANDSHAKES: usize = 256;
 /// The default limit of handshakes in progress for each host.
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 64;
 
-/// The TLS configuration of a server. Clones share the certificates, so that [`reload`](Self::reload) changes all of them.
+/// The TLS configuration of a server. Clones share the certificates, so that [`reload`](Self::reload) changes all of
+/// them.
 ///
 /// See the [module](super::super) for an example.
 #[derive(Clone)]
@@ -123,21 +124,22 @@ impl TlsServerBuilder {
         self
     }
 
-    /// Sets the PEM file with the certificates of the authorities that issue the certificates of clients. Clients then need a
-    /// certificate (RFC 9289 §4.2, §5.2.1). Default: none, so that clients are anonymous.
+    /// Sets the PEM file with the certificates of the authorities that issue the certificates of clients. Clients then
+    /// need a certificate (RFC 9289 §4.2, §5.2.1). Default: none, so that clients are anonymous.
     pub fn client_ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.client_ca = Some(path.into());
         self
     }
 
-    /// Accepts clients without a certificate although there is a [`client_ca`](Self::client_ca). A certificate that a client
-    /// does present must be valid. Default `false`.
+    /// Accepts clients without a certificate although there is a [`client_ca`](Self::client_ca). A certificate that a
+    /// client does present must be valid. Default `false`.
     pub fn allow_anonymous_clients(mut self, allow: bool) -> Self {
         self.allows_anonymous = allow;
         self
     }
 
-    /// Uses `config` in place of files. Its ALPN protocols are replaced, and early data is disabled (RFC 9289 §5, §6.1).
+    /// Uses `config` in place of files. Its ALPN protocols are replaced, and early data is disabled
+    /// (RFC 9289 §5, §6.1).
     pub fn rustls(mut self, config: Arc<ServerConfig>) -> Self {
         self.rustls = Some(config);
         self
@@ -149,22 +151,22 @@ impl TlsServerBuilder {
         self
     }
 
-    /// Sets the time limit from the first byte of a connection to the end of the handshake. Default 10 s. If TLS is required, the
-    /// first byte has to arrive in the same time.
+    /// Sets the time limit from the first byte of a connection to the end of the handshake. Default 10 s. If TLS is
+    /// required, the first byte has to arrive in the same time.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// Sets the maximum number of handshakes in progress, over all listeners. At least 1. Default 256. Further connections wait
-    /// in order, within the time limit of their own handshake.
+    /// Sets the maximum number of handshakes in progress, over all listeners. At least 1. Default 256. Further
+    /// connections wait in order, within the time limit of their own handshake.
     pub fn max_handshakes(mut self, handshakes: usize) -> Self {
         self.max_handshakes = handshakes;
         self
     }
 
-    /// Sets the maximum number of handshakes in progress for each IPv4 address or IPv6 prefix of 64 bits. At least 1. Default 64.
-    /// Further connections of the host wait, and delay no other host.
+    /// Sets the maximum number of handshakes in progress for each IPv4 address or IPv6 prefix of 64 bits. At least 1.
+    /// Default 64. Further connections of the host wait, and delay no other host.
     pub fn max_handshakes_per_address(mut self, handshakes: usize) -> Self {
         self.max_handshakes_per_address = handshakes;
         self

@@ -170,7 +170,8 @@ async fn probed_connections_leave_for_others() {
     .await;
 }
 
-/// A connection that sends a long result is in use, although the handler has ended, and stays when the server has no room.
+/// A connection that sends a long result is in use, although the handler has ended, and stays when the server has no
+/// room.
 #[tokio::test(start_paused = true)]
 async fn connections_that_send_results_stay() {
     timed(async {

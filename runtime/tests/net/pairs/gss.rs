@@ -104,7 +104,8 @@ async fn calls_given_up_leave_the_window() {
     .await;
 }
 
-/// A call that waits for a large body of its context ends at its deadline: before it is sent, and after its reply has arrived.
+/// A call that waits for a large body of its context ends at its deadline: before it is sent, and after its reply has
+/// arrived.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deadlines_pass_behind_large_bodies() {
     timed(async {
@@ -150,7 +151,8 @@ async fn probes_that_are_denied_show_life() {
     .await;
 }
 
-/// A call that is retried on a new connection uses the same context, with a sequence number that the server has not seen.
+/// A call that is retried on a new connection uses the same context, with a sequence number that the server has not
+/// seen.
 #[tokio::test(start_paused = true)]
 async fn retried_calls_use_the_context() {
     timed(async {

@@ -1,9 +1,9 @@
 //! The bindings that are part of this crate: the declarations in `generated.rs`, the inline functions of
 //! `infiniband/verbs.h`, which the libraries do not export, and in `libraries` the functions that they do export.
 //!
-//! The bindings belong to `libibverbs.so.1` and `librdmacm.so.1`, and load these files by name. A program compiled from any
-//! version of the headers has the same layouts compiled in, through the inline functions. The libraries therefore cannot
-//! change them without a new name. `tests/bindings/check` compares them with installed headers, and
+//! The bindings belong to `libibverbs.so.1` and `librdmacm.so.1`, and load these files by name. A program compiled from
+//! any version of the headers has the same layouts compiled in, through the inline functions. The libraries therefore
+//! cannot change them without a new name. `tests/bindings/check` compares them with installed headers, and
 //! `tests/bindings/generate` writes them.
 
 use std::{
@@ -97,8 +97,8 @@ pub(crate) unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
 /// `cq` must be a live completion queue, and `attributes` readable.
 pub(crate) unsafe fn ibv_modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
     type ModifyCq = unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int;
-    // SAFETY: as in `ibv_post_send`. If the context says so, it is the last field of a `verbs_context`. That structure grows
-    // at its beginning, and its size tells whether it has the function.
+    // SAFETY: as in `ibv_post_send`. If the context says so, it is the last field of a `verbs_context`. That structure
+    // grows at its beginning, and its size tells whether it has the function.
     unsafe {
         let context = (*cq).context;
         if (*context).abi_compat.addr() != usize::MAX {
@@ -138,8 +138,8 @@ pub(crate) unsafe fn alloc_window(pd: *mut ibv_pd) -> *mut ibv_mw {
     }
 }
 
-/// Queries a port. The exported function is for programs that were compiled with older headers: it leaves the last fields of
-/// the structure unchanged, which this crate does not use.
+/// Queries a port. The exported function is for programs that were compiled with older headers: it leaves the last
+/// fields of the structure unchanged, which this crate does not use.
 ///
 /// # Safety
 /// `context` must be the context of an open device, and `attributes` must point to writable memory.

@@ -32,7 +32,8 @@ fn flavor(flavor: AuthFlavor) -> u32 {
     i32::from(flavor).unsigned_abs()
 }
 
-/// Decodes the body of an AUTH_SYS credential. The machine name is a view of `body`, so that only the groups need memory.
+/// Decodes the body of an AUTH_SYS credential. The machine name is a view of `body`, so that only the groups need
+/// memory.
 fn sys_parms(body: &Bytes) -> Option<AuthsysParms> {
     let mut decoder = Decoder::new(body);
     let (stamp, len) = (decoder.take_u32().ok()?, decoder.take_u32().ok()?);
@@ -67,8 +68,8 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// Creates an AUTH_SYS credential. [`to_opaque`](Self::to_opaque) fails if `machine_name` is longer than 255 bytes or if
-    /// there are more than 16 groups.
+    /// Creates an AUTH_SYS credential. [`to_opaque`](Self::to_opaque) fails if `machine_name` is longer than 255 bytes
+    /// or if there are more than 16 groups.
     #[doc(alias = "authunix_create")]
     #[doc(alias = "authsys_create")]
     pub fn sys(machine_name: impl Into<XdrString>, uid: u32, gid: u32, gids: impl IntoIterator<Item = u32>) -> Self {
@@ -93,8 +94,8 @@ impl Credential {
     /// Decodes the credential of a received call.
     ///
     /// # Errors
-    /// Returns AUTH_BADCRED for an AUTH_SYS credential whose body does not conform to appendix A. The body of AUTH_NONE is
-    /// undefined (RFC 5531 §10.1) and not checked.
+    /// Returns AUTH_BADCRED for an AUTH_SYS credential whose body does not conform to appendix A. The body of AUTH_NONE
+    /// is undefined (RFC 5531 §10.1) and not checked.
     pub fn from_opaque(opaque: &OpaqueAuth) -> Result<Self, AuthFailure> {
         if opaque.is(AuthFlavor::AuthNone) {
             return Ok(Self::None);

@@ -47,7 +47,8 @@ impl CallHeader {
         Self::encode_parts([*xid, *program, *version, *procedure], credential, verifier, sink)
     }
 
-    /// Appends the encoding of a header as [`encode`](Self::encode) does. `numbers` are its XID, program, version and procedure.
+    /// Appends the encoding of a header as [`encode`](Self::encode) does. `numbers` are its XID, program, version and
+    /// procedure.
     #[inline]
     #[doc(hidden)]
     pub fn encode_parts<S: Sink + ?Sized>(
@@ -104,8 +105,8 @@ impl CallHeader {
         Some((verifier_at, end_of_auth(message, verifier_at)? - verifier_at))
     }
 
-    /// Decodes a header that is complete and within its bounds. Returns `None` and reads nothing for any other header. A
-    /// credential that equals `known` shares its memory.
+    /// Decodes a header that is complete and within its bounds. Returns `None` and reads nothing for any other header.
+    /// A credential that equals `known` shares its memory.
     #[inline]
     fn decode_regular(decoder: &mut Decoder<'_>, known: Option<&OpaqueAuth>) -> Result<Option<Self>, CallHeaderError> {
         let message = decoder.rest();
@@ -219,8 +220,8 @@ impl CallHeaderError {
 
     /// Returns the reply to send to the caller; `None` if the message is not a call.
     ///
-    /// The reply to a malformed header is GARBAGE_ARGS because RFC 5531 defines no better status. Without a reply, the caller
-    /// would wait, and the call would hold a credit.
+    /// The reply to a malformed header is GARBAGE_ARGS because RFC 5531 defines no better status. Without a reply, the
+    /// caller would wait, and the call would hold a credit.
     #[must_use]
     pub fn reply(&self) -> Option<ReplyHeader> {
         let (xid, error) = match *self {

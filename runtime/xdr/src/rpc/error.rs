@@ -28,14 +28,14 @@ pub enum RpcError {
     /// The server failed, for example because it is out of memory (SYSTEM_ERR).
     #[error("the server failed (SYSTEM_ERR)")]
     SystemError,
-    /// The server has not executed the call, for example because it is overloaded (SYSTEM_ERR with an extension). A later retry,
-    /// or a retry at another server, is safe.
+    /// The server has not executed the call, for example because it is overloaded (SYSTEM_ERR with an extension). A
+    /// later retry, or a retry at another server, is safe.
     ///
     /// RFC 5531 has no such status. Two words follow SYSTEM_ERR, which other clients ignore.
     #[error("the server did not execute the call, try again later (SYSTEM_ERR)")]
     Unavailable,
-    /// The server has cancelled the call because it exceeded the server's time limit for the procedure (SYSTEM_ERR with an
-    /// extension). The server may have executed it in part.
+    /// The server has cancelled the call because it exceeded the server's time limit for the procedure (SYSTEM_ERR with
+    /// an extension). The server may have executed it in part.
     ///
     /// RFC 5531 has no such status. Two words follow SYSTEM_ERR, which other clients ignore.
     #[error("the server cancelled the call because it took too long (SYSTEM_ERR)")]

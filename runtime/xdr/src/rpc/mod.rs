@@ -1,8 +1,9 @@
 //! ONC RPC version 2 (RFC 5531): headers of calls and replies.
 //!
 //! The messages themselves are generated from `specs/xdr/rpc.x`. The types of this module interpret them. On a server,
-//! [`CallHeader::decode`] returns the call, or an error with the reply that rejects it. On a client, [`ReplyHeader::decode`]
-//! returns success or an [`RpcError`]. Both leave the decoder at the start of the arguments or results.
+//! [`CallHeader::decode`] returns the call, or an error with the reply that rejects it. On a client,
+//! [`ReplyHeader::decode`] returns success or an [`RpcError`]. Both leave the decoder at the start of the arguments or
+//! results.
 
 mod auth;
 mod call;

@@ -198,17 +198,17 @@ pub enum ReplyHeaderError {
 
 /// Returns the maximum length of the verifier body in the reply to a call with this credential, in bytes.
 ///
-/// The reply to AUTH_NONE has an empty AUTH_NONE verifier (RFC 5531 §10.1: RECOMMENDED, and what all implementations send). A
-/// server may reply to AUTH_SYS with AUTH_SHORT (appendix A). Other flavors define their own verifiers, of up to 400 bytes
-/// (§8.2). A requester provides memory for the longest one (RFC 8166 §8.2.2.2).
+/// The reply to AUTH_NONE has an empty AUTH_NONE verifier (RFC 5531 §10.1: RECOMMENDED, and what all implementations
+/// send). A server may reply to AUTH_SYS with AUTH_SHORT (appendix A). Other flavors define their own verifiers, of up
+/// to 400 bytes (§8.2). A requester provides memory for the longest one (RFC 8166 §8.2.2.2).
 #[must_use]
 pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
     if credential.is(AuthFlavor::AuthNone) { 0 } else { MAX_AUTH_BODY }
 }
 
-/// Returns the maximum length of a reply's payload stream in bytes: a header with a verifier of up to `max_verifier` bytes,
-/// followed by up to `results` bytes of results. A requester provides memory for this length (RFC 8166 §3.4.6, §6.2, RPC-over-RDMA v2
-/// §11.2.2.2).
+/// Returns the maximum length of a reply's payload stream in bytes: a header with a verifier of up to `max_verifier`
+/// bytes, followed by up to `results` bytes of results. A requester provides memory for this length
+/// (RFC 8166 §3.4.6, §6.2, RPC-over-RDMA v2 §11.2.2.2).
 #[must_use]
 pub fn max_reply_len(max_verifier: u32, results: u64) -> u64 {
     /// Length in bytes of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not

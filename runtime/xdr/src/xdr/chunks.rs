@@ -13,7 +13,8 @@ pub struct ReadChunk {
     pub data: Bytes,
 }
 
-/// A Write chunk as returned in a reply. The decoder splices Write chunks in by their order (RFC 8166 §3.4.6).
+/// A Write chunk that a reply returns. Write chunks have no position, so the decoder splices them in, in the order of
+/// the Write list (RFC 8166 §3.4.6).
 #[derive(Debug, Clone)]
 pub struct WriteChunk {
     /// Data written by the responder; empty for an unused chunk.

@@ -11,12 +11,12 @@ use super::{
     words::{bad_bool, truncated},
 };
 
-/// Minimum length, in bytes, of an item that shares the memory of its message instead of being copied. It applies if the
-/// message has memory of its own: a Position-Zero Read chunk or a Reply chunk.
+/// Minimum length, in bytes, of an item that shares the memory of its message instead of being copied. It applies if
+/// the message has memory of its own: a Position-Zero Read chunk or a Reply chunk.
 const SHARE_FROM: usize = 256;
 
-/// Number of items shorter than [`SHARE_FROM`] that get an allocation each. Later items of the same message share blocks, so
-/// that a page of directory entries does not cost one allocation for each name.
+/// Number of items shorter than [`SHARE_FROM`] that get an allocation each. Later items of the same message share
+/// blocks, so that a page of directory entries does not cost one allocation for each name.
 const OWN_MEMORY: u32 = 4;
 
 /// Length of a shared block, in bytes. A short item keeps at most this much memory alive.
@@ -26,8 +26,8 @@ const BLOCK: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecodeLimits {
-    /// Maximum nesting of recursive types, in levels. Default 100. Types larger than about a kilobyte reach an internal bound
-    /// on stack use earlier.
+    /// Maximum nesting of recursive types, in levels. Default 100. Types larger than about a kilobyte reach an internal
+    /// bound on stack use earlier.
     pub max_depth: u32,
     /// Maximum memory of the decoded value, in bytes, without payload that is passed by reference. Default 64 MiB.
     pub max_memory: usize,
@@ -139,7 +139,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Creates a decoder of `bytes`. Counted opaque items of 256 bytes or more share its memory instead of being copied.
+    /// Creates a decoder of `bytes`. Counted opaque items of 256 bytes or more share its memory instead of being
+    /// copied.
     #[inline]
     #[must_use]
     pub fn shared(bytes: &'a Bytes) -> Self {
@@ -204,16 +205,17 @@ impl<'a> Decoder<'a> {
     }
 
     /// Creates an error at the current position.
-    // Inlined so that only values reach the cold code. A reference to the decoder would keep its state in memory on every path.
+    // Inlined so that only values reach the cold code. A reference to the decoder would keep its state in memory on
+    // every path.
     #[inline]
     #[must_use]
     pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
         DecodeError::new(kind, self.position())
     }
 
-    /// Discards the rest of the stream and all chunks. Generated code calls this at an item of unknown contents, such as the
-    /// arguments of an operation of a later minor version. Decoding of the enclosing array or list stops there without an
-    /// error.
+    /// Discards the rest of the stream and all chunks. Generated code calls this at an item of unknown contents, such
+    /// as the arguments of an operation of a later minor version. Decoding of the enclosing array or list stops there
+    /// without an error.
     #[doc(hidden)]
     pub fn abandon(&mut self) {
         self.end = self.position();
@@ -297,8 +299,8 @@ impl<'a> Decoder<'a> {
     /// Reads a boolean or presence flag (RFC 4506 §4.4).
     ///
     /// # Errors
-    /// Returns [`DecodeErrorKind::BadBool`] for any value except 0 and 1, and [`DecodeErrorKind::Truncated`] at the end of the
-    /// stream.
+    /// Returns [`DecodeErrorKind::BadBool`] for any value except 0 and 1, and [`DecodeErrorKind::Truncated`] at the end
+    /// of the stream.
     #[inline]
     pub fn take_bool(&mut self) -> Result<bool, DecodeError> {
         match self.take_u32()? {
@@ -377,7 +379,8 @@ impl<'a> Decoder<'a> {
     /// Reads the contents of an eligible item of `len` bytes: from its chunk, without a copy, or inline.
     ///
     /// # Errors
-    /// Returns an error if the chunk does not fit the item, or for the reasons given at [`take_opaque`](Self::take_opaque).
+    /// Returns an error if the chunk does not fit the item, or for the reasons given at
+    /// [`take_opaque`](Self::take_opaque).
     #[inline]
     #[doc(hidden)]
     pub fn take_ddp_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
@@ -390,8 +393,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Returns the data of the chunk that holds the eligible item of `len` bytes at the current position; `None` if the item is
-    /// inline.
+    /// Returns the data of the chunk that holds the eligible item of `len` bytes at the current position; `None` if the
+    /// item is inline.
     ///
     /// # Errors
     /// Returns an error if the chunk does not fit the item, or if a rule of RFC 8166 §6.1 is violated.
@@ -400,7 +403,8 @@ impl<'a> Decoder<'a> {
         Ok(self.next_chunk(len)?.map(|data| data.slice(..len)))
     }
 
-    /// Reads an eligible item like [`take_ddp_opaque`](Self::take_ddp_opaque), but borrows from the chunk or the message.
+    /// Reads an eligible item like [`take_ddp_opaque`](Self::take_ddp_opaque), but borrows from the chunk or the
+    /// message.
     ///
     /// # Errors
     /// Returns the same errors as [`take_ddp_opaque`](Self::take_ddp_opaque).
@@ -459,12 +463,12 @@ impl<'a> Decoder<'a> {
         self.memory
     }
 
-    /// Enters one level of a recursive type whose values have a size of `bytes`. Call [`leave`](Self::leave) at the end of the
-    /// level. The limit protects the stack (RFC 4506 §8).
+    /// Enters one level of a recursive type whose values have a size of `bytes`. Call [`leave`](Self::leave) at the end
+    /// of the level. The limit protects the stack (RFC 4506 §8).
     ///
     /// # Errors
-    /// Returns [`DecodeErrorKind::TooDeep`] if there are more levels than [`DecodeLimits::max_depth`], or if the values of all
-    /// levels use too much stack.
+    /// Returns [`DecodeErrorKind::TooDeep`] if there are more levels than [`DecodeLimits::max_depth`], or if the values
+    /// of all levels use too much stack.
     #[inline]
     #[doc(hidden)]
     pub fn enter(&mut self, bytes: usize) -> Result<(), DecodeError> {
@@ -491,7 +495,8 @@ impl<'a> Decoder<'a> {
         Ok(outside)
     }
 
-    /// Removes the limit of [`narrow`](Self::narrow), which returned `outside`. All bytes up to the limit must be consumed.
+    /// Removes the limit of [`narrow`](Self::narrow), which returned `outside`. All bytes up to the limit must be
+    /// consumed.
     #[inline]
     pub(super) fn widen(&mut self, outside: &'a [u8]) -> Result<(), DecodeError> {
         // Nothing is decoded after `abandon`.
@@ -532,8 +537,8 @@ impl<'a> Decoder<'a> {
         Ok(value)
     }
 
-    /// Returns an error if decoding has reached or passed a Read chunk that no eligible item consumed (RFC 8166 §6.1). Such a
-    /// chunk may be the cause of any other decoding error.
+    /// Returns an error if decoding has reached or passed a Read chunk that no eligible item consumed (RFC 8166 §6.1).
+    /// Such a chunk may be the cause of any other decoding error.
     #[must_use]
     #[doc(hidden)]
     pub fn stray_chunk(&self) -> Option<DecodeError> {

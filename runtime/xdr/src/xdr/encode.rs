@@ -14,23 +14,23 @@ pub trait Sink {
 
     /// Offers the contents of a DDP-eligible item, without count and padding.
     ///
-    /// Returns `true` if the sink keeps the item by reference. The caller then writes neither the item nor its padding. Returns
-    /// `false` if the item stays inline and the caller must write both.
+    /// Returns `true` if the sink keeps the item by reference. The caller then writes neither the item nor its padding.
+    /// Returns `false` if the item stays inline and the caller must write both.
     fn reduce(&mut self, item: &Bytes) -> bool;
 
-    /// Returns `true` if [`reduce`](Self::reduce) would accept an item of `len` bytes now. Generated code calls this before it
-    /// encodes an eligible item that is not opaque into a separate buffer.
+    /// Returns `true` if [`reduce`](Self::reduce) would accept an item of `len` bytes now. Generated code calls this
+    /// before it encodes an eligible item that is not opaque into a separate buffer.
     fn would_reduce(&self, len: usize) -> bool;
 
-    /// Records that an eligible item of `len` bytes stays inline because [`would_reduce`](Self::would_reduce) returned `false`.
-    /// [`reduce`](Self::reduce) does the same before it returns `false`.
+    /// Records that an eligible item of `len` bytes stays inline because [`would_reduce`](Self::would_reduce) returned
+    /// `false`. [`reduce`](Self::reduce) does the same before it returns `false`.
     fn keep(&mut self, len: usize);
 
     /// Enters one level of a recursive type whose values have a size of `bytes`. Generated code calls this.
     ///
     /// # Errors
-    /// Returns [`EncodeError::TooDeep`] if a decoder with default limits would refuse the value. A sink without a counter accepts
-    /// any depth.
+    /// Returns [`EncodeError::TooDeep`] if a decoder with default limits would refuse the value. A sink without a
+    /// counter accepts any depth.
     #[doc(hidden)]
     fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
         let _ = bytes;
@@ -135,7 +135,8 @@ impl<O: Output + ?Sized> Sink for FlatSink<'_, O> {
 pub struct ReducedItem {
     /// Position of the item's contents in the unreduced stream, in bytes (RFC 8166 §3.4.5); a multiple of four.
     pub position: u64,
-    /// Index of the Write chunk that receives the item (in a reply, RFC 8166 §4.3.2.1), or the item's ordinal (in a call).
+    /// Index of the Write chunk that receives the item (in a reply, RFC 8166 §4.3.2.1), or the item's ordinal (in a
+    /// call).
     pub chunk: usize,
     /// Contents of the item, by reference, without count and padding.
     pub data: Bytes,
@@ -154,8 +155,8 @@ enum ReductionPolicy {
     Chunks(SmallVec<[bool; 4]>),
 }
 
-/// A sink that removes eligible items from the stream by reference and records their positions. Nothing else leaves the stream
-/// (RFC 8166 §3.4.2, §6.1): generated code only offers the items that the Upper-Layer Binding names.
+/// A sink that removes eligible items from the stream by reference and records their positions. Nothing else leaves the
+/// stream (RFC 8166 §3.4.2, §6.1): generated code only offers the items that the Upper-Layer Binding names.
 #[derive(Debug)]
 pub struct ReducingSink<'a, O: Output + ?Sized> {
     out: &'a mut O,
@@ -173,8 +174,8 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
         Self::new(out, ReductionPolicy::AtLeast(min_len.max(1)))
     }
 
-    /// Creates a sink for a message whose engine decides which items go inline and reinserts them. It removes every non-empty
-    /// eligible item that is kept as `Bytes`, and any other item of at least `min_len` bytes.
+    /// Creates a sink for a message whose engine decides which items go inline and reinserts them. It removes every
+    /// non-empty eligible item that is kept as `Bytes`, and any other item of at least `min_len` bytes.
     #[doc(hidden)]
     pub fn for_engine(out: &'a mut O, min_len: usize) -> Self {
         Self::new(out, ReductionPolicy::ByReference(min_len.max(1)))

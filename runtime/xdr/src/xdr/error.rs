@@ -27,7 +27,8 @@ pub enum EncodeError {
         /// Declared length, in the same unit.
         expected: usize,
     },
-    /// A union's default arm holds a discriminant that has an arm of its own (RFC 4506 §4.15). A decoder would select that arm.
+    /// A union's default arm holds a discriminant that has an arm of its own (RFC 4506 §4.15). A decoder would select
+    /// that arm.
     #[error("{union}: the default arm holds a discriminant that has an arm of its own")]
     CaseInDefault {
         /// XDR name of the union.
@@ -172,7 +173,8 @@ pub enum DecodeErrorKind {
     Invalid(&'static str),
 }
 
-/// A decoding error with the path of the failing item, for example `READ4resok.data: length 4294967295 exceeds remaining 12`.
+/// A decoding error with the path of the failing item, for example
+/// `READ4resok.data: length 4294967295 exceeds remaining 12`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError(Box<DecodeErrorInner>);
 

@@ -1,5 +1,5 @@
-//! `Arbitrary` implementations for the building blocks of generated types. Written by hand because the derive macro refers to
-//! `std`.
+//! `Arbitrary` implementations for the building blocks of generated types. Written by hand because the derive macro
+//! refers to `std`.
 
 use alloc::vec::Vec;
 

@@ -12,7 +12,8 @@ use serde::{
 
 use super::XdrString;
 
-/// Maximum number of bytes or elements allocated in advance, so that a declared length alone cannot cause a large allocation.
+/// Maximum number of bytes or elements allocated in advance, so that a declared length alone cannot cause a large
+/// allocation.
 const AHEAD: usize = 4096;
 
 /// Serializes as text if the string is UTF-8 and the format is human-readable, else as bytes.

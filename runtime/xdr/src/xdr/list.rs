@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use super::{DecodeError, Decoder, EncodeError, PathSegment, Sink, XdrDecode, XdrEncode, XdrType, elements_len};
 
-/// Returns the encoded length of a linked list in bytes: a presence flag before each node, and the flag that ends the list.
+/// Returns the encoded length of a linked list in bytes: a presence flag before each node, and the flag that ends the
+/// list.
 #[must_use]
 pub fn list_len<T: XdrEncode>(nodes: &[T]) -> usize {
     4 + 4 * nodes.len() + elements_len(nodes)
@@ -72,7 +73,8 @@ pub(super) fn one_or_more<'a, T: XdrType>(
     Ok(NonEmpty { first, rest })
 }
 
-/// A linked list of at least one node: `struct node { ...; node *next; }` that is embedded directly, not through a pointer.
+/// A linked list of at least one node: `struct node { ...; node *next; }` that is embedded directly, not through a
+/// pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NonEmpty<T> {

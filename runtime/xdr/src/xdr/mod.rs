@@ -1,8 +1,8 @@
 //! XDR (RFC 4506) codec: traits for generated code, sinks to encode into, and a decoder.
 //!
 //! The same generated code produces a flat encoding and an encoding without the items that are eligible for direct data
-//! placement (DDP, RFC 8166 §6.1). At each eligible item it asks the [`Sink`], which decides. The [`Decoder`] splices reduced
-//! items back into the stream at their positions.
+//! placement (DDP, RFC 8166 §6.1). At each eligible item it asks the [`Sink`], which decides. The [`Decoder`] splices
+//! reduced items back into the stream at their positions.
 
 mod arm;
 mod borrow;
@@ -69,7 +69,8 @@ pub use string::take_string;
 #[doc(hidden)]
 pub use words::{Part, Words, WordsMut, XdrFixed, put_fixed, put_run};
 
-/// Returns the number of padding bytes after `len` bytes, 0 to 3: the next item starts on a multiple of four (RFC 4506 §3).
+/// Returns the number of padding bytes after `len` bytes, 0 to 3: the next item starts on a multiple of four
+/// (RFC 4506 §3).
 #[inline]
 #[must_use]
 pub const fn pad_len(len: usize) -> usize {
@@ -85,13 +86,15 @@ pub const fn padded_len(len: usize) -> usize {
 
 /// Bounds of a type's encoding that are known without a value.
 ///
-/// They bound allocations while decoding, and the requirements of RFC 8166 §6 on Upper-Layer Bindings are computed from them.
+/// They bound allocations while decoding, and the requirements of RFC 8166 §6 on Upper-Layer Bindings are computed from
+/// them.
 pub trait XdrType {
     /// Minimum length of a value in a payload stream, in bytes, with all eligible items reduced.
     const MIN_LEN: usize;
     /// Maximum length of a value's whole encoding, in bytes, including eligible items and padding; `None` if unbounded.
     const MAX_LEN: Option<u64>;
-    /// Maximum length that stays in the payload stream, in bytes, if every eligible item is reduced; `None` if unbounded.
+    /// Maximum length that stays in the payload stream, in bytes, if every eligible item is reduced; `None` if
+    /// unbounded.
     const MAX_INLINE: Option<u64>;
     /// Maximum number of DDP-eligible items in one value; `None` if unbounded.
     const MAX_DDP_ITEMS: Option<u32>;
@@ -101,7 +104,8 @@ pub trait XdrType {
 
 /// A type that can be encoded as XDR.
 pub trait XdrEncode: XdrType {
-    /// Returns the length of the whole encoding in bytes, including eligible items and padding. It is a multiple of four.
+    /// Returns the length of the whole encoding in bytes, including eligible items and padding. It is a multiple of
+    /// four.
     fn encoded_len(&self) -> usize;
 
     /// Appends the encoding to `sink`. The sink decides which eligible items leave the stream.

@@ -1,5 +1,5 @@
-//! Encoding and decoding of DDP-eligible items (RFC 8166 §6.1), inline or reduced. The count of a reduced item stays in the stream
-//! (RFC 8166 §3.4.4.1), and its padding leaves the stream with the item (RFC 8166 §3.4.4.4).
+//! Encoding and decoding of DDP-eligible items (RFC 8166 §6.1), inline or reduced. The count of a reduced item stays in
+//! the stream (RFC 8166 §3.4.4.1), and its padding leaves the stream with the item (RFC 8166 §3.4.4.4).
 
 use alloc::vec::Vec;
 

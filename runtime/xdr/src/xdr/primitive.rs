@@ -229,7 +229,8 @@ pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32) -> Res
 /// Reads `opaque x<max>`.
 ///
 /// # Errors
-/// Returns an error if the item is longer than `max` bytes or than the rest of the stream, or if the memory limit is exceeded.
+/// Returns an error if the item is longer than `max` bytes or than the rest of the stream, or if the memory limit is
+/// exceeded.
 #[inline]
 #[doc(alias = "xdr_bytes")]
 pub fn take_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
@@ -329,8 +330,8 @@ pub(super) fn elements<'a, T: XdrType>(
 /// Reads `T x<max>`.
 ///
 /// # Errors
-/// Returns an error if there are more than `max` elements or more than the rest of the stream can hold, or if an element cannot
-/// be decoded.
+/// Returns an error if there are more than `max` elements or more than the rest of the stream can hold, or if an
+/// element cannot be decoded.
 #[doc(alias = "xdr_array")]
 pub fn take_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
@@ -436,8 +437,8 @@ impl<T: XdrDecode> XdrDecode for Box<T> {
 
 macro_rules! tuple {
     ($($name:ident $index:tt),*) => {
-        /// Tuples hold the arguments of a procedure, which are encoded one after the other, as the fields of a struct are (RFC
-        /// 4506 §4.14).
+        /// Tuples hold the arguments of a procedure, which are encoded one after the other, as the fields of a struct
+        /// are (RFC 4506 §4.14).
         impl<$($name: XdrType),*> XdrType for ($($name,)*) {
             const MIN_LEN: usize = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.min_len;
             const MAX_LEN: Option<u64> = EncodingBounds::EMPTY$(.then(EncodingBounds::of::<$name>()))*.max_len;

@@ -1,5 +1,5 @@
-//! Runs of fixed-length items, which make up most of XDR. The remaining length is checked once for a whole run, and a run is
-//! written in one piece.
+//! Runs of fixed-length items, which make up most of XDR. The remaining length is checked once for a whole run, and a
+//! run is written in one piece.
 
 use arrayvec::ArrayVec;
 use smallvec::SmallVec;
@@ -58,8 +58,8 @@ impl Part {
         Self { field: (ty, field), len: T::MIN_LEN, elements: Some(len), parts: T::PARTS }
     }
 
-    /// Returns the error for a run of `len` bytes of which only `remaining` are available. It names the innermost truncated
-    /// item.
+    /// Returns the error for a run of `len` bytes of which only `remaining` are available. It names the innermost
+    /// truncated item.
     #[cold]
     #[inline(never)]
     pub(super) fn cut_short(
@@ -100,8 +100,8 @@ pub struct Words<'a> {
     end: u64,
 }
 
-// Always inlined: the compiler can remove the length checks only if it sees the length of the run. Errors are created from
-// values because a reference to `self` would force it into memory.
+// Always inlined: the compiler can remove the length checks only if it sees the length of the run. Errors are created
+// from values because a reference to `self` would force it into memory.
 #[allow(clippy::inline_always)]
 impl<'a> Words<'a> {
     #[inline(always)]
@@ -141,8 +141,8 @@ impl<'a> Words<'a> {
     /// Reads a boolean (RFC 4506 §4.4).
     ///
     /// # Errors
-    /// Returns [`DecodeErrorKind::BadBool`] for any value except 0 and 1, and [`DecodeErrorKind::Truncated`] at the end of the
-    /// run.
+    /// Returns [`DecodeErrorKind::BadBool`] for any value except 0 and 1, and [`DecodeErrorKind::Truncated`] at the end
+    /// of the run.
     #[inline(always)]
     pub fn read_bool(&mut self) -> Result<bool, DecodeError> {
         let value: u32 = self.read()?;

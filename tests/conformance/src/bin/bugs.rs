@@ -1,4 +1,5 @@
-//! `rpcrdma-bugs`: plants bugs above the engine in a copy of the project, and shows after how many seeds the simulation finds each.
+//! `rpcrdma-bugs`: plants bugs above the engine in a copy of the project, and shows after how many seeds the simulation
+//! finds each.
 #![forbid(unsafe_code)]
 
 use std::{

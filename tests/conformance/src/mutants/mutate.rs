@@ -1,7 +1,8 @@
 //! The mutations of a source file.
 //!
-//! Mutations that others imply are left out. If tests notice that `a == b` becomes `true` and that it becomes `false`, they also
-//! notice that it becomes `a != b`. If they notice that each operand of `a && b` becomes `true`, they also notice `a || b`.
+//! Mutations that others imply are left out. If tests notice that `a == b` becomes `true` and that it becomes `false`,
+//! they also notice that it becomes `a != b`. If they notice that each operand of `a && b` becomes `true`, they also
+//! notice `a || b`.
 
 use std::ops::Range;
 

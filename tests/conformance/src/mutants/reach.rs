@@ -113,10 +113,11 @@ fn numbers(path: &Path) -> anyhow::Result<BTreeSet<u32>> {
     Ok(written.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
 }
 
-/// Returns a trial with at most `max_tests` tests of the mutant's package that reach the mutant, or `None` if no test does.
+/// Returns a trial with at most `max_tests` tests of the mutant's package that reach the mutant, or `None` if no test
+/// does.
 ///
-/// The unit tests of the mutant's module are first, then tests that reach few mutants, because they are more likely to be about the
-/// mutant, and quick tests.
+/// The unit tests of the mutant's module are first, then tests that reach few mutants, because they are more likely to
+/// be about the mutant, and quick tests.
 pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Option<Trial> {
     let mut tests: Vec<_> = tests
         .iter()

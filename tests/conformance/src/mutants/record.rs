@@ -146,7 +146,8 @@ impl Record {
         if let Some(last) = self.areas.iter().find(|last| last.name == run.name) {
             let timed_out = last.timed_out + run.timed_out;
             let not_reached = last.not_reached + run.not_reached;
-            // Not the number of the run, which also counts mutants that are equal to a survivor and were noticed before.
+            // Not the number of the run, which also counts mutants that are equal to a survivor and were noticed
+            // before.
             let caught = last.caught + last.survived.saturating_sub(run.survived + run.not_reached);
             *run = AreaRun { caught, timed_out, not_reached, survived: run.survived, ..last.clone() };
         }

@@ -35,8 +35,8 @@ pub(crate) struct Requester {
     /// Version of the program
     #[arg(long, default_value_t = 3)]
     pub(crate) version: u32,
-    /// File of an NFS 3 server for the cases with data, as HOST:PORT:PATH of its MOUNT service over TCP. It has at least 256 KiB, and is
-    /// overwritten
+    /// File of an NFS 3 server for the cases with data, as HOST:PORT:PATH of its MOUNT service over TCP. It has at
+    /// least 256 KiB, and is overwritten
     #[arg(long, value_name = "HOST:PORT:PATH", conflicts_with = "handle")]
     pub(crate) mount: Option<String>,
     /// Handle of such a file, in hexadecimal
@@ -51,8 +51,8 @@ pub(crate) struct Responder {
     /// URL to listen on, such as iwarp://127.0.0.1:0. With --client, the port may be 0
     #[arg(long, default_value = "iwarp://127.0.0.1:0")]
     pub(crate) listen: PeerUrl,
-    /// Command that runs the client once, by the shell. {addr}, {host} and {port} stand for the address of the peer. Without it, start
-    /// clients yourself: each case waits for one
+    /// Command that runs the client once, by the shell. {addr}, {host} and {port} stand for the address of the peer.
+    /// Without it, start clients yourself: each case waits for one
     #[arg(long, value_name = "COMMAND")]
     pub(crate) client: Option<String>,
     #[command(flatten)]
@@ -63,7 +63,8 @@ pub(crate) struct Responder {
 pub(crate) struct Chosen {
     /// Only cases whose names contain one of these, such as v1/server/version
     pub(crate) cases: Vec<String>,
-    /// Only cases of this part: v1-server, v1-nfs, v2-server, iwarp-server, v1-client, v2-client or iwarp-client. May be repeated
+    /// Only cases of this part: v1-server, v1-nfs, v2-server, iwarp-server, v1-client, v2-client or iwarp-client. May
+    /// be repeated
     #[arg(long, value_parser = part)]
     pub(crate) part: Vec<Part>,
     /// Run cases that have crashed an implementation, too

@@ -25,8 +25,8 @@ pub struct NfsFile {
 pub struct ServerUnderTest {
     /// The address of the server.
     pub target: Target,
-    /// The program and its version, whose NULL procedure the cases call. A server without it works as well: every RPC reply shows
-    /// that the transport has carried the call.
+    /// The program and its version, whose NULL procedure the cases call. A server without it works as well: every RPC
+    /// reply shows that the transport has carried the call.
     pub program: (u32, u32),
     /// A file, if the server serves NFS 3.
     pub nfs: Option<NfsFile>,

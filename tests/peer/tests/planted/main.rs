@@ -1,8 +1,8 @@
 //! Planted faults: each is found by the case that is built for it.
 //!
-//! The faulty implementations are this project's own server and client. A provider around theirs, or a proxy, changes what they receive and
-//! send. The cases of one group run against each of its faults, and only the expected ones may find anything wrong. A few faults are broad:
-//! other cases notice their consequences, too.
+//! The faulty implementations are this project's own server and client. A provider around theirs, or a proxy, changes
+//! what they receive and send. The cases of one group run against each of its faults, and only the expected ones may
+//! find anything wrong. A few faults are broad: other cases notice their consequences, too.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod fault;

@@ -1,4 +1,5 @@
-//! A provider with a planted fault, around the provider of iWARP: the queue pairs change what the implementation above receives and sends.
+//! A provider with a planted fault, around the provider of iWARP: the queue pairs change what the implementation above
+//! receives and sends.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -31,8 +31,8 @@ fn to_success(message: &mut Vec<u8>) {
     *message = words(&[xid, 1, 32, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
 }
 
-/// Number of words in a reply to READ before the data: the RPC header, the status, the attributes of the file, the count, the
-/// end of the file, and the length of the data.
+/// Number of words in a reply to READ before the data: the RPC header, the status, the attributes of the file, the
+/// count, the end of the file, and the length of the data.
 const READ_REPLY_WORDS: usize = 6 + 1 + 22 + 3;
 
 /// Replaces the Write list of a reply to READ by the one of the call, with the length of the data.

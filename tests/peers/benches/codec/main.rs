@@ -1,7 +1,8 @@
-//! The generated codec compared with others and with a handwritten one: `cargo bench --manifest-path tests/peers/Cargo.toml`.
+//! The generated codec compared with others and with a handwritten one:
+//! `cargo bench --manifest-path tests/peers/Cargo.toml`.
 //!
-//! `--quick` takes shorter turns. `--instructions [MESSAGE]` counts with valgrind. `--test` only compares the encoded and
-//! decoded messages. `--profile MESSAGE ARM WAY TIMES` runs one operation for a profiler.
+//! `--quick` takes shorter turns. `--instructions [MESSAGE]` counts with valgrind. `--test` only compares the encoded
+//! and decoded messages. `--profile MESSAGE ARM WAY TIMES` runs one operation for a profiler.
 
 mod by_hand;
 #[cfg(libtirpc)]

@@ -12,8 +12,8 @@ fn decode(kind: FrameKind, bytes: &[u8]) -> Result<(MpaFrame, Bytes), FrameError
 
 #[test]
 fn request_encoding() {
-    // The key of RFC 5044 §7.1.1; C and S; revision 2; 7 bytes of private data: A B IRD, C D ORD (RFC 6581 §9), and 3 bytes
-    // of the upper layer.
+    // The key of RFC 5044 §7.1.1; C and S; revision 2; 7 bytes of private data: A B IRD, C D ORD (RFC 6581 §9), and 3
+    // bytes of the upper layer.
     let wire = [
         0x4d, 0x50, 0x41, 0x20, 0x49, 0x44, 0x20, 0x52, 0x65, 0x71, 0x20, 0x46, 0x72, 0x61, 0x6d, 0x65, 0x50, 0x02,
         0x00, 0x07, 0xd2, 0x34, 0x61, 0x23, b'a', b'b', b'c',

@@ -55,7 +55,8 @@ impl SegmentWalk {
         self.at
     }
 
-    /// Returns the next transfer of at most `max` bytes within the first `len` bytes of the chunk, or `None` at the end.
+    /// Returns the next transfer of at most `max` bytes within the first `len` bytes of the chunk, or `None` at the
+    /// end.
     pub(in crate::engine) fn next(&mut self, segments: &[RdmaSegment], len: u64, max: u32) -> Option<Transfer> {
         let left = len.checked_sub(self.at).filter(|&left| left > 0)?;
         loop {

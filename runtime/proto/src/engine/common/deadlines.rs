@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Returns `now + duration`. Limits `duration` to 34 years, because an `Instant` may overflow where a `Duration` does not.
+/// Returns `now + duration`. Limits `duration` to 34 years, because an `Instant` may overflow where a `Duration` does
+/// not.
 pub(in crate::engine) fn after(now: Instant, duration: Duration) -> Instant {
     const FOREVER: Duration = Duration::from_secs(1 << 30);
     now + duration.min(FOREVER)
@@ -74,7 +75,8 @@ pub(in crate::engine) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Adds a deadline. `live` is the number of known calls, and `alive` returns `true` if a key belongs to one of them.
+    /// Adds a deadline. `live` is the number of known calls, and `alive` returns `true` if a key belongs to one of
+    /// them.
     pub(in crate::engine) fn insert(&mut self, at: Instant, key: u64, live: usize, alive: impl Fn(u64) -> bool) {
         if self.heap.len() > 2 * live + 64 {
             self.heap.retain(|Reverse((_, key))| alive(*key));

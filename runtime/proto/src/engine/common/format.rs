@@ -1,5 +1,5 @@
-//! The parts of a transport header that all versions encode alike, in XDR (RFC 8166 §4): the fixed words (RFC 8166 §4.2), and the
-//! chunk lists (RFC 8166 §4.1.2, RPC-over-RDMA v2 §8.3).
+//! The parts of a transport header that all versions encode alike, in XDR (RFC 8166 §4): the fixed words
+//! (RFC 8166 §4.2), and the chunk lists (RFC 8166 §4.1.2, RPC-over-RDMA v2 §8.3).
 //!
 //! `format` in the folder of each version defines the rest of the header. No other file contains offsets or lengths of
 //! a header.
@@ -42,8 +42,8 @@ impl FixedWords {
 }
 
 impl ChunkLists {
-    /// Returns the length in bytes of the reply's header, which repeats Write list and Reply chunk (RFC 8166 §4.3.2.2, §4.3.3).
-    /// `lists_offset` is the length of the header in front of its lists.
+    /// Returns the length in bytes of the reply's header, which repeats Write list and Reply chunk
+    /// (RFC 8166 §4.3.2.2, §4.3.3). `lists_offset` is the length of the header in front of its lists.
     pub(in crate::engine) fn reply_header_len(&self, lists_offset: u64) -> u64 {
         let writes = self.writes.iter().map(|chunk| chunk.len() as u64);
         header_len(lists_offset, 0, writes, self.reply.as_ref().map(|chunk| chunk.len() as u64))
@@ -86,8 +86,8 @@ fn encode_segment(segment: &RdmaSegment, out: &mut impl Output) {
     out.append_u64(segment.offset);
 }
 
-/// Returns the length in bytes of a header with `lists_offset` bytes in front of its chunk lists, and the given numbers of
-/// segments in the Read list, in each Write chunk, and in the Reply chunk if there is one.
+/// Returns the length in bytes of a header with `lists_offset` bytes in front of its chunk lists, and the given numbers
+/// of segments in the Read list, in each Write chunk, and in the Reply chunk if there is one.
 pub(in crate::engine) fn header_len(
     lists_offset: u64,
     reads: u64,

@@ -1,4 +1,5 @@
-//! The chunk lists of a transport header (RFC 8166 §4.3, RPC-over-RDMA v2 §6.2.3), in the form that the engine works on.
+//! The chunk lists of a transport header (RFC 8166 §4.3, RPC-over-RDMA v2 §6.2.3), in the form that the engine works
+//! on.
 //!
 //! Each version decodes its own header, with the codec generated from its specification, and converts the result.
 //! [`ChunkLists::encode`] encodes the lists of all versions.

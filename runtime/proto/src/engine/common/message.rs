@@ -15,8 +15,8 @@ pub(in crate::engine) const REPLY: u32 = 1;
 /// Room in bytes in front of a message, enough for nearly every header.
 const HEADROOM: usize = 192;
 
-/// Returns an empty message buffer from `pool` with room for `len` bytes, and for the header that an engine adds in front of
-/// them. A longer message moves to a larger buffer.
+/// Returns an empty message buffer from `pool` with room for `len` bytes, and for the header that an engine adds in
+/// front of them. A longer message moves to a larger buffer.
 #[must_use]
 pub fn message_buf(pool: &BufferPool, len: usize) -> MessageBuf {
     MessageBuf::new(pool.alloc(HEADROOM + len), HEADROOM)

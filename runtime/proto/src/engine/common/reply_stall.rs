@@ -1,11 +1,12 @@
-//! Detection of a peer that no longer accepts replies. A stopped process or a lost host holds its connection, and the results
-//! of its calls, no longer than [`EngineConfig::reply_timeout`](crate::engine::EngineConfig::reply_timeout).
+//! Detection of a peer that no longer accepts replies. A stopped process or a lost host holds its connection, and the
+//! results of its calls, no longer than [`EngineConfig::reply_timeout`](crate::engine::EngineConfig::reply_timeout).
 
 use std::time::{Duration, Instant};
 
 /// Progress of the Sends and RDMA Writes of replies.
 ///
-/// One deadline covers all of them. It is set only when none is set, so that replies that complete in time cost no timer.
+/// One deadline covers all of them. It is set only when none is set, so that replies that complete in time cost no
+/// timer.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ReplyStallTimer {
     /// Number of work requests posted and not completed.
@@ -58,8 +59,8 @@ impl ReplyStallTimer {
         self.passed = self.due.is_some_and(|due| due <= now);
     }
 
-    /// Returns `true` if the timeout had expired at the last [`handle_timeout`](Self::handle_timeout). If `enough` bytes have been sent
-    /// since it started, a long reply is making progress, and the timeout restarts.
+    /// Returns `true` if the timeout had expired at the last [`handle_timeout`](Self::handle_timeout). If `enough`
+    /// bytes have been sent since it started, a long reply is making progress, and the timeout restarts.
     pub(super) fn is_over(&mut self, bytes: impl FnOnce() -> u64, enough: u64) -> bool {
         if !std::mem::take(&mut self.passed) || self.due.is_none() {
             return false;

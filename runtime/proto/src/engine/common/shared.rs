@@ -31,7 +31,8 @@ pub(in crate::engine) struct ConnectionRules {
     pub(in crate::engine) long_calls: bool,
     /// Maximum length in bytes of a payload stream of a call that may go in several Sends.
     pub(in crate::engine) continued_calls: u64,
-    /// Maximum length in bytes of a payload stream of a reply that needs no Reply chunk although it exceeds the threshold.
+    /// Maximum length in bytes of a payload stream of a reply that needs no Reply chunk although it exceeds the
+    /// threshold.
     pub(in crate::engine) continued_replies: u64,
     /// Maximum length in bytes of a segment that the peer accepts.
     pub(in crate::engine) segment_len: u32,
@@ -56,7 +57,8 @@ impl ConnectionRules {
         self.continuation && self.local_level >= ReverseDirection::Continued
     }
 
-    /// Returns the rules of a connection without headers, credits and continuation, such as a byte stream. The peer has no limits.
+    /// Returns the rules of a connection without headers, credits and continuation, such as a byte stream. The peer has
+    /// no limits.
     // RFC 8167 §5.3: calls in the reverse direction have no chunks.
     pub(in crate::engine) fn without_header(role: Role) -> Self {
         let (peer_level, local_level) = match role {
@@ -184,8 +186,8 @@ impl EngineShared {
         self.fault.get_or_insert(CloseReason::PeerViolation(violation));
     }
 
-    /// Closes the connection if one of the timeouts in `due` has expired at `now`, because data that the peer delays holds
-    /// memory.
+    /// Closes the connection if one of the timeouts in `due` has expired at `now`, because data that the peer delays
+    /// holds memory.
     pub(in crate::engine) fn check_stalled(&mut self, due: impl IntoIterator<Item = Option<Instant>>, now: Instant) {
         if due.into_iter().flatten().any(|due| due <= now) {
             self.fault.get_or_insert(CloseReason::ReadStalled(self.config.fetch_timeout));

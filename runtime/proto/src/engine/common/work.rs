@@ -2,7 +2,8 @@
 
 use crate::provider::WrId;
 
-/// The purpose of a work request. `slot` is the slot of the call, which is not reused before its work requests complete.
+/// The purpose of a work request. `slot` is the slot of the call, which is not reused before its work requests
+/// complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum PostedFor {
     /// The Send of a call.

@@ -1,4 +1,5 @@
-//! A connection of RPC-over-RDMA: calls in both directions, timers, memory and shutdown, independent of the wire version.
+//! A connection of RPC-over-RDMA: calls in both directions, timers, memory and shutdown, independent of the wire
+//! version.
 
 use std::time::Instant;
 
@@ -31,12 +32,12 @@ const MIN_RECEIVE_SIZE: u32 = 4096;
 /// Engine of one RPC-over-RDMA connection.
 ///
 /// A client that allows both versions ([`EngineConfig::versions`]) begins with version 2. If the server reports that it
-/// supports version 1 only, the client falls back to version 1 on the same connection. It sends no call before the version is
-/// negotiated. If the connection is lost during negotiation, [`CloseReason::NegotiationFailed`] indicates that a new
-/// connection should begin with version 1. A server uses the version of the client's first message.
+/// supports version 1 only, the client falls back to version 1 on the same connection. It sends no call before the
+/// version is negotiated. If the connection is lost during negotiation, [`CloseReason::NegotiationFailed`] indicates
+/// that a new connection should begin with version 1. A server uses the version of the client's first message.
 ///
-/// Both peers may make calls. Calls of the client go in the forward direction. Calls of the server go in the reverse direction
-/// (RFC 8167), which both peers must enable by [`EngineConfig::reverse_credits`].
+/// Both peers may make calls. Calls of the client go in the forward direction. Calls of the server go in the reverse
+/// direction (RFC 8167), which both peers must enable by [`EngineConfig::reverse_credits`].
 ///
 /// [`Engine`] documents the methods and the order in which to call them.
 ///
@@ -48,8 +49,8 @@ const MIN_RECEIVE_SIZE: u32 = 4096;
 /// use std::{task::{Context, Waker}, time::Instant};
 /// use rpcrdma_proto::{
 ///     engine::{
-///         Connection, ConnectionSetup, Engine, EngineConfig, EngineEvent, OutgoingCall, OutgoingReply, ReplyResources, Role,
-///         Versions, message_buf,
+///         Connection, ConnectionSetup, Engine, EngineConfig, EngineEvent, OutgoingCall, OutgoingReply, ReplyResources,
+///         Role, Versions, message_buf,
 ///     },
 ///     memory::Output,
 ///     provider::{QueuePair, sim},
@@ -102,8 +103,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns the parameters for the set-up of a connection of any version: private data and Receives. `remote_invalidation`
-    /// is `true` if the provider supports receiving Send with Invalidate.
+    /// Returns the parameters for the set-up of a connection of any version: private data and Receives.
+    /// `remote_invalidation` is `true` if the provider supports receiving Send with Invalidate.
     #[must_use]
     pub fn setup_params(config: &EngineConfig, remote_invalidation: bool) -> SetupParams {
         SetupParams {
@@ -153,14 +154,14 @@ impl Connection {
     }
 
     /// Sets the number of messages that the peer may have in flight, within 1 to 65535. The initial value is
-    /// [`EngineConfig::credits`]. A higher limit takes effect with the next message, a lower limit as the peer uses its remaining
-    /// credits. Does nothing in version 1.
+    /// [`EngineConfig::credits`]. A higher limit takes effect with the next message, a lower limit as the peer uses its
+    /// remaining credits. Does nothing in version 1.
     pub fn set_credits(&mut self, credits: u32) {
         self.wire.set_credits(credits);
     }
 
-    /// Queues a message of an extension's header type. It is sent when a credit is available and the exchange of properties is
-    /// complete.
+    /// Queues a message of an extension's header type. It is sent when a credit is available and the exchange of
+    /// properties is complete.
     ///
     /// Returns `false` and does nothing if the header type belongs to the base protocol, the peer does not support it,
     /// 1024 such messages are queued already, the version is not 2, or the connection is closed.
@@ -168,8 +169,8 @@ impl Connection {
         matches!(self.state, ConnectionState::Open) && self.wire.send_extension(message)
     }
 
-    /// Closes the connection gracefully: posted work is sent, then all calls fail, then [`EngineEvent::Closed`] follows. A server
-    /// that wants to deliver its replies closes after their [`EngineEvent::ReplySent`].
+    /// Closes the connection gracefully: posted work is sent, then all calls fail, then [`EngineEvent::Closed`]
+    /// follows. A server that wants to deliver its replies closes after their [`EngineEvent::ReplySent`].
     pub fn close(&mut self) {
         self.close_with(CloseReason::Disconnected(DisconnectReason::Local));
     }
@@ -246,7 +247,8 @@ impl Engine for Connection {
         self.core.served.set_response(token, OutgoingResponse::Reply(reply));
     }
 
-    // RFC 8166 §6.1, RPC-over-RDMA v2 appendix A.1, §7.2.1: only this code says that the header contradicts the message.
+    // RFC 8166 §6.1, RPC-over-RDMA v2 appendix A.1, §7.2.1: only this code says that the header contradicts the
+    // message.
     fn reply_error(&mut self, token: ReplyToken, error: TransportError) {
         self.core.served.set_response(token, OutgoingResponse::Refusal(error));
     }
@@ -265,7 +267,8 @@ impl Engine for Connection {
         match &self.state {
             ConnectionState::Closed(_) => return,
             ConnectionState::Gone(reason) => {
-                // The provider has disconnected as well, or takes too long. It keeps memory that could not be invalidated.
+                // The provider has disconnected as well, or takes too long. It keeps memory that could not be
+                // invalidated.
                 self.core.calls.disconnected(&reason.clone(), &mut self.core.shared);
                 return;
             }

@@ -23,7 +23,8 @@ pub(super) enum Negotiation {
     /// The version is not agreed. A client started with version 2. A server waits for a message of a supported version,
     /// and has refused `refused` messages.
     Open { refused: u32 },
-    /// A client fell back to version 1 and has no reply yet. Its server reported that it supports this range of versions.
+    /// A client fell back to version 1 and has no reply yet. Its server reported that it supports this range of
+    /// versions.
     FellBack(u32, u32),
     /// The version is agreed.
     Agreed,
@@ -58,8 +59,8 @@ impl Negotiation {
     }
 
     /// Classifies a message that a client receives.
-    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: use a version that both support, never one that the server lacks. §4.2.3.3: a version
-    // that is agreed does not change.
+    // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: use a version that both support, never one that the server lacks. §4.2.3.3: a
+    // version that is agreed does not change.
     fn classify_reply(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         let fixed = FixedWords::peek(message);
         let refused = fixed.filter(|fixed| fixed.proc == PROC_ERROR && wire.negotiation_xid() == Some(fixed.xid));
@@ -84,8 +85,8 @@ impl Negotiation {
 
     /// Classifies the first message that a server receives.
     fn classify_first(&mut self, message: &[u8], refused: u32, core: &mut ConnectionCore) -> FirstMessage {
-        // RPC-over-RDMA v2 §7, RFC 8166 §4.5: a message that is too short is not parsed. The server has sent nothing that an
-        // error could refer to.
+        // RPC-over-RDMA v2 §7, RFC 8166 §4.5: a message that is too short is not parsed. The server has sent nothing
+        // that an error could refer to.
         let min_len = |vers| if vers == v1::VERSION { v1::MIN_LEN } else { v2::PREFIX_LEN };
         let fixed =
             FixedWords::peek(message).filter(|fixed| message.len() >= min_len(fixed.vers) && fixed.proc != PROC_ERROR);
@@ -129,7 +130,8 @@ impl Negotiation {
 }
 
 /// Sends an error for a message of an unsupported version.
-// RPC-over-RDMA v2 §4.2.3.2, §7.1.1, RFC 8166 §4.5.1: the error repeats XID and version, and states the supported range.
+// RPC-over-RDMA v2 §4.2.3.2, §7.1.1, RFC 8166 §4.5.1: the error repeats XID and version, and states the supported
+// range.
 fn refuse_version(FixedWords { xid, vers, .. }: FixedWords, core: &mut ConnectionCore) {
     let shared = &mut core.shared;
     let (low, high) = match shared.config.versions {

@@ -2,8 +2,8 @@
 
 use crate::provider::QueuePair;
 
-/// Number of Receives beyond the credits, for messages that are discarded, such as calls in an unsupported reverse direction
-/// (RFC 8167 §6).
+/// Number of Receives beyond the credits, for messages that are discarded, such as calls in an unsupported reverse
+/// direction (RFC 8167 §6).
 pub(in crate::engine) const SPARE_RECEIVES: usize = 2;
 
 /// Credits of a requester (RFC 8166 §3.3.1).
@@ -40,8 +40,8 @@ impl Credits {
     /// Handles a reply with this grant.
     pub(in crate::engine) fn answered(&mut self, grant: u32) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        // RFC 8166 §3.3.1: a grant of zero is forbidden and would deadlock, so treat it as one. Credits beyond the number
-        // requested are of no use.
+        // RFC 8166 §3.3.1: a grant of zero is forbidden and would deadlock, so treat it as one. Credits beyond the
+        // number requested are of no use.
         self.granted = grant.clamp(1, self.requested);
     }
 }
@@ -54,10 +54,10 @@ pub(in crate::engine) struct PostedReceives {
 }
 
 impl PostedReceives {
-    /// Returns the number of Receives to post before the first message can arrive, for these credits of the forward and the
-    /// reverse direction.
-    // RFC 8167 §4.3.1, §4.3.2: the reverse direction needs additional Receives. A client needs them for the calls it grants
-    // credits for, a server for the replies to its calls.
+    /// Returns the number of Receives to post before the first message can arrive, for these credits of the forward and
+    /// the reverse direction.
+    // RFC 8167 §4.3.1, §4.3.2: the reverse direction needs additional Receives. A client needs them for the calls it
+    // grants credits for, a server for the replies to its calls.
     pub(in crate::engine) fn initial(credits: u32, reverse: u32) -> usize {
         credits.max(1) as usize + reverse as usize + SPARE_RECEIVES
     }
@@ -77,8 +77,8 @@ impl PostedReceives {
         self.posted = self.posted.saturating_sub(1);
     }
 
-    /// Posts the missing Receives, except those of `held` messages that are still being processed. A peer that exceeds its
-    /// credits thus finds no Receive, and cannot consume more memory.
+    /// Posts the missing Receives, except those of `held` messages that are still being processed. A peer that exceeds
+    /// its credits thus finds no Receive, and cannot consume more memory.
     pub(in crate::engine) fn top_up(&mut self, qp: &mut dyn QueuePair, held: usize) {
         let missing = self.max.saturating_sub(held).saturating_sub(self.posted);
         if missing > 0 {

@@ -22,9 +22,9 @@ pub struct EngineConfig {
     ///
     /// [`CallPolicy::urgent`]: crate::engine::CallPolicy::urgent
     pub keeps_credit: bool,
-    /// Credits of the reverse direction, which are counted separately (RFC 8167 §4.1): the number that a client grants to its
-    /// server and that a server requests. Each credit needs a Receive. 0 disables the reverse direction: a client discards the
-    /// calls of its server (RFC 8167 §6), and a server makes none. Default 8.
+    /// Credits of the reverse direction, which are counted separately (RFC 8167 §4.1): the number that a client grants
+    /// to its server and that a server requests. Each credit needs a Receive. 0 disables the reverse direction: a
+    /// client discards the calls of its server (RFC 8167 §6), and a server makes none. Default 8.
     pub reverse_credits: u32,
     /// Maximum length in bytes of a message that is sent inline, unless the peer's limit is lower. Default 4096.
     pub send_size: u32,
@@ -37,17 +37,17 @@ pub struct EngineConfig {
     pub max_segment_len: u32,
     /// Maximum number of segments accepted in a received message. Default 256.
     pub max_segments: u32,
-    /// Maximum number of Read chunks, and of Write chunks, accepted in one message. A chunk that conveys a whole message does not
-    /// count. A service that needs more (`Service::max_chunks` of the crate `rpcrdma`) raises the limit to that
-    /// number. Default 16.
+    /// Maximum number of Read chunks, and of Write chunks, accepted in one message. A chunk that conveys a whole
+    /// message does not count. A service that needs more (`Service::max_chunks` of the crate `rpcrdma`) raises the
+    /// limit to that number. Default 16.
     pub max_chunks: u32,
-    /// Maximum number of bytes that a responder fetches for one call (Read chunks), or that a requester allocates for one reply.
-    /// A call whose eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, fails before it is sent
-    /// ([`CallFailure::TooLarge`](crate::engine::CallFailure::TooLarge)). Raise this limit for it, or supply memory for the
-    /// results ([`ResultChunk::landing`]), which does not count. Default 64 MiB.
+    /// Maximum number of bytes that a responder fetches for one call (Read chunks), or that a requester allocates for
+    /// one reply. A call whose eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, fails
+    /// before it is sent ([`CallFailure::TooLarge`](crate::engine::CallFailure::TooLarge)). Raise this limit for it, or
+    /// supply memory for the results ([`ResultChunk::landing`]), which does not count. Default 64 MiB.
     pub max_call_len: u64,
-    /// Maximum number of bytes on the connection that are being fetched, or were fetched for calls that have no reply yet.
-    /// Default 256 MiB.
+    /// Maximum number of bytes on the connection that are being fetched, or were fetched for calls that have no reply
+    /// yet. Default 256 MiB.
     pub max_fetched: u64,
     /// Time after which the connection is closed if RDMA Reads of the peer's Read chunks make no progress, or if the
     /// rest of a partially received message does not arrive (version 2). Both hold memory. Default 60 seconds.
@@ -56,13 +56,15 @@ pub struct EngineConfig {
     /// transfer that is slower fails, at the latest after the timeout plus the time that it takes at this rate. With 0,
     /// any byte counts as progress. Default 64 KiB per second.
     pub min_rate: u64,
-    /// Time after which the connection is closed if the peer accepts no part of the pending replies. Pending replies hold their
-    /// results in memory, and the connection counts against the limits of its server. Every completed Send or RDMA Write counts
-    /// as progress, and so do bytes that leave the host. After progress by bytes alone, detection may take up to twice this
-    /// time. In version 2 the time without credit from the peer counts too. Default 60 seconds.
+    /// Time after which the connection is closed if the peer accepts no part of the pending replies. Pending replies
+    /// hold their results in memory, and the connection counts against the limits of its server. Every completed Send
+    /// or RDMA Write counts as progress, and so do bytes that leave the host. After progress by bytes alone, detection
+    /// may take up to twice this time. In version 2 the time without credit from the peer counts too. Default 60
+    /// seconds.
     pub reply_timeout: Duration,
-    /// Version 2: maximum length in bytes of a payload stream that goes in several Sends (Message Continuation) rather than by
-    /// RDMA (Special Format), and maximum length of a reply for which no Reply chunk is provided. Default 64 KiB.
+    /// Version 2: maximum length in bytes of a payload stream that goes in several Sends (Message Continuation) rather
+    /// than by RDMA (Special Format), and maximum length of a reply for which no Reply chunk is provided. Default 64
+    /// KiB.
     pub max_continued: u32,
     /// Versions of RPC-over-RDMA to offer and accept. Default both.
     pub versions: Versions,
@@ -75,16 +77,18 @@ pub struct EngineConfig {
     pub host_auth: Option<Arc<dyn HostAuth>>,
     /// Version 2: header types, properties and errors that the application adds. Default none.
     pub extensions: Vec<Arc<dyn ExtensionFactory>>,
-    /// Time for which the memory of an abandoned call (cancelled, or past its deadline) stays registered, so that the peer can
-    /// still complete its reply. An invalidation while the peer accesses the memory breaks the connection. 0 invalidates
-    /// immediately and accepts that risk. Default 5 seconds.
+    /// Time for which the memory of an abandoned call (cancelled, or past its deadline) stays registered, so that the
+    /// peer can still complete its reply. An invalidation while the peer accesses the memory breaks the connection. 0
+    /// invalidates immediately and accepts that risk. Default 5 seconds.
     pub abandoned_call_timeout: Duration,
     /// Pool for message buffers, and for the memory of chunks.
     pub pool: BufferPool,
-    /// Account of the connection with the memory budget of its server. Without it, only the limits of the connection apply.
+    /// Account of the connection with the memory budget of its server. Without it, only the limits of the connection
+    /// apply.
     #[doc(hidden)]
     pub budget: Option<MemoryAccount>,
-    /// Calls of the peer that ended earlier connections. Without them, a call that is sent again may end every connection.
+    /// Calls of the peer that ended earlier connections. Without them, a call that is sent again may end every
+    /// connection.
     #[doc(hidden)]
     pub failed_calls: Option<PeerFailedCalls>,
     #[doc(hidden)]

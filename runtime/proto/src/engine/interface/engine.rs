@@ -50,8 +50,8 @@ impl PeerLimits {
 /// A driver repeats these steps:
 ///
 /// 1. Call any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call), [`reply`](Self::reply),
-///    [`reply_error`](Self::reply_error), [`close_with`](Self::close_with), [`handle_timeout`](Self::handle_timeout) and the
-///    engine's own input methods.
+///    [`reply_error`](Self::reply_error), [`close_with`](Self::close_with), [`handle_timeout`](Self::handle_timeout)
+///    and the engine's own input methods.
 /// 2. Call [`poll_work`](Self::poll_work), which posts the pending work.
 /// 3. Call [`poll_event`](Self::poll_event) until it returns `None`.
 /// 4. Wait for network input, for a user request, or until [`poll_timeout`](Self::poll_timeout).
@@ -68,12 +68,12 @@ pub trait Engine {
     /// is available. An [`EngineEvent::CallFinished`] always follows.
     fn start_call(&mut self, call: OutgoingCall) -> CallId;
 
-    /// Cancels a call, which then fails with [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled). Does nothing if the
-    /// outcome of the call is already known.
+    /// Cancels a call, which then fails with [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled). Does
+    /// nothing if the outcome of the call is already known.
     ///
     /// If the call was sent, the engine keeps its memory registered until the reply arrives or
-    /// [`EngineConfig::abandoned_call_timeout`](crate::engine::EngineConfig::abandoned_call_timeout) has passed. The call holds its
-    /// credit until the peer replies.
+    /// [`EngineConfig::abandoned_call_timeout`](crate::engine::EngineConfig::abandoned_call_timeout) has passed. The
+    /// call holds its credit until the peer replies.
     fn cancel_call(&mut self, id: CallId, now: Instant);
 
     /// Replies to a call. An [`EngineEvent::ReplySent`] follows. Does nothing if the call already has a reply.
@@ -88,14 +88,16 @@ pub trait Engine {
     /// Closes the connection gracefully for this reason. [`EngineEvent::Closed`] is the last event.
     fn close_with(&mut self, reason: CloseReason);
 
-    /// Terminates the connection immediately, because the network lost it or the driver does not wait for a graceful close.
+    /// Terminates the connection immediately, because the network lost it or the driver does not wait for a graceful
+    /// close.
     fn connection_lost(&mut self, reason: DisconnectReason);
 
     /// Returns the reason why the connection was closed, or `None` while it is open. Memory may stay registered for a
     /// while after the connection was closed.
     fn close_reason(&self) -> Option<&CloseReason>;
 
-    /// Handles all timeouts that have expired at `now`: deadlines of calls, and limits on the time that the peer may take.
+    /// Handles all timeouts that have expired at `now`: deadlines of calls, and limits on the time that the peer may
+    /// take.
     fn handle_timeout(&mut self, now: Instant);
 
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called, or `None` if no timeout is
@@ -130,7 +132,8 @@ pub trait Engine {
         false
     }
 
-    /// Returns the connection's share of its server's memory budget. The connection may have to wait for memory from it.
+    /// Returns the connection's share of its server's memory budget. The connection may have to wait for memory from
+    /// it.
     #[doc(hidden)]
     fn memory(&self) -> &MemoryShare;
 }

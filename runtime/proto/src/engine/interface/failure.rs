@@ -38,8 +38,8 @@ pub enum CallFailure {
         /// Highest version that the responder supports.
         high: u32,
     },
-    /// The responder's transport rejected the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3). It could not parse the
-    /// header, or the chunks provided were too small or unusable.
+    /// The responder's transport rejected the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3). It could not
+    /// parse the header, or the chunks provided were too small or unusable.
     #[error("the responder reported ERR_CHUNK (RFC 8166 section 4.5): it could not use the header or its chunks")]
     ChunkError,
     /// The reply violated the protocol.
@@ -51,11 +51,12 @@ pub enum CallFailure {
     /// The call exceeds a limit of the protocol or the configuration. Nothing was sent.
     #[error("the call cannot be sent: {0}")]
     TooLarge(CallLimit),
-    /// The caller passed a call that does not follow the rules of [`OutgoingCall`](crate::engine::OutgoingCall). Nothing was sent.
+    /// The caller passed a call that does not follow the rules of [`OutgoingCall`](crate::engine::OutgoingCall).
+    /// Nothing was sent.
     #[error("the call cannot be sent: {0}")]
     Malformed(MalformedCall),
-    /// A call in the reverse direction does not fit in one Send. Version 1 has no chunks in this direction (RFC 8167 §5.3), and a
-    /// peer of version 2 may not support them (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
+    /// A call in the reverse direction does not fit in one Send. Version 1 has no chunks in this direction
+    /// (RFC 8167 §5.3), and a peer of version 2 may not support them (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
     #[error(
         "a reverse-direction call of {len} bytes does not fit inline, the limit is {max} bytes (RFC 8167 section 5.3)"
     )]
@@ -65,7 +66,8 @@ pub enum CallFailure {
         /// Maximum length in bytes: the inline threshold minus the transport header.
         max: u64,
     },
-    /// Another call in flight has the XID that [`CallPolicy::xid`](crate::engine::CallPolicy::xid) requires. Nothing was sent.
+    /// Another call in flight has the XID that [`CallPolicy::xid`](crate::engine::CallPolicy::xid) requires. Nothing
+    /// was sent.
     #[error("another call in flight has XID {xid:#010x}")]
     XidInUse {
         /// XID that both calls have.
@@ -106,7 +108,8 @@ impl CallFailure {
             | Self::ReverseNotSupported
             | Self::ReverseDisabled => true,
             Self::Refused(refusal) => refusal.is_unexecuted(),
-            // A responder also reports ERR_CHUNK when its reply does not fit in the chunks provided (RFC 8267 §4, §6.6).
+            // A responder also reports ERR_CHUNK when its reply does not fit in the chunks provided
+            // (RFC 8267 §4, §6.6).
             Self::ChunkError | Self::BadReply(_) => false,
         }
     }
@@ -275,7 +278,8 @@ pub enum MessageFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallLimit {
-    /// The reply repeats the chunks of the call, and its header would exceed the inline threshold (RFC 8166 §4.3.2.2, §4.3.3).
+    /// The reply repeats the chunks of the call, and its header would exceed the inline threshold
+    /// (RFC 8166 §4.3.2.2, §4.3.3).
     #[error("the header of its reply would exceed the inline threshold")]
     ReplyHeader,
     /// The chunks need more segments than fit in a header, or than the peer accepts (RPC-over-RDMA v2 §5.2.4).

@@ -8,11 +8,12 @@ use super::types::Role;
 
 /// Authenticates the local host and its peer during the exchange of properties.
 ///
-/// The draft leaves the mechanism open, and so does this trait. The peers may exchange any number of messages of any length
-/// before the first call.
+/// The draft leaves the mechanism open, and so does this trait. The peers may exchange any number of messages of any
+/// length before the first call.
 pub trait HostAuthenticator: fmt::Debug + Send {
-    /// Returns the first material to send. The engine calls this method on a client when the connection begins, and on a server
-    /// when the first message of the peer arrives, before it passes that message's material to [`received`](Self::received).
+    /// Returns the first material to send. The engine calls this method on a client when the connection begins, and on
+    /// a server when the first message of the peer arrives, before it passes that message's material to
+    /// [`received`](Self::received).
     ///
     /// # Errors
     /// Rejects the connection, which the engine then closes with this error.

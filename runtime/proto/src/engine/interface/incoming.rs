@@ -80,8 +80,8 @@ pub struct ReplyPlan {
 
 impl ReplyPlan {
     /// Returns the format of a reply whose payload stream has `len` bytes without the results in Write chunks:
-    /// [`Short`](MessageFormat::Short) if it fits in one Send, with or without such results. `None` means that the reply cannot be
-    /// sent, and the requester gets an error (RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.5).
+    /// [`Short`](MessageFormat::Short) if it fits in one Send, with or without such results. `None` means that the
+    /// reply cannot be sent, and the requester gets an error (RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.5).
     #[must_use]
     pub fn format(&self, len: u64) -> Option<MessageFormat> {
         reply_format(len, self.max_inline, || self.reply_chunk, self.continues)

@@ -68,8 +68,8 @@ impl PrivateData {
 
     /// Finds the message in the private data of the peer. Returns `None` if it is missing or malformed. The defaults
     /// then apply.
-    // RFC 8797 §5.2: the message may be at any offset, behind data of other layers. Version and length guard against a random
-    // match of the magic number.
+    // RFC 8797 §5.2: the message may be at any offset, behind data of other layers. Version and length guard against a
+    // random match of the magic number.
     #[must_use]
     pub fn find(private_data: &[u8]) -> Option<Self> {
         private_data.windows(Self::LEN).find_map(|window| match *window {
@@ -97,7 +97,8 @@ pub struct ConnectionSetup {
     pub local: PrivateData,
     /// Private data of the peer, from [`PrivateData::find_or_default`].
     pub peer: PrivateData,
-    /// XID of the first call. Use a random value, so that a peer does not mistake a call for one of an earlier connection.
+    /// XID of the first call. Use a random value, so that a peer does not mistake a call for one of an earlier
+    /// connection.
     pub xid_seed: u32,
 }
 

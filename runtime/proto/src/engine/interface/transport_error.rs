@@ -85,7 +85,8 @@ impl TransportError {
             | Self::ReadChunks { .. }
             | Self::WriteChunks { .. }
             | Self::Segments { .. } => true,
-            // A responder detects reduced items that are not eligible when it decodes the arguments, before it executes the call.
+            // A responder detects reduced items that are not eligible when it decodes the arguments, before it executes
+            // the call.
             Self::BadXdr | Self::BadProperty => true,
             Self::WriteResource { .. } | Self::ReplyResource { .. } | Self::System | Self::Extension(_) => false,
         }

@@ -45,8 +45,8 @@ pub struct OutgoingCall {
     pub reduced: ChunkItems<ReducedItem>,
     /// Upper bounds on the size of the reply.
     pub reply: ReplyResources,
-    /// Time at which the call fails with [`CallFailure::DeadlineExceeded`](crate::engine::CallFailure::DeadlineExceeded), if it
-    /// has no reply by then.
+    /// Time at which the call fails with
+    /// [`CallFailure::DeadlineExceeded`](crate::engine::CallFailure::DeadlineExceeded), if it has no reply by then.
     pub deadline: Option<Instant>,
     /// Restrictions on how the transport may convey or resend the call.
     pub policy: CallPolicy,
@@ -55,8 +55,9 @@ pub struct OutgoingCall {
 /// Properties of a call that restrict how the transport may convey or resend it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallPolicy {
-    /// `true` if the responder may execute the call twice. If the reply needs more resources than the call provided, the engine
-    /// then sends the call again with more (RPC-over-RDMA v2 §6.4, §7.3.4, §7.3.5). Otherwise the call fails.
+    /// `true` if the responder may execute the call twice. If the reply needs more resources than the call provided,
+    /// the engine then sends the call again with more (RPC-over-RDMA v2 §6.4, §7.3.4, §7.3.5). Otherwise the call
+    /// fails.
     pub idempotent: bool,
     /// `true` if RPCSEC_GSS integrity or privacy protects the call. In this case, neither the call nor its reply is
     /// reduced (RPC-over-RDMA v2 §11.2.2.3).
@@ -72,15 +73,16 @@ pub struct CallPolicy {
     ///
     /// [`EngineConfig::keeps_credit`]: crate::engine::EngineConfig::keeps_credit
     pub urgent: bool,
-    /// XID of the call, which must not be 0. `None` lets the engine assign one. Set it for a sealed call, and for a call whose
-    /// responder recognizes calls that are sent again over another connection.
+    /// XID of the call, which must not be 0. `None` lets the engine assign one. Set it for a sealed call, and for a
+    /// call whose responder recognizes calls that are sent again over another connection.
     pub xid: Option<u32>,
 }
 
 /// Upper bounds on the size of the reply to a call (RFC 8166 §6.2).
 #[derive(Debug, Default)]
 pub struct ReplyResources {
-    /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is reduced.
+    /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is
+    /// reduced.
     pub max_inline: u64,
     /// DDP-eligible results in order. The engine provides one Write chunk for each.
     pub chunks: ChunkItems<ResultChunk>,
@@ -167,9 +169,11 @@ pub enum FormatReason {
     /// The message fits in one Send when its eligible items are in chunks.
     Reduced,
     /// The message is longer than one Send, but within
-    /// [`EngineConfig::max_continued`](crate::engine::EngineConfig::max_continued), or the requester provided no Reply chunk for it.
+    /// [`EngineConfig::max_continued`](crate::engine::EngineConfig::max_continued), or the requester provided no Reply
+    /// chunk for it.
     WithinContinuation,
-    /// The message is longer than one Send and exceeds the limit for Message Continuation, or the version has no continuation.
+    /// The message is longer than one Send and exceeds the limit for Message Continuation, or the version has no
+    /// continuation.
     TooLong,
     /// The message is longer than one Send, and the peer accepts no chunks for it.
     NoChunks,

@@ -4,8 +4,8 @@ use std::{fmt, str::FromStr};
 
 /// The versions of RPC-over-RDMA to offer or to accept.
 ///
-/// A client that offers both begins with version 2, which it prefers. It falls back to version 1 if the server does not support
-/// version 2. A server uses the version of the client's first message.
+/// A client that offers both begins with version 2, which it prefers. It falls back to version 1 if the server does not
+/// support version 2. A server uses the version of the client's first message.
 ///
 /// The text of a selection is `1`, `2` or `both`.
 ///

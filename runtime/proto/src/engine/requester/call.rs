@@ -26,8 +26,8 @@ pub(in crate::engine) enum CallPhase {
     Sent,
     /// The memory is being invalidated. [`LocalCall::next`] follows.
     Finishing,
-    /// The call was given up after it was sent. Its memory stays registered, because the peer may still access it, until the
-    /// reply arrives or the grace period ends.
+    /// The call was given up after it was sent. Its memory stays registered, because the peer may still access it,
+    /// until the reply arrives or the grace period ends.
     Lingering,
     /// The call has finished for its caller. It holds its XID and credit until the reply arrives (RFC 8166 §3.3.1).
     Abandoned,

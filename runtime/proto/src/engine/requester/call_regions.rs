@@ -137,8 +137,8 @@ impl CallRegions {
         }
     }
 
-    /// Releases the regions whose invalidation failed. The peer lost access to them with the connection. Returns `true` if one of
-    /// them was registered for a part of the reply, whose content is lost.
+    /// Releases the regions whose invalidation failed. The peer lost access to them with the connection. Returns `true`
+    /// if one of them was registered for a part of the reply, whose content is lost.
     pub(super) fn release_stuck(&mut self, counters: &mut ConnectionCounters) -> bool {
         let mut is_reply_lost = false;
         for part in 0..self.regions.len() {

@@ -145,9 +145,9 @@ impl LocalCalls {
         let Some(call) = self.slots.get_mut(slot) else { return };
         let grace_over = Some(deadlines::after(now, shared.config.abandoned_call_timeout)).filter(|&at| at > now);
         match (call.phase, grace_over) {
-            // RFC 8166 §4.4.1: the responder does not know that the caller gave up, and continues to access the memory. An
-            // invalidation during an access would break the connection, and with it all other calls. The memory therefore
-            // belongs to the engine until it is invalidated, and the caller does not get it back.
+            // RFC 8166 §4.4.1: the responder does not know that the caller gave up, and continues to access the memory.
+            // An invalidation during an access would break the connection, and with it all other calls. The memory
+            // therefore belongs to the engine until it is invalidated, and the caller does not get it back.
             (CallPhase::Sent, Some(grace_over)) => {
                 call.phase = CallPhase::Lingering;
                 call.deadline = Some(grace_over);
@@ -160,9 +160,9 @@ impl LocalCalls {
                 let sent = call.delivery.is_sent();
                 self.finish(slot, Err(failure(sent)), shared);
             }
-            // The call has a reply or will be sent again, but its memory is not invalidated yet, for example because the peer
-            // does not accept RDMA Reads of it. The caller does not wait for that and does not get the memory back. The engine
-            // keeps it until it is invalidated.
+            // The call has a reply or will be sent again, but its memory is not invalidated yet, for example because
+            // the peer does not accept RDMA Reads of it. The caller does not wait for that and does not get the memory
+            // back. The engine keeps it until it is invalidated.
             (CallPhase::Finishing, _) => {
                 let failure = match std::mem::take(&mut call.next) {
                     CallNext::Finish(outcome) => outcome.err().unwrap_or_else(|| failure(true)),
@@ -179,8 +179,8 @@ impl LocalCalls {
     /// hold every credit. The calls that wait then fail as not sent, and their callers can retry them on another
     /// connection.
     fn check_responsive(&self, can_send: bool, shared: &mut EngineShared) {
-        // RFC 8167 §5.4, §6: a peer without support for the reverse direction may drop such calls. The forward direction of
-        // the connection must survive that.
+        // RFC 8167 §5.4, §6: a peer without support for the reverse direction may drop such calls. The forward
+        // direction of the connection must survive that.
         if self.reverse || can_send {
             return;
         }
@@ -443,8 +443,8 @@ impl LocalCalls {
     }
 
     /// Records the outcome of a call, invalidates its memory, and then notifies the caller.
-    // RFC 8166 §4.4.1, §8.1, RPC-over-RDMA v2 §11.1, §11.1.3: memory is invalidated before the upper layer accesses it, and also after
-    // a cancellation.
+    // RFC 8166 §4.4.1, §8.1, RPC-over-RDMA v2 §11.1, §11.1.3: memory is invalidated before the upper layer accesses it,
+    // and also after a cancellation.
     pub(super) fn finish(&mut self, slot: u32, outcome: Result<CheckedReply, CallFailure>, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == CallPhase::Queued {
@@ -519,7 +519,9 @@ impl LocalCalls {
         }
     }
 
-    /// Handles a failed invalidation.
+    /// Closes the connection because a region of the call in `slot` could not be invalidated. Otherwise, the peer could
+    /// access the region after the call has ended.
+    // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: close the connection before the transaction is complete.
     // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: close the connection before the transaction is complete.
     pub(in crate::engine) fn invalidate_failed(&mut self, slot: u32, part: u16, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {

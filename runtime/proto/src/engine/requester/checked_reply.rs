@@ -55,7 +55,8 @@ impl CheckedReply {
         let writes: SmallVec<_> = (0..call.chunks.len())
             .map(|n| match (self.writes.get(n), call.exposure.take_sink(Purpose::Result(n))) {
                 (Some(&len), Some(buf)) => {
-                    // RPC-over-RDMA v2 §4.3.6.1, RFC 8166 §4.3.2.2: the responder may have written beyond `len`, and the caller must not see that.
+                    // RPC-over-RDMA v2 §4.3.6.1, RFC 8166 §4.3.2.2: the responder may have written beyond `len`, and
+                    // the caller must not see that.
                     let data = if len == 0 { Default::default() } else { message::prefix(buf.freeze(), len) };
                     WriteChunk { data, provided: true }
                 }
@@ -67,7 +68,8 @@ impl CheckedReply {
     }
 }
 
-/// Validates the chunks of a reply against those that the call provided. A reply with errors is discarded (RFC 8166 §4.5).
+/// Validates the chunks of a reply against those that the call provided. A reply with errors is discarded
+/// (RFC 8166 §4.5).
 pub(in crate::engine) fn check_reply(
     call: &LocalCall,
     inline: Option<MessageBuf>,

@@ -31,13 +31,14 @@ pub(in crate::engine) fn expose(
         return Ok(());
     }
     let max = call.reply_chunks.max_segment;
-    // RFC 8166 §3.5.3, §4.2.4, RPC-over-RDMA v2 §4.4.3: a chunk holds a Long call's payload stream, and each of its segments has
-    // position zero.
+    // RFC 8166 §3.5.3, §4.2.4, RPC-over-RDMA v2 §4.4.3: a chunk holds a Long call's payload stream, and each of its
+    // segments has position zero.
     let payload = payload.map(|data| (0, data));
     // The plan of the call has checked that the position fits in a u32.
     let items = call.reduced.take().into_iter().map(|item| (item.position as u32, item.data));
     for (position, data) in payload.into_iter().chain(items) {
-        // RFC 8166 §3.4.5, §3.4.5.2: the chunk contains the item without its padding, and all its segments have its position.
+        // RFC 8166 §3.4.5, §3.4.5.2: the chunk contains the item without its padding, and all its segments have its
+        // position.
         let len = data.len() as u64;
         let region = register(call, RegisterableMemory::Source(data), Purpose::Argument, qp, shared)?;
         lists.reads.extend(cut(region, len, max).map(|segment| ReadSegment { position, segment }));

@@ -1,8 +1,9 @@
-//! Planning of outgoing calls: the only place that decides what goes inline and what goes in chunks (RFC 8166 §3.5, §4.3,
-//! RPC-over-RDMA v2 §4.4, §6.4).
+//! Planning of outgoing calls: the only place that decides what goes inline and what goes in chunks
+//! (RFC 8166 §3.5, §4.3, RPC-over-RDMA v2 §4.4, §6.4).
 //!
-//! Every eligible argument of a call arrives separate from its payload stream. [`LocalCall::plan`] puts back those that go
-//! inline, based on the current thresholds and limits of the peer, and chooses the format and the chunks for the reply.
+//! Every eligible argument of a call arrives separate from its payload stream. [`LocalCall::plan`] puts back those that
+//! go inline, based on the current thresholds and limits of the peer, and chooses the format and the chunks for the
+//! reply.
 
 use super::{
     call::{LocalCall, ResendableCall, ResendableMessage},
@@ -60,14 +61,16 @@ impl LocalCall {
         self.reduced.retain(|item| !item.data.is_empty());
         check_positions(&self.reduced)?;
         let rules = &shared.rules;
-        // RPC-over-RDMA v2 §4.5.4, §5.2.5, RFC 8167 §5.3: chunks in the reverse direction require full support by the peer.
+        // RPC-over-RDMA v2 §4.5.4, §5.2.5, RFC 8167 §5.3: chunks in the reverse direction require full support by the
+        // peer.
         let mut allowed = match rules.peer_level {
             ReverseDirection::General => {
                 AllowedChunks { reads: rules.read_chunks, writes: rules.write_chunks, whole: true }
             }
             _ => AllowedChunks::NONE,
         };
-        // RPC-over-RDMA v2 §11.2.2.3, RFC 8166 §8.2.2.3: a message protected by RPCSEC_GSS goes in a chunk only as a whole.
+        // RPC-over-RDMA v2 §11.2.2.3, RFC 8166 §8.2.2.3: a message protected by RPCSEC_GSS goes in a chunk only as a
+        // whole.
         if self.policy.protected {
             (allowed.reads, allowed.writes) = (0, 0);
         }
@@ -108,8 +111,8 @@ impl LocalCall {
         if takes > may { Err(beyond_memory(takes, may)) } else { Ok(()) }
     }
 
-    /// Puts eligible arguments shorter than [`EngineConfig::min_reduce`](crate::engine::EngineConfig::min_reduce) back into the
-    /// payload stream if the call then fits in one Send: a copy costs less than an RDMA Read.
+    /// Puts eligible arguments shorter than [`EngineConfig::min_reduce`](crate::engine::EngineConfig::min_reduce) back
+    /// into the payload stream if the call then fits in one Send: a copy costs less than an RDMA Read.
     fn put_back_small(
         &mut self,
         message: &mut MessageBuf,
@@ -213,7 +216,8 @@ impl LocalCall {
     pub(in crate::engine) fn keep(&mut self, message: impl FnOnce() -> ResendableMessage) {
         let chunks = self.reply_chunks.has_chunks() || !self.reduced.is_empty();
         let other_type = matches!(self.choice.format, MessageFormat::Extension | MessageFormat::Long);
-        // RFC 2203 §5.3.3.1: a responder discards a repeated sequence number, and only the caller can seal the call anew.
+        // RFC 2203 §5.3.3.1: a responder discards a repeated sequence number, and only the caller can seal the call
+        // anew.
         if !self.policy.sealed && (chunks || other_type || self.policy.idempotent) {
             self.kept = Some(ResendableCall { message: message(), reduced: self.reduced.iter().cloned().collect() });
         }
@@ -318,7 +322,8 @@ mod tests {
         Ok(String::from_utf8(stream.to_vec()).unwrap().replace('\0', "."))
     }
 
-    /// RFC 8166 §3.4.5: an inline item is placed at its position, with padding, regardless of which other items stay out.
+    /// RFC 8166 §3.4.5: an inline item is placed at its position, with padding, regardless of which other items stay
+    /// out.
     #[test]
     fn inline_items_are_placed_at_their_positions() {
         let two: [(u64, &[u8]); 2] = [(4, b"12345"), (16, b"6789")];

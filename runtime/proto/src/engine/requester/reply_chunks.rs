@@ -44,8 +44,8 @@ impl ReplyChunks {
             inline = inline.saturating_add(len);
             reply_chunks = fewer;
         }
-        // RFC 8166 §4.3.3: provide a Reply chunk whenever the longest possible reply exceeds the threshold. RPC-over-RDMA v2
-        // §6.3.2, §6.4, appendix A.2: not needed if Message Continuation suffices.
+        // RFC 8166 §4.3.3: provide a Reply chunk whenever the longest possible reply exceeds the threshold.
+        // RPC-over-RDMA v2 §6.3.2, §6.4, appendix A.2: not needed if Message Continuation suffices.
         let long = reply_header_len(reply_chunks).saturating_add(inline) > shared.receive_threshold;
         if long && inline > shared.rules.continued_replies {
             // RFC 8166 §3.5.3: the length of a payload stream is a multiple of four.

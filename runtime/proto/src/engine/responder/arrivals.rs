@@ -26,8 +26,8 @@ const SPARE_ERRORS: usize = 16;
 /// Reason why a call is rejected: the error for its sender, and a text for the log.
 pub(in crate::engine) type CallRejection = (TransportError, &'static str);
 
-/// Returns the maximum length in bytes of a payload stream that is reassembled even if memory is short. RDMA Reads can wait for
-/// memory, but a continued message cannot. Peers continue messages up to this length by default.
+/// Returns the maximum length in bytes of a payload stream that is reassembled even if memory is short. RDMA Reads can
+/// wait for memory, but a continued message cannot. Peers continue messages up to this length by default.
 pub(in crate::engine) fn always_accepted(config: &EngineConfig) -> u64 {
     u64::from(config.max_continued.max(DEFAULT_CONTINUED))
 }
@@ -133,8 +133,9 @@ fn refuse_failed(xid: u32, shared: &mut EngineShared) -> Result<(), CallRejectio
 }
 
 /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
-// RFC 8166 §4.2.4, §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The last message
-// of a continued reply also carries payload. RPC-over-RDMA v2 §7.3.3: segments that leave no room for it are too many.
+// RFC 8166 §4.2.4, §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The
+// last message of a continued reply also carries payload. RPC-over-RDMA v2 §7.3.3: segments that leave no room for it
+// are too many.
 #[inline(always)]
 fn reply_room(lists: &ChunkLists, shared: &EngineShared) -> Result<u64, CallRejection> {
     let rules = &shared.rules;
@@ -148,7 +149,8 @@ fn reply_room(lists: &ChunkLists, shared: &EngineShared) -> Result<u64, CallReje
 /// Checks the numbers of chunks and segments against the local limits.
 fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRejection> {
     let (limits, level) = (&shared.config, shared.rules.local_level);
-    // RFC 8167 §5.3, RPC-over-RDMA v2 §4.5.4: an error of §7.3 reports that chunks in the reverse direction are unsupported.
+    // RFC 8167 §5.3, RPC-over-RDMA v2 §4.5.4: an error of §7.3 reports that chunks in the reverse direction are
+    // unsupported.
     if level < ReverseDirection::General && !lists.is_empty() {
         let refusal = if !lists.reads.is_empty() {
             TransportError::ReadChunks { max: 0 }
@@ -173,8 +175,9 @@ fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRej
     Ok(())
 }
 
-/// Groups the Read list into chunks and checks their positions. `inline` is the length of the inline payload stream in
-/// bytes, or `None` without one.
+/// Groups the Read list into chunks and checks their positions. Also checks that no segment of the Write chunks and of
+/// the Reply chunk overflows. `inline` is the length of the inline payload stream in bytes. `None` stands for a call
+/// without an inline payload stream.
 // RFC 8166 §4.5.2, RPC-over-RDMA v2 §7.2.1.
 fn check_chunks(lists: &ChunkLists, inline: Option<usize>) -> Result<ReadChunkFetches, CallRejection> {
     let bad = |why| (TransportError::BadXdr, why);

@@ -76,8 +76,8 @@ impl ReadChunkFetcher {
 
     /// Counts a call's own message, which arrived in several Sends and may be as long as fetched data.
     ///
-    /// The message is already in memory, so its charge cannot wait. If the call waits to be fetched, the message is charged
-    /// with its chunks: calls that hold memory while they wait for more could deadlock.
+    /// The message is already in memory, so its charge cannot wait. If the call waits to be fetched, the message is
+    /// charged with its chunks: calls that hold memory while they wait for more could deadlock.
     pub(super) fn keep(&mut self, fetches: &mut ReadChunkFetches, bytes: u64, shared: &mut EngineShared) {
         fetches.kept = bytes;
         if fetches.len() > 0 {

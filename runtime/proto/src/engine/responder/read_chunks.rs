@@ -84,8 +84,8 @@ impl ReadChunkFetch {
     /// chunk.
     pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
         let (stream, chunks) = match (fetches, inline) {
-            // RFC 8166 §3.5.3, §4.5.2, RPC-over-RDMA v2 §4.4.3: without an inline payload stream, a Position-Zero Read chunk
-            // must hold it.
+            // RFC 8166 §3.5.3, §4.5.2, RPC-over-RDMA v2 §4.4.3: without an inline payload stream, a Position-Zero Read
+            // chunk must hold it.
             ([zero, rest @ ..], None) if zero.position == 0 => (zero.len, rest),
             (_, None) => return Err("RDMA_NOMSG without a Position-Zero Read chunk"),
             ([zero, ..], Some(_)) if zero.position == 0 => return Err("RDMA_MSG with a Position-Zero Read chunk"),
@@ -229,8 +229,8 @@ mod tests {
         ReadChunkFetch::new(position, RdmaSegment { handle: MemoryHandle(1), length, offset: 0 })
     }
 
-    /// RFC 8166 §3.4.5: a chunk's position is at most at the end of the payload stream before it, with earlier chunks and their
-    /// padding in place.
+    /// RFC 8166 §3.4.5: a chunk's position is at most at the end of the payload stream before it, with earlier chunks
+    /// and their padding in place.
     #[test]
     fn positions_lie_within_the_payload_stream() {
         let check = |chunks: &[(u32, u32)], inline| {

@@ -20,9 +20,9 @@ use crate::{
 /// of bytes written.
 ///
 /// The caller has checked that `data` fits.
-// RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6: contiguously, in segment order; the segments are returned with the lengths in
-// use. RPC-over-RDMA v2 §4.4.1.1: before the reply is sent. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without padding.
-// RFC 8166 §4.3.2.2: an unused chunk has zero lengths.
+// RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6: contiguously, in segment order; the segments are returned with the lengths
+// in use. RPC-over-RDMA v2 §4.4.1.1: before the reply is sent. RFC 8166 §3.4.6.2, RPC-over-RDMA v2 §4.3.6.2: without
+// padding. RFC 8166 §4.3.2.2: an unused chunk has zero lengths.
 pub(super) fn fill(chunk: &mut SinkChunk, data: Bytes, slot: u32, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
     let mut left = data.len() as u64;
     post_writes(chunk, data, slot, qp, shared);
@@ -74,8 +74,8 @@ pub(super) fn place(
         let len = item.data.len() as u64;
         let meant = writes.get(item.chunk).zip(results.get_mut(item.chunk));
         let (chunk, place) = meant.ok_or(ResultMismatch { chunk: None, len })?;
-        // RFC 8166 §3.4.4.4, RPC-over-RDMA v2 §4.3.4.4: one item a chunk. RFC 8166 §4.3.2.3: none in an empty Write chunk.
-        // RPC-over-RDMA v2 §7.3.4: the first chunk that is too short is reported.
+        // RFC 8166 §3.4.4.4, RPC-over-RDMA v2 §4.3.4.4: one item a chunk. RFC 8166 §4.3.2.3: none in an empty Write
+        // chunk. RPC-over-RDMA v2 §7.3.4: the first chunk that is too short is reported.
         if place.is_some() || len > capacity(chunk) {
             return Err(ResultMismatch { chunk: Some(item.chunk), len });
         }

@@ -84,7 +84,8 @@ pub(in crate::engine) struct ServedCalls {
     outgoing: VecDeque<OutgoingMessage>,
     /// Slots of the calls whose responses are in flight, in the order of their last Sends.
     sending: VecDeque<u32>,
-    /// XIDs of the last calls whose replies were written to memory of the peer. iWARP reports a refused RDMA Write after its completion.
+    /// XIDs of the last calls whose replies were written to memory of the peer. iWARP reports a refused RDMA Write
+    /// after its completion.
     written: VecDeque<u32>,
     /// Number of unanswered calls and unsent errors. Each holds back its Receive.
     held: usize,
@@ -131,8 +132,8 @@ impl ServedCalls {
             (_, _, 1..) => MessageFormat::Chunked,
             _ => MessageFormat::Short,
         };
-        // RFC 8166 §4.3.1, RPC-over-RDMA v2 §4.4.1.1: responders leave the Read list of a reply empty. RFC 8166 §4.3.2.3: its Write
-        // list has the empty chunks of the call.
+        // RFC 8166 §4.3.1, RPC-over-RDMA v2 §4.4.1.1: responders leave the Read list of a reply empty.
+        // RFC 8166 §4.3.2.3: its Write list has the empty chunks of the call.
         lists.reads.clear();
         let mut chunks = self.spare.pop().unwrap_or_default();
         *chunks = ServedChunks { inline, fetches, lists, invalidate };
@@ -146,8 +147,8 @@ impl ServedCalls {
         (!waits).then_some(slot)
     }
 
-    /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer. Returns `false` and drops
-    /// the call if another call with its XID is unanswered.
+    /// Accepts a call without chunks that arrived in one message, and delivers it to the upper layer. Returns `false`
+    /// and drops the call if another call with its XID is unanswered.
     #[inline(always)]
     pub(super) fn take_plain(
         &mut self,
@@ -189,7 +190,7 @@ impl ServedCalls {
         self.calls.insert(ServedCall { xid, stage, format, max_inline, chunks, announced, delivered: false })
     }
 
-    /// Removes a call, and keeps the memory of its chunks for reuse.
+    /// Removes a call and drops its chunks. Keeps the empty [`ServedChunks`] box for reuse by another call.
     #[inline(always)]
     fn remove(&mut self, slot: u32) {
         if let Some(mut chunks) = self.calls.get_mut(slot).and_then(|call| call.chunks.take()) {
@@ -202,7 +203,8 @@ impl ServedCalls {
     /// Delivers a complete call to the upper layer.
     ///
     /// # Errors
-    /// Fails if the payload is not an RPC call. The error is its `msg_type`, or `None` if its XID differs from the header's.
+    /// Fails if the payload is not an RPC call. The error is its `msg_type`, or `None` if its XID differs from the
+    /// header's.
     pub(super) fn announce(&mut self, slot: u32, shared: &mut EngineShared) -> Result<(), Option<u32>> {
         let token = ReplyToken(self.calls.key(slot));
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
@@ -278,8 +280,8 @@ impl ServedCalls {
         Some(next)
     }
 
-    /// Removes the next message to send, if it is a reply without chunks that fits in one Send. Returns the slot and the XID of its
-    /// call, and the reply.
+    /// Removes the next message to send, if it is a reply without chunks that fits in one Send. Returns the slot and
+    /// the XID of its call, and the reply.
     #[inline(always)]
     pub(super) fn take_plain_reply(&mut self) -> Option<(u32, u32, MessageBuf)> {
         let Some(OutgoingMessage::Response(slot, OutgoingResponse::Reply(reply))) = self.outgoing.front() else {

@@ -11,11 +11,11 @@
 //! | `connection` | the engine: calls of both directions, timers, closing |
 //! | `connection/receive` | incoming records: flow control, memory, dispatch |
 //!
-//! A byte stream has no credits, so the engine limits itself in place of RFC 8166 §3.3. A client has no more calls in flight
-//! than it would request credits for, except for one more urgent call. A server with as many unanswered calls as it
-//! would grant credits reads one more call, and then stops reading, so that TCP holds its client back. It delivers that
-//! call at once only if it is a NULL call. While the server waits for a reply to a call of its own, it keeps reading
-//! and parks the calls that arrive before that reply, because its handlers may be waiting for the reply.
+//! A byte stream has no credits, so the engine limits itself in place of RFC 8166 §3.3. A client has no more calls in
+//! flight than it would request credits for, except for one more urgent call. A server with as many unanswered calls as
+//! it would grant credits reads one more call, and then stops reading, so that TCP holds its client back. It delivers
+//! that call at once only if it is a NULL call. While the server waits for a reply to a call of its own, it keeps
+//! reading and parks the calls that arrive before that reply, because its handlers may be waiting for the reply.
 
 mod connection;
 mod output;
@@ -27,8 +27,8 @@ pub use self::{connection::StreamConnection, record::RecordAssembler};
 
 /// Configuration of connections over a byte stream, in addition to [`EngineConfig`](super::EngineConfig).
 ///
-/// These fields of `EngineConfig` apply as well: `credits`, `reverse_credits`, `min_reduce`, `max_fetched`, `reply_timeout`,
-/// `abandoned_call_timeout`, `send_size` and `pool`.
+/// These fields of `EngineConfig` apply as well: `credits`, `reverse_credits`, `min_reduce`, `max_fetched`,
+/// `reply_timeout`, `abandoned_call_timeout`, `send_size` and `pool`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamConfig {

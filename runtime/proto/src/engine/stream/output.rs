@@ -77,7 +77,8 @@ impl RecordOutput {
         *self = Self { complete: self.complete, ..Self::default() };
     }
 
-    /// Adds a record: the message with its reduced items back in their places, in fragments of at most `fragment_size` bytes.
+    /// Adds a record: the message with its reduced items back in their places, in fragments of at most `fragment_size`
+    /// bytes.
     pub(super) fn push(
         &mut self,
         mut message: MessageBuf,

@@ -109,8 +109,8 @@ impl RecordAssembler {
         }))
     }
 
-    /// Returns the number of bytes missing from the fragment whose marker has been consumed. It is 0 for a skipped record, so
-    /// that its bytes are dropped as they arrive.
+    /// Returns the number of bytes missing from the fragment whose marker has been consumed. It is 0 for a skipped
+    /// record, so that its bytes are dropped as they arrive.
     #[doc(hidden)]
     pub fn missing(&self) -> usize {
         let kept = self.fragment.filter(|_| self.dropped.is_none());
@@ -154,8 +154,8 @@ impl RecordAssembler {
         Some(head)
     }
 
-    /// Skips the record in progress: drops what has arrived and what follows. No limit applies to a skipped record, because
-    /// it takes no memory.
+    /// Skips the record in progress: drops what has arrived and what follows. No limit applies to a skipped record,
+    /// because it takes no memory.
     pub(super) fn skip(&mut self) {
         self.dropped = Some(std::mem::take(&mut self.record).len() as u64);
     }

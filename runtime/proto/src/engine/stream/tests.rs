@@ -116,7 +116,8 @@ fn reduced_items_are_restored_for_any_fragment_size() {
     }
 }
 
-/// RFC 5531 §11: the highest bit of a marker flags the last fragment, and the other bits are its length. One record is one message.
+/// RFC 5531 §11: the highest bit of a marker flags the last fragment, and the other bits are its length. One record is
+/// one message.
 #[test]
 fn markers() {
     let mut client = engine(Role::Client, |_, stream| stream.fragment_size = 5);
@@ -416,7 +417,8 @@ fn both_directions() {
     assert_eq!(failed.count(), 2);
 }
 
-/// A server at its limit of calls keeps reading while it waits for a reply, because its handlers may depend on that reply.
+/// A server at its limit of calls keeps reading while it waits for a reply, because its handlers may depend on that
+/// reply.
 #[test]
 fn reply_behind_calls_is_read() {
     let now = Instant::now();
@@ -601,7 +603,8 @@ fn announced_length_allocates_nothing() {
 }
 
 proptest! {
-    /// Any bytes result in records within the limits or in an error, and the result is the same for any split into pieces.
+    /// Any bytes result in records within the limits or in an error, and the result is the same for any split into
+    /// pieces.
     #[test]
     fn split_of_input_does_not_matter(
         lens in prop::collection::vec((0_u8..20, any::<bool>()), 0..40),
@@ -653,8 +656,8 @@ proptest! {
     }
 }
 
-/// Replies that the peer does not accept close the connection once no byte has been sent for `reply_timeout`. A client that
-/// only makes calls has no such limit.
+/// Replies that the peer does not accept close the connection once no byte has been sent for `reply_timeout`. A client
+/// that only makes calls has no such limit.
 #[test]
 fn stalled_replies_close_the_connection() {
     let start = Instant::now();

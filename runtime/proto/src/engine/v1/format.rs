@@ -35,19 +35,19 @@ pub(super) const PROC_MSG: u32 = 0;
 /// `rdma_proc` of a message without an inline payload stream.
 pub(super) const PROC_NOMSG: u32 = 1;
 
-/// Reads the fixed words. Returns `None` for a message shorter than the shortest header, because not even its XID can be trusted
-/// (RFC 8166 §4.5).
+/// Reads the fixed words. Returns `None` for a message shorter than the shortest header, because not even its XID can
+/// be trusted (RFC 8166 §4.5).
 ///
-/// The minimum of 28 bytes in the RFC includes three absent chunk lists, which RDMA_ERROR does not have. RDMA_ERROR with
-/// ERR_CHUNK has 20 bytes, so no requester could ever receive one if it applied that minimum.
+/// The minimum of 28 bytes in the RFC includes three absent chunk lists, which RDMA_ERROR does not have. RDMA_ERROR
+/// with ERR_CHUNK has 20 bytes, so no requester could ever receive one if it applied that minimum.
 pub(super) fn peek(message: &[u8]) -> Option<FixedWords> {
     let fixed = FixedWords::peek(message)?;
     let min = if fixed.proc == PROC_ERROR { MIN_ERROR_LEN } else { MIN_LEN };
     (message.len() >= min).then_some(fixed)
 }
 
-/// Returns the lowest and the highest version that a server supports, if `message` is an RDMA_ERROR of this format for a message
-/// of another version.
+/// Returns the lowest and the highest version that a server supports, if `message` is an RDMA_ERROR of this format for
+/// a message of another version.
 // RFC 8166 §4.5.1. A server sends ERR_CHUNK for headers that it cannot parse.
 pub(in crate::engine) fn supported_versions(message: &[u8]) -> Option<(u32, u32)> {
     let body = message.get(LISTS_OFFSET..)?;
@@ -76,7 +76,8 @@ pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
     Ok((header, decoder.consumed()))
 }
 
-/// Encodes the header of RDMA_MSG or RDMA_NOMSG. RDMA_MSGP (RFC 8166 §4.6.1) and RDMA_DONE (RFC 8166 §4.6.2) are never sent.
+/// Encodes the header of RDMA_MSG or RDMA_NOMSG. RDMA_MSGP (RFC 8166 §4.6.1) and RDMA_DONE (RFC 8166 §4.6.2) are never
+/// sent.
 pub(super) fn encode(out: &mut Vec<u8>, xid: u32, credit: u32, proc: u32, lists: &ChunkLists) {
     out.clear();
     // RFC 8166 §4.2.2: the version is 1.

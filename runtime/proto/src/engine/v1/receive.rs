@@ -1,8 +1,8 @@
 //! Incoming messages: classification into calls, replies and errors.
 //!
-//! The RPC message determines whether a message is a call or a reply (RFC 8167 §4.1). A malformed call gets RDMA_ERROR. A
-//! malformed reply is discarded, as RFC 8166 §4.5 requires, because not even its XID is certain. If its header can be decoded
-//! and matches a call, that call also fails, because it cannot get another reply.
+//! The RPC message determines whether a message is a call or a reply (RFC 8167 §4.1). A malformed call gets RDMA_ERROR.
+//! A malformed reply is discarded, as RFC 8166 §4.5 requires, because not even its XID is certain. If its header can be
+//! decoded and matches a call, that call also fails, because it cannot get another reply.
 
 use super::{
     WireV1,
@@ -119,8 +119,8 @@ impl WireV1 {
 
     /// Decodes the header. Returns the classified message and the credit value.
     fn classify(&self, fixed: FixedWords, message: &[u8], core: &ConnectionCore) -> (MessageV1, u32) {
-        // RFC 8166 §4.5.1, RPC-over-RDMA v2 §4.2.3.2. RDMA_ERROR has the same number in all versions (§4.2.4), and an error
-        // never gets an error.
+        // RFC 8166 §4.5.1, RPC-over-RDMA v2 §4.2.3.2. RDMA_ERROR has the same number in all versions (§4.2.4), and an
+        // error never gets an error.
         if fixed.vers != VERSION {
             let refusal = TransportError::Version { low: VERSION, high: VERSION };
             return (self.undecodable(fixed, refusal, "version not supported", core), 0);
@@ -136,14 +136,15 @@ impl WireV1 {
             RdmaBody::RdmaDone => MessageV1::Discard("RDMA_DONE"),
             // RFC 8166 §4.6.1.
             RdmaBody::RdmaMsgp(_) => self.undecodable(fixed, TransportError::BadXdr, "RDMA_MSGP", core),
-            // Only a call has a Read list (RFC 8166 §4.3.1), and in the reverse direction every reply has an inline payload
-            // (RFC 8167 §5.3).
+            // Only a call has a Read list (RFC 8166 §4.3.1), and in the reverse direction every reply has an inline
+            // payload (RFC 8167 §5.3).
             RdmaBody::RdmaNomsg(body) if body.rdma_reads.is_empty() && !core.calls_are_reverse() => {
                 MessageV1::Reply(body.into(), None)
             }
             RdmaBody::RdmaNomsg(body) => MessageV1::Call(body.into(), None),
-            // RFC 8167 §4.1, §2.4, §2.4.1: `msg_type` determines the direction, and so whose the XID and the credit value are. RFC
-            // 8166 §4.2.1, §4.2.4, §4.5.2, RFC 8167 §5.1, §5.2: header and RPC message carry the same XID.
+            // RFC 8167 §4.1, §2.4, §2.4.1: `msg_type` determines the direction, and so whose the XID and the credit
+            // value are. RFC 8166 §4.2.1, §4.2.4, §4.5.2, RFC 8167 §5.1, §5.2: header and RPC message carry the same
+            // XID.
             RdmaBody::RdmaMsg(body) => match peek_words(payload) {
                 Some([xid, REPLY]) if xid == fixed.xid => MessageV1::Reply(body.into(), Some(len)),
                 Some([_, REPLY]) => MessageV1::Discard("a reply whose XID differs from its header's"),

@@ -75,7 +75,8 @@ impl WireV1 {
 
     /// Sends responses in order, up to the limit of responses in flight.
     fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
-        // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile either.
+        // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile
+        // either.
         let window = self.grant as usize + SPARE_RECEIVES;
         while core.served.waiting() > 0 && self.responses_in_flight < window {
             if let Some(PlainReply { slot, xid, mut message }) = core.served.next_plain_reply(&mut core.shared) {

@@ -1,8 +1,9 @@
 //! Credits: each stands for one message (RPC-over-RDMA v2 §4.2.1).
 //!
-//! Each peer keeps two independent counts: the messages that it may send ([`SendCredits`]), and the messages that it lets its
-//! peer send, for each of which a Receive is posted ([`ReceiveCredits`]). The credit field of a header contains the credits
-//! *newly* granted by its sender in the low half, and the maximum number of credits that its sender ever has outstanding in the high half.
+//! Each peer keeps two independent counts: the messages that it may send ([`SendCredits`]), and the messages that it
+//! lets its peer send, for each of which a Receive is posted ([`ReceiveCredits`]). The credit field of a header
+//! contains the credits *newly* granted by its sender in the low half, and the maximum number of credits that its
+//! sender ever has outstanding in the high half.
 
 use super::format::{MAX_CREDITS, decode_credits, encode_credits};
 use crate::{engine::core::credits::SPARE_RECEIVES, provider::QueuePair};
@@ -145,8 +146,8 @@ impl ReceiveCredits {
         encode_credits(new as u32, self.max)
     }
 
-    /// Returns `true` if the peer may be waiting for credits that only a message without payload can bring. At most one such
-    /// message is unacknowledged, because the peer has one spare Receive for it.
+    /// Returns `true` if the peer may be waiting for credits that only a message without payload can bring. At most one
+    /// such message is unacknowledged, because the peer has one spare Receive for it.
     pub(super) fn refresh_due(&self) -> bool {
         let (outstanding, target) = (self.outstanding(), self.target());
         let low = outstanding == 0 || (target > RESERVE && outstanding * 2 <= target);

@@ -45,8 +45,8 @@ pub(super) fn encode_error(refusal: TransportError) -> Vec<u8> {
     bytes
 }
 
-/// Decodes the body of RDMA2_ERROR. A code outside the base protocol becomes [`TransportError::Extension`]. Returns `None` for
-/// a malformed body.
+/// Decodes the body of RDMA2_ERROR. A code outside the base protocol becomes [`TransportError::Extension`]. Returns
+/// `None` for a malformed body.
 pub(super) fn decode_error(body: &[u8]) -> Option<TransportError> {
     Some(match Rpcrdma2Error::decode(&mut Decoder::new(body)).ok()? {
         Rpcrdma2Error::Rdma2ErrVers(range) => {
@@ -70,8 +70,8 @@ pub(super) fn decode_error(body: &[u8]) -> Option<TransportError> {
     })
 }
 
-/// Encodes RDMA2_ERROR with ERR_VERS in response to a message with this XID and this unsupported version. The lowest and the
-/// highest supported version are `low` and `high`.
+/// Encodes RDMA2_ERROR with ERR_VERS in response to a message with this XID and this unsupported version. The lowest
+/// and the highest supported version are `low` and `high`.
 // RPC-over-RDMA v2 §7, §7.1.1: XID and version of the refused message. §6.2.2.1: RDMA2_F_RESPONSE is set.
 pub(in crate::engine) fn encode_version_error(xid: u32, vers: u32, credits: u32, (low, high): (u32, u32)) -> Vec<u8> {
     let credit = credits.min(MAX_CREDITS);

@@ -15,7 +15,8 @@ pub(super) struct Extensions {
 }
 
 impl Extensions {
-    /// Returns the extension message that conveys an RPC message in at most `threshold` bytes, if an extension provides one.
+    /// Returns the extension message that conveys an RPC message in at most `threshold` bytes, if an extension provides
+    /// one.
     pub(super) fn convey(&mut self, message: RpcMessage<'_>, threshold: u64) -> Option<ExtensionMessage> {
         let conveyed = self.list.iter_mut().find_map(|extension| extension.convey(message))?;
         let fits = (PREFIX_LEN + conveyed.body.len()) as u64 <= threshold;
@@ -92,8 +93,8 @@ mod tests {
         }
     }
 
-    /// RPC-over-RDMA v2 §7.1.2, appendix B.2: a message is conveyed if it fits in one Send, in a header type that is not one of the base
-    /// protocol and that the peer has not refused.
+    /// RPC-over-RDMA v2 §7.1.2, appendix B.2: a message is conveyed if it fits in one Send, in a header type that is
+    /// not one of the base protocol and that the peer has not refused.
     #[test]
     fn messages_are_conveyed_if_they_fit() {
         let message = RpcMessage { xid: 7, is_reply: false, payload: &[] };

@@ -27,7 +27,8 @@ pub(super) const LISTS_OFFSET: usize = 24;
 pub(super) const BARE_LEN: usize = 36;
 /// The header of a message without chunks after its prefix: no handle to invalidate, three absent lists.
 pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
-/// Minimum length of the payload of RDMA2_MSG in bytes. Its first word is part of the header type (RPC-over-RDMA v2 §6.3.1).
+/// Minimum length of the payload of RDMA2_MSG in bytes. Its first word is part of the header type
+/// (RPC-over-RDMA v2 §6.3.1).
 pub(super) const MIN_PAYLOAD: u64 = 4;
 /// Unit in bytes of the boundaries between continued messages: a word (RPC-over-RDMA v2 §6.2.2.2).
 const WORD_LEN: usize = 4;
@@ -38,8 +39,8 @@ pub(super) const PROPERTY_COUNT_LEN: usize = 4;
 const PROPERTY_HEAD_LEN: usize = 8;
 /// Maximum number of credits in one grant, and of credits outstanding: 16 bits each (RPC-over-RDMA v2 §4.2.1.1).
 pub(super) const MAX_CREDITS: u32 = 0xffff;
-/// Maximum length in bytes of the first message of a client, because the server may support only version 1, and minimum of the
-/// sizes that a peer may announce (RPC-over-RDMA v2 §4.2.3, RFC 8166 §3.3.3).
+/// Maximum length in bytes of the first message of a client, because the server may support only version 1, and minimum
+/// of the sizes that a peer may announce (RPC-over-RDMA v2 §4.2.3, RFC 8166 §3.3.3).
 pub(super) const MIN_SIZE: u32 = 1024;
 
 /// The properties of a peer that announces none (RPC-over-RDMA v2 §5.2, table 1).
@@ -147,8 +148,8 @@ pub(super) fn bare_header(prefix: HeaderPrefix) -> [u8; BARE_LEN] {
     header
 }
 
-/// Decodes the chunk lists after the prefix and the handle that the reply may invalidate. Also returns the length of the
-/// whole header in bytes.
+/// Decodes the chunk lists after the prefix and the handle that the reply may invalidate. Also returns the length of
+/// the whole header in bytes.
 pub(super) fn parse_lists(message: &[u8]) -> Result<(ChunkLists, Option<MemoryHandle>, usize), DecodeError> {
     // Much cheaper than decoding three absent lists.
     if has_no_chunks(message) {

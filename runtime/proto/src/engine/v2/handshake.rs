@@ -195,8 +195,8 @@ impl Handshake {
         }
     }
 
-    /// Packs the next propset that fits in `room` bytes. A property that exceeds `room` is packed alone, but not in the first
-    /// message.
+    /// Packs the next propset that fits in `room` bytes. A property that exceeds `room` is packed alone, but not in the
+    /// first message.
     fn pack(&mut self, room: usize, first: bool) -> Bytes {
         let mut props = Vec::new();
         let mut len = PROPERTY_COUNT_LEN;
@@ -265,8 +265,8 @@ impl Handshake {
     }
 }
 
-/// Passes a property to the extensions. Returns `None` if one refuses it. An unknown property is ignored (RPC-over-RDMA v2
-/// §5.1).
+/// Passes a property to the extensions. Returns `None` if one refuses it. An unknown property is ignored
+/// (RPC-over-RDMA v2 §5.1).
 fn property(extensions: &mut [Box<dyn Extension>], which: u32, value: &[u8]) -> Option<Vec<ExtensionMessage>> {
     for extension in extensions {
         match extension.property(which, value) {

@@ -21,8 +21,8 @@
 //! §11.1.4), replies (`responder/responses`, `responder/results`: §4.3.6, §6.4), host authentication
 //! (`interface/host_auth`: §5.2.6).
 //!
-//! Both peers are requester and responder (§4.5). RDMA2_F_RESPONSE determines whose call a message belongs to. The XIDs of
-//! the two peers are independent.
+//! Both peers are requester and responder (§4.5). RDMA2_F_RESPONSE determines whose call a message belongs to. The XIDs
+//! of the two peers are independent.
 //!
 //! # Another draft
 //!
@@ -40,8 +40,8 @@
 //!
 //! A test (`layout_numbers_stand_in_format`) finds numbers of headers elsewhere.
 //!
-//! The project's `DEVIATIONS.md` documents the choices where the draft contradicts itself or leaves something open, with their
-//! reasons.
+//! The project's `DEVIATIONS.md` documents the choices where the draft contradicts itself or leaves something open,
+//! with their reasons.
 
 mod credits;
 mod errors;

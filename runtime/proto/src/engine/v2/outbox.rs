@@ -171,8 +171,8 @@ impl Outbox {
         }
     }
 
-    /// Sends an RPC message that is too long for one Send, as far as credits allow. `lists`, `work` and `invalidate` apply to
-    /// the last of its messages.
+    /// Sends an RPC message that is too long for one Send, as far as credits allow. `lists`, `work` and `invalidate`
+    /// apply to the last of its messages.
     #[allow(clippy::too_many_arguments)]
     fn send_continued(
         &mut self,
@@ -184,8 +184,8 @@ impl Outbox {
         work: PostedFor,
         invalidate: Option<MemoryHandle>,
     ) {
-        // RPC-over-RDMA v2 §6.2.2.2: all messages share XID and header type, and only the last has chunks. §6.2.4: only the last
-        // may invalidate a handle.
+        // RPC-over-RDMA v2 §6.2.2.2: all messages share XID and header type, and only the last has chunks. §6.2.4: only
+        // the last may invalidate a handle.
         let fields = PrefixFields::new(xid, RDMA2_MSG, flags);
         self.sequence = Some(OutgoingSequence { fields, lists: lists.to_vec(), payload, work, invalidate });
         shared.counters.continued_sent += 1;
@@ -238,8 +238,8 @@ impl Outbox {
     }
 
     /// Grants credits with a message that uses none, if the peer may be waiting for them.
-    // RPC-over-RDMA v2 §4.2.1.2, §6.3.2: RDMA2_NOMSG without chunks and with XID 0. It may be sent within a sequence, because
-    // the peer may need the credits to continue its own sequence.
+    // RPC-over-RDMA v2 §4.2.1.2, §6.3.2: RDMA2_NOMSG without chunks and with XID 0. It may be sent within a sequence,
+    // because the peer may need the credits to continue its own sequence.
     pub(super) fn refresh(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         if !self.grants.refresh_due() {
             return;

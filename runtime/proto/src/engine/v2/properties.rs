@@ -61,7 +61,8 @@ impl Properties {
     /// Returns the properties announced locally.
     // RPC-over-RDMA v2 §5.2.1, §5.2.2, §5.2.4: limits that the local configuration keeps.
     pub(super) fn local(role: Role, config: &EngineConfig) -> Self {
-        // RPC-over-RDMA v2 §5.2.5: a client announces its support for calls in the reverse direction. A server announces none.
+        // RPC-over-RDMA v2 §5.2.5: a client announces its support for calls in the reverse direction. A server
+        // announces none.
         let reverse = match role {
             Role::Client if config.reverse_credits > 0 => config.reverse_direction,
             _ => ReverseDirection::None,

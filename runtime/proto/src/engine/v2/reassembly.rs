@@ -14,7 +14,8 @@ use crate::{
     memory::{BudgetCharge, BufferPool, MessageBuf, Output},
 };
 
-/// Maximum number of broken sequences whose remaining messages are still to be discarded. A peer with more violates the protocol.
+/// Maximum number of broken sequences whose remaining messages are still to be discarded. A peer with more violates the
+/// protocol.
 const MAX_BROKEN: usize = 8;
 
 /// A sequence of which a part has arrived.
@@ -53,8 +54,8 @@ pub(super) struct Reassembly {
 
 impl Reassembly {
     /// Starts the deadline of the sequence, or extends it for the bytes that have arrived.
-    // A partial sequence holds memory, so no peer may hold it indefinitely. The peer always has credits to continue, however
-    // many of its calls are in progress.
+    // A partial sequence holds memory, so no peer may hold it indefinitely. The peer always has credits to continue,
+    // however many of its calls are in progress.
     pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
         if let Some(partial) = &mut self.current {
             partial.deadline.watch(now, shared.config.fetch_timeout, shared.config.min_rate);
@@ -68,8 +69,8 @@ impl Reassembly {
 
     /// Drops the arriving sequence unless `prefix` belongs to its next message. Returns XID and RDMA2_F_RESPONSE of the
     /// dropped sequence.
-    // RPC-over-RDMA v2 §6.2.2.2: the messages of a sequence are consecutive and share XID and header type. Messages after an
-    // interruption must not be treated as its continuation.
+    // RPC-over-RDMA v2 §6.2.2.2: the messages of a sequence are consecutive and share XID and header type. Messages
+    // after an interruption must not be treated as its continuation.
     pub(super) fn interrupted_by(&mut self, prefix: &HeaderPrefix) -> Option<(u32, bool)> {
         let partial = self.current.as_ref()?;
         let (key, same) = (prefix.key(), (partial.xid, partial.response));
@@ -215,8 +216,8 @@ mod tests {
         part
     }
 
-    /// A sequence beyond the length that is always accepted is charged like fetched data. Without memory, only that sequence
-    /// is dropped.
+    /// A sequence beyond the length that is always accepted is charged like fetched data. Without memory, only that
+    /// sequence is dropped.
     #[test]
     fn long_sequences_count_against_the_shared_memory() {
         let budget = MemoryBudget::new(300_000);

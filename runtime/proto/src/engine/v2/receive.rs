@@ -115,8 +115,8 @@ impl WireV2 {
         }
     }
 
-    /// Returns the XID and the `msg_type` of a plain message: a complete RPC message without chunks that arrived in one message.
-    /// Nearly all are of this kind.
+    /// Returns the XID and the `msg_type` of a plain message: a complete RPC message without chunks that arrived in one
+    /// message. Nearly all are of this kind.
     #[inline]
     fn peek_plain(&self, prefix: &HeaderPrefix, message: &[u8]) -> Option<[u32; 2]> {
         let is_whole = prefix.htype == RDMA2_MSG && prefix.flags & (RDMA2_F_MORE | RDMA2_F_TPMORE) == 0;
@@ -255,7 +255,8 @@ impl WireV2 {
         }
     }
 
-    /// Ends the sequence of an unusable message, if it belongs to one. Returns `true` if the message still has to be refused.
+    /// Ends the sequence of an unusable message, if it belongs to one. Returns `true` if the message still has to be
+    /// refused.
     // RPC-over-RDMA v2 §7.1.3: no part of the sequence is reassembled, whatever was wrong.
     fn reject(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) -> bool {
         match self.reassembly.reject(prefix, fault) {
@@ -356,8 +357,8 @@ fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: impl fmt::Display
 fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
     match step {
         ReassemblyStep::Whole(..) | ReassemblyStep::More => {}
-        // Until the last message of the reply has arrived, the responder may invalidate the handle that the call offered. The
-        // call therefore fails, and its memory is deregistered, only now.
+        // Until the last message of the reply has arrived, the responder may invalidate the handle that the call
+        // offered. The call therefore fails, and its memory is deregistered, only now.
         ReassemblyStep::Ignored(true) if prefix.is_response() => {
             fail_reply(prefix.xid, MessageFault::BrokenSequence, core)
         }
@@ -416,8 +417,8 @@ fn check_call(xid: u32, is_call: bool, core: &ConnectionCore) -> Result<(), Call
     if !is_call {
         return Err((TransportError::BadXdr, "not an RPC call with its header's XID"));
     }
-    // RPC-over-RDMA v2 §7.4.1. A peer that respects its credits stays far below: messages other than calls use credits of the
-    // reserve.
+    // RPC-over-RDMA v2 §7.4.1. A peer that respects its credits stays far below: messages other than calls use credits
+    // of the reserve.
     if core.served.held() >= 2 * core.shared.config.credits.max(1) as usize + 2 && !core.served.has_xid(xid) {
         return Err((TransportError::System, "more calls at a time than there are credits"));
     }

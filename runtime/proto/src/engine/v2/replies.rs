@@ -110,8 +110,8 @@ impl WireV2 {
                 let executed = executed.then_some(CallFailure::Refused(refusal));
                 calls.send_again(slot, executed, shared);
             }
-            // RPC-over-RDMA v2 §7.1.1, §7.1.2, §7.1.3, §7.2.1, §7.3.1, §7.3.2, §7.3.3, §7.3.4, §7.3.5, §7.4.1: the error completes a
-            // call that is not sent again.
+            // RPC-over-RDMA v2 §7.1.1, §7.1.2, §7.1.3, §7.2.1, §7.3.1, §7.3.2, §7.3.3, §7.3.4, §7.3.5, §7.4.1: the
+            // error completes a call that is not sent again.
             RefusalRecovery::Over => {
                 let failure = match refusal {
                     TransportError::Version { low, high } => CallFailure::VersionMismatch { low, high },

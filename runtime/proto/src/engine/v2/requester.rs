@@ -19,8 +19,8 @@ use crate::{
 impl WireV2 {
     /// Sends calls while there are credits.
     pub(super) fn post_calls(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
-        // RPC-over-RDMA v2 §11.1.4: no more calls than the responder allows. A call on a closing connection fails with it, without
-        // being sent.
+        // RPC-over-RDMA v2 §11.1.4: no more calls than the responder allows. A call on a closing connection fails with
+        // it, without being sent.
         while self.outbox.is_ready() && self.has_room(core) && qp.is_open() {
             let Some(slot) = core.calls.next_queued(now, &mut core.shared) else { break };
             let posted = self.post_call(slot, core, qp);

@@ -111,7 +111,8 @@ impl WireV2 {
     }
 
     /// Applies the properties of both peers if the exchange is complete.
-    // RPC-over-RDMA v2 §5.2.2, §5.2.3, §5.2.4, §5.2.5. A call may arrive together with the last properties, and its reply must respect them.
+    // RPC-over-RDMA v2 §5.2.2, §5.2.3, §5.2.4, §5.2.5. A call may arrive together with the last properties, and its
+    // reply must respect them.
     pub(super) fn agree_if_done(&mut self, core: &mut ConnectionCore) {
         if self.agreed || !self.handshake.is_done() {
             return;
@@ -175,8 +176,8 @@ impl Wire for WireV2 {
             }
             self.outbox.continue_sequence(qp, &mut core.shared);
         }
-        // RPC-over-RDMA v2 §4.2.3, §6.3.4: the first message of a server is its RDMA2_CONNPROP. Errors may be sent before the
-        // exchange is complete. Calls and replies may not.
+        // RPC-over-RDMA v2 §4.2.3, §6.3.4: the first message of a server is its RDMA2_CONNPROP. Errors may be sent
+        // before the exchange is complete. Calls and replies may not.
         if self.handshake.has_started() {
             if core.served.waiting() > 0 {
                 self.post_responses(core, qp);

@@ -191,7 +191,8 @@ fn results_do_not_wait_for_arguments() {
     assert!(hosts.iter().any(MemoryShare::is_called));
 }
 
-/// Results do not wait behind arguments of the same host or connection. While arguments wait, results leave them their half.
+/// Results do not wait behind arguments of the same host or connection. While arguments wait, results leave them their
+/// half.
 #[test]
 fn arguments_and_results_have_separate_queues() {
     for is_same_connection in [true, false] {

@@ -1,9 +1,10 @@
 //! A conformance suite for providers.
 //!
-//! To use it in a test file, call `rpcrdma_proto::provider_conformance!(make())`. `make()` returns a future of a connector and
-//! a listener; the connector must be able to reach the listener's address. Each case panics with a description of the
-//! failure. The suite depends on no asynchronous runtime: the macro uses the `tokio` of the test's own crate, and programs that
-//! call [`cases`] choose their own. Both have to limit the time of a case by [`CASE_LIMIT`].
+//! To use it in a test file, call `rpcrdma_proto::provider_conformance!(make())`. `make()` returns a future of a
+//! connector and a listener; the connector must be able to reach the listener's address. Each case panics with a
+//! description of the failure. The suite depends on no asynchronous runtime: the macro uses the `tokio` of the test's
+//! own crate, and programs that call [`cases`] choose their own. Both have to limit the time of a case by
+//! [`CASE_LIMIT`].
 #![allow(clippy::missing_panics_doc)]
 
 mod connections;
@@ -273,8 +274,8 @@ impl<A: QueuePair, B: QueuePair> ConnectedPair<A, B> {
         }
     }
 
-    /// Waits until both sides have ended, and returns the reasons of client and server. Panics on a successful completion
-    /// other than Sent and Written.
+    /// Waits until both sides have ended, and returns the reasons of client and server. Panics on a successful
+    /// completion other than Sent and Written.
     async fn both_end(&mut self) -> (DisconnectReason, DisconnectReason) {
         let mut reasons = Vec::new();
         for at_client in [true, false] {

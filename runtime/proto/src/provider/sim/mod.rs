@@ -1,10 +1,10 @@
 //! An in-memory provider for tests: deterministic, with simulated faults.
 //!
 //! [`pair`] creates two connected queue pairs. They implement registration, access rights and bounds, the order of work
-//! requests, Receives, delayed RDMA Read responses and Send with Invalidate, but no wire protocol. By default, each poll
-//! performs all pending work. In stepped mode, [`SimNetwork::step`] performs one event at a time, chosen by a seed, so a
-//! test can explore the possible orders of events and reproduce each. `SimFabric` of the crate `rpcrdma` connects by
-//! port number, for code that needs a connector and a listener.
+//! requests, Receives, delayed RDMA Read responses and Send with Invalidate, but no wire protocol. By default, each
+//! poll performs all pending work. In stepped mode, [`SimNetwork::step`] performs one event at a time, chosen by a
+//! seed, so a test can explore the possible orders of events and reproduce each. `SimFabric` of the crate `rpcrdma`
+//! connects by port number, for code that needs a connector and a listener.
 
 mod network;
 mod queue_pair;

@@ -117,8 +117,8 @@ impl SimNetwork {
         self.lock().step()
     }
 
-    /// Waits until a step is possible. Only the last task that waits is woken. Returns `false` when the connection has ended for both
-    /// sides.
+    /// Waits until a step is possible. Only the last task that waits is woken. Returns `false` when the connection has
+    /// ended for both sides.
     pub fn poll_step(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut inner = self.lock();
         if !inner.sides.iter().any(|side| side.up) {
@@ -173,8 +173,8 @@ impl SimNetwork {
         inner.faults.push(SimFault::RefuseRegistration { end, nth });
     }
 
-    /// Makes the next invalidation of this side fail, if the connection has not ended by then. The memory stays registered until the
-    /// connection ends.
+    /// Makes the next invalidation of this side fail, if the connection has not ended by then. The memory stays
+    /// registered until the connection ends.
     pub fn refuse_invalidation(&self, end: SimEnd) {
         let mut inner = self.lock();
         let nth = inner.side(end).invalidations;

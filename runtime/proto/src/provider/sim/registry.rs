@@ -68,7 +68,8 @@ impl SimRegistry {
         self.stranded.push(handle);
     }
 
-    /// Drops the memory kept by [`keep_after_failed_invalidation`](Self::keep_after_failed_invalidation), after the connection has ended.
+    /// Drops the memory kept by [`keep_after_failed_invalidation`](Self::keep_after_failed_invalidation), after the
+    /// connection has ended.
     pub(super) fn drop_stranded(&mut self) {
         for handle in std::mem::take(&mut self.stranded) {
             self.live.remove(&handle);

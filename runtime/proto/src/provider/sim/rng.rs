@@ -1,4 +1,5 @@
-//! A small pseudorandom number generator (SplitMix64), which yields the same sequence for the same seed on all platforms.
+//! A small pseudorandom number generator (SplitMix64), which yields the same sequence for the same seed on all
+//! platforms.
 
 #[derive(Debug, Clone)]
 pub(super) struct Rng(u64);

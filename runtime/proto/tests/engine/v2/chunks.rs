@@ -22,7 +22,8 @@ fn segments(handle: u32, mut offset: u64, lens: &[u32]) -> Vec<u32> {
     words
 }
 
-/// Sends a call with these Write chunks and this Reply chunk, each as its segments, and returns it as the upper layer gets it.
+/// Sends a call with these Write chunks and this Reply chunk, each as its segments, and returns it as the upper layer
+/// gets it.
 fn arrive(facing: &mut Facing, writes: &[Vec<u32>], reply: Option<&[u32]>) -> IncomingCall {
     let mut words = vec![3, 2, CREDIT, MSG, 0, 0, 0];
     for chunk in writes {
@@ -57,8 +58,8 @@ fn one_result_per_write_chunk() {
     assert_eq!(facing.raw.take_back(handle), [0; 100]);
 }
 
-/// §4.3.6: a result fills the segments in order, without gaps. The reply has all chunks with all segments, and the lengths that
-/// were written. §4.3.6.2: no padding is written, even if there is room, and none is needed.
+/// §4.3.6: a result fills the segments in order, without gaps. The reply has all chunks with all segments, and the
+/// lengths that were written. §4.3.6.2: no padding is written, even if there is room, and none is needed.
 #[test]
 fn results_are_written_without_padding() {
     for (lens, written) in [(&[3, 4, 5][..], [3, 2, 0].as_slice()), (&[3, 2], &[3, 2]), (&[0, 5, 3], &[0, 5, 0])] {

@@ -1,5 +1,5 @@
-//! Effects of errors beyond the call: refused properties, host authentication, versions, header types, and reverse-direction
-//! levels.
+//! Effects of errors beyond the call: refused properties, host authentication, versions, header types, and
+//! reverse-direction levels.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::sync::{Arc, Mutex};

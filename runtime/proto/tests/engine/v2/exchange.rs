@@ -54,8 +54,8 @@ fn announced(role: Role, config: EngineConfig) -> Vec<Vec<u32>> {
     std::iter::from_fn(|| facing.raw.next()).collect()
 }
 
-/// §6.3.4: the first message is RDMA2_CONNPROP, and no message of the exchange exceeds the default inline threshold. RDMA2_F_TPMORE
-/// is set in all of them except the last. A client's first message has at most 1024 bytes (§4.2.3).
+/// §6.3.4: the first message is RDMA2_CONNPROP, and no message of the exchange exceeds the default inline threshold.
+/// RDMA2_F_TPMORE is set in all of them except the last. A client's first message has at most 1024 bytes (§4.2.3).
 #[test]
 fn many_properties() {
     let roles = [(Role::Client, 4096), (Role::Client, 16_384), (Role::Server, 4096), (Role::Server, 16_384)];

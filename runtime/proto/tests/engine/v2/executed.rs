@@ -1,4 +1,5 @@
-//! Errors of calls that were sent again and may have been executed before (§7.3), and a peer that stops within a sequence.
+//! Errors of calls that were sent again and may have been executed before (§7.3), and a peer that stops within a
+//! sequence.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use rpcrdma_proto::engine::{CallFailure, CallId, CallPolicy, CloseReason, Engine
 use super::scripted::{CREDIT, ERROR, Facing, NO_NEW, RESPONSE};
 use crate::support::Script;
 
-/// A peer that grants no more credits in the middle of a continued call is detected as unresponsive, even if few calls are in
-/// flight.
+/// A peer that grants no more credits in the middle of a continued call is detected as unresponsive, even if few calls
+/// are in flight.
 #[test]
 fn peer_stops_within_a_sequence() {
     let config = EngineConfig::default();

@@ -255,8 +255,8 @@ fn with_wrap(eager: bool) -> EngineConfig {
     config
 }
 
-/// Appendix B.2: a header type may have a payload stream. Calls and replies of both directions are conveyed in it if they fit
-/// into one Send without chunks. Other messages use the base formats.
+/// Appendix B.2: a header type may have a payload stream. Calls and replies of both directions are conveyed in it if
+/// they fit into one Send without chunks. Other messages use the base formats.
 #[test]
 fn header_types_convey_rpc_messages() {
     let mut duo = PeerPair::new(with_wrap(false), with_wrap(false), stepped());

@@ -40,7 +40,8 @@ fn connection_closes_before_the_call_finishes() {
     duo.assert_nothing_exposed();
 }
 
-/// §7.4: if the memory of a result or of the Reply chunk cannot be invalidated, its content is lost, and the call fails.
+/// §7.4: if the memory of a result or of the Reply chunk cannot be invalidated, its content is lost, and the call
+/// fails.
 #[test]
 fn result_in_memory_that_cannot_be_invalidated() {
     let results = Script { results: vec![(5000, 5000), (6000, 6000)], ..Script::default() };
@@ -52,7 +53,8 @@ fn result_in_memory_that_cannot_be_invalidated() {
     }
 }
 
-/// §7.4: a responder that loses a call, because it cannot invalidate the memory for a Read chunk, closes the connection.
+/// §7.4: a responder that loses a call, because it cannot invalidate the memory for a Read chunk, closes the
+/// connection.
 #[test]
 fn responder_that_loses_a_call_closes_the_connection() {
     let mut duo = with_fault(SimFault::RefuseInvalidation { end: SimEnd::B, nth: 0 });
@@ -93,8 +95,8 @@ fn waiting_calls_expose_nothing() {
     assert_eq!(facing.network.registered(SimEnd::A), 2);
 }
 
-/// §11.1.3, §11.1.4: when the grace period of a cancelled call ends, its memory is invalidated. A later reply is discarded, and
-/// the connection survives it.
+/// §11.1.3, §11.1.4: when the grace period of a cancelled call ends, its memory is invalidated. A later reply is
+/// discarded, and the connection survives it.
 #[test]
 fn memory_of_a_cancelled_call() {
     for grace in [Duration::ZERO, Duration::from_secs(5)] {

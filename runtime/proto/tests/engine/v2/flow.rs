@@ -100,7 +100,8 @@ fn bounds_of_credits() {
     assert_eq!(facing.raw.received.len(), 1);
 }
 
-/// §4.2.1.1: a peer whose calls are all in progress still gets credits. It may need them for replies that its calls wait for.
+/// §4.2.1.1: a peer whose calls are all in progress still gets credits. It may need them for replies that its calls
+/// wait for.
 #[test]
 fn calls_in_progress_leave_credits() {
     for max in [1, 2, 3] {
@@ -255,7 +256,8 @@ fn sequence_waits_for_credits() {
     assert_eq!(messages.iter().map(|words| 4 * (words.len() - 9)).sum::<usize>(), 40_000);
 }
 
-/// §4.2.1, §6.2.2.2: continued messages in both directions at once, with the smallest numbers of credits, do not deadlock.
+/// §4.2.1, §6.2.2.2: continued messages in both directions at once, with the smallest numbers of credits, do not
+/// deadlock.
 #[test]
 fn no_deadlock() {
     let mut grants = 0;

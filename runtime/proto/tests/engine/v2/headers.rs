@@ -20,7 +20,8 @@ fn special_call(facing: &mut Facing, xid: u32, flags: u32, payload: &[u32]) -> V
         .concat()
 }
 
-/// §6.1, §7.1.2: a client and a server refuse an unknown header type, whatever its flags. Its body is not taken for an RPC message.
+/// §6.1, §7.1.2: a client and a server refuse an unknown header type, whatever its flags. Its body is not taken for an
+/// RPC message.
 #[test]
 fn unknown_header_types_at_client_and_server() {
     for role in [Role::Client, Role::Server] {
@@ -141,7 +142,8 @@ fn handle_to_invalidate() {
     }
 }
 
-/// §6.2.4: a call asks for no invalidation if the requester did not announce it, or if its provider does not support it.
+/// §6.2.4: a call asks for no invalidation if the requester did not announce it, or if its provider does not support
+/// it.
 #[test]
 fn no_handle_to_invalidate() {
     for (announced, supported) in [(true, true), (false, true), (true, false)] {
@@ -184,7 +186,8 @@ fn messages_shorter_than_a_prefix() {
     }
 }
 
-/// §7.1.1: a call of another version is refused and not served, although this version could decode it.
+/// §7.1.1: a call whose header has another version is refused with RDMA2_ERR_VERS and not served, even if its other
+/// fields are valid in version 2.
 #[test]
 fn call_of_another_version() {
     let mut facing = server();

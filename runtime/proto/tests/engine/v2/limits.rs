@@ -243,7 +243,8 @@ impl HostAuthenticator for Rejects {
     }
 }
 
-/// §4.2.3, §11.1.1: a server that cannot authenticate itself sends nothing: no properties, and so no error and no credits either.
+/// §4.2.3, §11.1.1: a server that cannot authenticate itself sends nothing: no properties, and so no error and no
+/// credits either.
 #[test]
 fn nothing_is_sent_before_the_properties() {
     let rejects = config(|config| config.host_auth = Some(Arc::new(Rejects)));

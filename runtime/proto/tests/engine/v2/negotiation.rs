@@ -21,8 +21,8 @@ fn duo(client: Versions, server: Versions) -> PeerPair {
     PeerPair::with(allows(client), allows(server), stepped())
 }
 
-/// §4.2.3: client and server use the highest version that both allow, on the same connection. Calls that were started early are
-/// sent afterwards.
+/// §4.2.3: client and server use the highest version that both allow, on the same connection. Calls that were started
+/// early are sent afterwards.
 #[test]
 fn highest_common_version() {
     for (client, server, version) in [
@@ -91,8 +91,8 @@ fn raw(role: Role) -> Facing {
     Facing::with(role, EngineConfig::default())
 }
 
-/// §4.2.3: before the server's first message, the client sends one version 2 message of at most 1024 bytes. A Linux server
-/// responds with an error that has the client's version. The client then sends its calls in version 1.
+/// §4.2.3: before the server's first message, the client sends one version 2 message of at most 1024 bytes. A Linux
+/// server responds with an error that has the client's version. The client then sends its calls in version 1.
 #[test]
 fn linux_server() {
     let mut facing = raw(Role::Client);
@@ -192,8 +192,8 @@ fn connection_dropped_during_negotiation() {
     assert!(expected(failure, Some((1, 1)), false));
 }
 
-/// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The refused
-/// registration of its memory is not reported as the cause.
+/// A call that is posted after the connection was lost, but before the engine was notified, fails as not sent. The
+/// refused registration of its memory is not reported as the cause.
 #[test]
 fn lost_connection_before_its_notification() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());

@@ -28,7 +28,8 @@ fn each_property_is_announced() {
     assert_eq!(words[6..], [1, 4, 8192, 2, 4, 16_384, 3, 4, u32::MAX, 4, 4, 77, 5, 4, 2]);
 }
 
-/// §5.2: each property is accepted, in any order. §5.1: unknown properties are ignored, and empty data means the default value.
+/// §5.2: each property is accepted, in any order. §5.1: unknown properties are ignored, and empty data means the
+/// default value.
 #[test]
 fn each_property_is_accepted() {
     let properties: &[(u32, &[u32])] =

@@ -1,4 +1,5 @@
-//! Properties of a pair of version 2 engines with random properties, credits, sizes, formats, directions, orders and faults.
+//! Properties of a pair of version 2 engines with random properties, credits, sizes, formats, directions, orders and
+//! faults.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;
@@ -129,7 +130,8 @@ proptest! {
     // Half of PROPTEST_CASES, or of 256.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Every call of both peers is executed exactly once, calls and replies arrive unchanged, and the peers do not deadlock.
+    /// Every call of both peers is executed exactly once, calls and replies arrive unchanged, and the peers do not
+    /// deadlock.
     #[test]
     fn both_directions_exactly_once(
         client in engine_config(),
@@ -185,8 +187,8 @@ proptest! {
         duo.assert_nothing_exposed();
     }
 
-    /// Calls that are cancelled, time out, or lose their connection finish once with the right error, and no memory stays
-    /// exposed.
+    /// Calls that are cancelled, time out, or lose their connection finish once with the right error, and no memory
+    /// stays exposed.
     #[test]
     fn faults_and_cancellation(
         client in engine_config(),

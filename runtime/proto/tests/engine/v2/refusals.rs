@@ -191,7 +191,8 @@ fn bad_xdr() {
     // §7.2: XIDs differ. §6.2.2.1: msg_type contradicts RDMA2_F_RESPONSE.
     refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, 4, 0, 1], &[2]);
     refused(&mut facing, &[3, 2, CREDIT, MSG, 0, 0, 0, 0, 0, 3, 1, 1], &[2]);
-    // §4.3.5: positions that are not a multiple of four, beyond the stream, or zero. §4.4.3: RDMA2_NOMSG without position zero.
+    // §4.3.5: positions that are not a multiple of four, beyond the stream, or zero. §4.4.3: RDMA2_NOMSG without
+    // position zero.
     let inline = |positions: &[u32]| [reads(MSG, 0, positions), vec![3, 0, 1]].concat();
     for position in [5, 6, 7, 9, 10, 11, 16] {
         refused(&mut facing, &inline(&[position]), &[2]);
@@ -478,7 +479,8 @@ fn requester_gives_up_after_three_repetitions() {
     assert_eq!(facing.network.registered(rpcrdma_proto::provider::sim::SimEnd::A), 0);
 }
 
-/// §6.2.2.1, §7.2: an invalid reply fails its call, because no other reply will come. Replies without a call are discarded.
+/// §6.2.2.1, §7.2: an invalid reply fails its call, because no other reply will come. Replies without a call are
+/// discarded.
 #[test]
 fn invalid_replies() {
     let reply = |xid, words: &[u32]| [&[xid, 2, CREDIT, MSG, RESPONSE, 0], words].concat();
@@ -524,7 +526,8 @@ fn invalidation_of_a_wrong_handle() {
     }
 }
 
-/// §7.2.2: a malformed message gets RDMA2_ERR_BAD_PROPVAL, none of its properties is applied, and a valid message may follow.
+/// §7.2.2: a malformed message gets RDMA2_ERR_BAD_PROPVAL, none of its properties is applied, and a valid message may
+/// follow.
 #[test]
 fn bad_properties() {
     let mut facing = Facing::silent(Role::Server, EngineConfig::default());

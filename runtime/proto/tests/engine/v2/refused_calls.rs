@@ -1,4 +1,5 @@
-//! Calls that a responder refused, and that the requester does not send again (RPC-over-RDMA v2 §6.4, §7.1, §7.3, §7.4.1).
+//! Calls that a responder refused, and that the requester does not send again
+//! (RPC-over-RDMA v2 §6.4, §7.1, §7.3, §7.4.1).
 
 use rpcrdma_proto::engine::Engine as _;
 use rpcrdma_proto::{

@@ -1,4 +1,5 @@
-//! Resources for replies, replies that exceed them, and calls that exceed the limits of a responder (RPC-over-RDMA v2 §6.4, §7.3).
+//! Resources for replies, replies that exceed them, and calls that exceed the limits of a responder
+//! (RPC-over-RDMA v2 §6.4, §7.3).
 
 use rpcrdma::xdr::ReducedItem;
 use rpcrdma_proto::engine::Engine as _;
@@ -52,8 +53,8 @@ fn answer(writes: &[u32], reply: Option<u32>, script: &Script) -> (Vec<Vec<u32>>
     (messages, sink.map(|(handle, _)| facing.raw.take_back(handle)).unwrap_or_default())
 }
 
-/// §6.4: a reply that exceeds its Reply chunk, by however little, is continued. The Reply chunk is returned unused. A reply that
-/// fits is written to it.
+/// §6.4: a reply that exceeds its Reply chunk, by however little, is continued. The Reply chunk is returned unused. A
+/// reply that fits is written to it.
 #[test]
 fn reply_that_exceeds_its_reply_chunk() {
     let script = |len: usize| Script { reply_inline: len - 12, ..Script::default() };
@@ -70,8 +71,8 @@ fn reply_that_exceeds_its_reply_chunk() {
     assert_eq!(written, vec![UNWRITTEN; 6000]);
 }
 
-/// §6.4: a call provides a Reply chunk if its reply may be longer than the continued messages that the requester accepts, and
-/// Write chunks for its results.
+/// §6.4: a call provides a Reply chunk if its reply may be longer than the continued messages that the requester
+/// accepts, and Write chunks for its results.
 #[test]
 fn resources_for_the_longest_reply() {
     for (longest, expected) in [(65_536, vec![0]), (65_540, vec![1, 1, 65_540])] {
@@ -84,8 +85,8 @@ fn resources_for_the_longest_reply() {
     }
 }
 
-/// §6.4, §7.3.4: RDMA2_ERR_WRITE_RESOURCE names the first Write chunk that is too short, counted from one, and the length of its
-/// result. A chunk of exactly that length suffices.
+/// §6.4, §7.3.4: RDMA2_ERR_WRITE_RESOURCE names the first Write chunk that is too short, counted from one, and the
+/// length of its result. A chunk of exactly that length suffices.
 #[test]
 fn first_write_chunk_that_is_too_short() {
     let script =
@@ -181,8 +182,8 @@ fn limits_of_chunks_and_segments() {
 /// §7.3.3: a call whose segments do not fit in the header of its reply gets RDMA2_ERR_SEGMENTS with a number that fits.
 #[test]
 fn segments_that_do_not_fit_in_the_reply() {
-    // The peer receives 1024 bytes: 24 in front of the lists, 20 in them besides segments, 4 more with a Reply chunk, and a word of
-    // payload behind them.
+    // The peer receives 1024 bytes: 24 in front of the lists, 20 in them besides segments, 4 more with a Reply chunk,
+    // and a word of payload behind them.
     for (writes, reply, fits) in [(61, None, true), (62, None, false), (30, Some(30), true), (30, Some(31), false)] {
         let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(2, &[1024])]);
         let reply = reply.map(|segments| vec![4; segments]);
@@ -207,7 +208,8 @@ fn malformed_chunks() {
         refused(&mut facing, &words, &[2]);
     }
     let inline = |positions: &[u32]| [reads(MSG, 0, positions), vec![3, 0, 1]].concat();
-    // Positions that are not multiples of four, in the first and in a later segment; beyond the stream; in another chunk.
+    // Positions that are not multiples of four, in the first and in a later segment; beyond the stream; in another
+    // chunk.
     for positions in [&[6][..], &[4, 7], &[4, 16, 24], &[12, 20]] {
         refused(&mut facing, &inline(positions), &[2]);
     }

@@ -128,8 +128,9 @@ struct Known {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Against a responder with random refusals, a call is executed at most once unless it is idempotent. It is sent again only
-    /// for errors that another attempt can respect, each time with a new XID. It finishes once, with the last error.
+    /// Against a responder with random refusals, a call is executed at most once unless it is idempotent. It is sent
+    /// again only for errors that another attempt can respect, each time with a new XID. It finishes once, with the
+    /// last error.
     #[test]
     fn any_responder(
         scripts in scripts(),
@@ -289,8 +290,8 @@ fn lists_len(words: &[u32]) -> usize {
     if words[at] == 1 { at + 2 + 4 * words[at + 1] as usize } else { at + 1 }
 }
 
-/// RFC 2203 §5.3.3.1: a sequence number is valid for one call. So a sealed call is not sent again, even if it is idempotent or was
-/// not executed.
+/// RFC 2203 §5.3.3.1: a sequence number is valid for one call. So a sealed call is not sent again, even if it is
+/// idempotent or was not executed.
 #[test]
 fn sealed_calls_are_sent_once() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());

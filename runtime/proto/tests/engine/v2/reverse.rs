@@ -65,8 +65,8 @@ fn simple_level() {
     assert!(matches!(failure, CallFailure::Refused(TransportError::ReplyResource { needed: 4064 })), "{failure}");
 }
 
-/// §4.5.1: a call in the reverse direction has a new XID in header and RPC message, the version of the connection, and a clear
-/// RDMA2_F_RESPONSE, in each format.
+/// §4.5.1: a call in the reverse direction has a new XID in header and RPC message, the version of the connection, and
+/// a clear RDMA2_F_RESPONSE, in each format.
 #[test]
 fn headers_of_reverse_calls() {
     let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(5, &[3])]);
@@ -93,8 +93,8 @@ fn headers_of_reverse_calls() {
     }
 }
 
-/// §4.5.2: a reply in the reverse direction has the XID of its call in header and RPC message, the version of the connection, and
-/// RDMA2_F_RESPONSE, in each format.
+/// §4.5.2: a reply in the reverse direction has the XID of its call in header and RPC message, the version of the
+/// connection, and RDMA2_F_RESPONSE, in each format.
 #[test]
 fn headers_of_reverse_replies() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
@@ -128,8 +128,8 @@ fn headers_of_reverse_replies() {
     }
 }
 
-/// §4.5.3: a server makes no call before its client has announced that it accepts calls. A client that announces nothing accepts
-/// none (§5.2.5).
+/// §4.5.3: a server makes no call before its client has announced that it accepts calls. A client that announces
+/// nothing accepts none (§5.2.5).
 #[test]
 fn reverse_calls_wait_for_the_announcement() {
     for announced in [None, Some(0), Some(1), Some(2), Some(3)] {
@@ -176,8 +176,8 @@ fn no_chunks_below_the_general_level() {
     }
 }
 
-/// §4.5.3, §5.2.5: the server's calls to a client without reverse-direction support fail immediately, before and after the
-/// server knows that.
+/// §4.5.3, §5.2.5: the server's calls to a client without reverse-direction support fail immediately, before and after
+/// the server knows that.
 #[test]
 fn no_reverse_direction() {
     let mut no_credits = EngineConfig::default();
@@ -193,8 +193,8 @@ fn no_reverse_direction() {
     }
 }
 
-/// §4.5.4: a client without reverse-direction chunks refuses them with an error of §7.3. A client without continuation uses
-/// RDMA2_ERR_INVAL_CONT, and one without reverse-direction support RDMA2_ERR_SYSTEM.
+/// §4.5.4: a client without reverse-direction chunks refuses them with an error of §7.3. A client without continuation
+/// uses RDMA2_ERR_INVAL_CONT, and one without reverse-direction support RDMA2_ERR_SYSTEM.
 #[test]
 fn unsupported_reverse_calls_are_refused() {
     let answer = |reverse, words: &[u32]| {

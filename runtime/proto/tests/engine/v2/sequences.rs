@@ -1,4 +1,5 @@
-//! Invalid and incomplete sequences of continued messages (RPC-over-RDMA v2 §6.2.2.2, §7.1.3), and limits on their memory.
+//! Invalid and incomplete sequences of continued messages (RPC-over-RDMA v2 §6.2.2.2, §7.1.3), and limits on their
+//! memory.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;
@@ -178,8 +179,8 @@ fn long_calls_with_chunks_do_not_deadlock() {
     assert!(duo.one(CLIENT, Script { number: 6, ..Script::default() }).is_ok());
 }
 
-/// An incomplete message holds memory, so the connection is closed when its next part does not arrive in time, or when the parts arrive
-/// too slowly.
+/// An incomplete message holds memory, so the connection is closed when its next part does not arrive in time, or when
+/// the parts arrive too slowly.
 #[test]
 fn incomplete_message_times_out() {
     let config = EngineConfig::default();
@@ -307,8 +308,8 @@ fn reply_too_long_that_invalidates() {
     );
 }
 
-/// §6.2.2.2, §7.1.3: a message with the XID of a sequence but another header type ends the sequence. The parts before and after
-/// it are not joined, and the call is not executed.
+/// §6.2.2.2, §7.1.3: a message with the XID of a sequence but another header type ends the sequence. The parts before
+/// and after it are not joined, and the call is not executed.
 #[test]
 fn another_header_type_ends_a_sequence() {
     for other in [vec![5, 2, CREDIT, 77, 0], connprop(5, 0, &[])] {
@@ -364,8 +365,8 @@ fn reply_with_more_properties() {
     assert!(matches!(facing.finished(), Some(Err(CallFailure::BadReply(_)))));
 }
 
-/// §6.2.2.2: RDMA2_F_MORE in any other header type than RDMA2_MSG and RDMA2_CONNPROP gets RDMA2_ERR_INVAL_CONT from a responder.
-/// A requester drops such a message without a response.
+/// §6.2.2.2: RDMA2_F_MORE in any other header type than RDMA2_MSG and RDMA2_CONNPROP gets RDMA2_ERR_INVAL_CONT from a
+/// responder. A requester drops such a message without a response.
 #[test]
 fn more_flag_in_other_header_types() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -389,8 +390,8 @@ fn more_flag_in_other_header_types() {
     assert!(facing.next().is_none(), "a requester responded with an error");
 }
 
-/// §6.2.2.2: a message with RDMA2_F_MORE and chunks, of any of the three lists, gets RDMA2_ERR_INVAL_CONT from a responder. A
-/// requester drops it without a response.
+/// §6.2.2.2: a message with RDMA2_F_MORE and chunks, of any of the three lists, gets RDMA2_ERR_INVAL_CONT from a
+/// responder. A requester drops it without a response.
 #[test]
 fn chunks_before_the_last_message() {
     let lists: [&[u32]; 3] = [&[1, 12, 1, 4, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0], &[0, 0, 1, 0]];

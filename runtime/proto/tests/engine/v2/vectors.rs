@@ -51,8 +51,8 @@ fn rdma2_msg() {
     assert_eq!(facing.next().unwrap(), [5, 2, MAX_LEN | 1, MSG, RESPONSE, 0, 0, 0, 0, 5, 1, 9]);
 }
 
-/// §6.2.3: a Read chunk of two segments, two Write chunks, and the handle that the reply may invalidate. §4.3.5, §4.3.5.2: the
-/// segments of the Read chunk have the position of its item, and together its length.
+/// §6.2.3: a Read chunk of two segments, two Write chunks, and the handle that the reply may
+/// invalidate. §4.3.5, §4.3.5.2: the segments of the Read chunk have the position of its item, and together its length.
 #[test]
 fn rdma2_msg_with_chunks() {
     let mut facing = client();
@@ -75,8 +75,8 @@ fn rdma2_msg_with_chunks() {
     assert_eq!(words[35..], [0, 0, XID + 1, 0, 9, 5001]);
 }
 
-/// §6.3.2: Special Format with a Position-Zero Read chunk, a Reply chunk and no payload; and the reply to it. Both chunks have
-/// several segments.
+/// §6.3.2: Special Format with a Position-Zero Read chunk, a Reply chunk and no payload; and the reply to it. Both
+/// chunks have several segments.
 #[test]
 fn rdma2_nomsg() {
     let mut config = EngineConfig::default();
@@ -136,8 +136,8 @@ fn rdma2_error() {
     assert_eq!(facing.next().unwrap(), [6, 9, MAX_LEN | 1, ERROR, RESPONSE, 1, 2, 2]);
 }
 
-/// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks. §4.1: the parts are in
-/// order, each behind a header.
+/// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks. §4.1: the parts
+/// are in order, each behind a header.
 #[test]
 fn rdma2_msg_continued() {
     let mut facing = client();

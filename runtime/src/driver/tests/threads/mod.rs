@@ -1,8 +1,9 @@
 //! Tests of threads that share a connection, in random interleavings chosen by `shuttle`.
 //!
-//! This module compiles the port a second time, with `shuttle`'s primitives in place of the standard library's. The connection is
-//! a model of [`DriverCore`](crate::driver::core::DriverCore) without timers: it takes commands, sends calls to a peer in another
-//! thread, and delivers the replies. A lost wake-up ends in a deadlock, which `shuttle` reports with the schedule that led to it.
+//! This module compiles the port a second time, with `shuttle`'s primitives in place of the standard library's. The
+//! connection is a model of [`DriverCore`](crate::driver::core::DriverCore) without timers: it takes commands, sends
+//! calls to a peer in another thread, and delivers the replies. A lost wake-up ends in a deadlock, which `shuttle`
+//! reports with the schedule that led to it.
 
 // The module `port` is compiled twice, and parts of it are used only in one of the two places.
 #![allow(clippy::duplicate_mod, dead_code)]

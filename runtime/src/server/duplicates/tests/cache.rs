@@ -168,7 +168,8 @@ async fn copies_wait() {
     }
 }
 
-/// A principal at another address is another client, whose call is executed. The addresses share the room of the principal.
+/// A principal at another address is another client, whose call is executed. The addresses share the room of the
+/// principal.
 #[tokio::test(start_paused = true)]
 async fn a_principal_at_several_addresses() {
     let principal = |name: &str| Principal::new(name, ProtectionLevel::Integrity);

@@ -32,8 +32,8 @@ pub(super) struct Session {
     pub(super) link: Link,
     pub(super) limits: Limits,
     null: Procedure,
-    /// Number of credits that the server has granted and [`hello`](Self::hello) has not used. The messages of a case are not
-    /// subtracted.
+    /// Number of credits that the server has granted and [`hello`](Self::hello) has not used. The messages of a case
+    /// are not subtracted.
     pub(super) credits: u32,
     usual: &'static str,
     /// The server's RDMA2_CONNPROP.

@@ -245,7 +245,8 @@ fn deadlines_of_finished_calls_do_not_count() {
     assert_eq!(requester.calls.next_deadline(), None);
 }
 
-/// RFC 8166 §4.4.1: the memory of a cancelled call stays exposed until its grace period ends, whatever its deadline was.
+/// RFC 8166 §4.4.1: the memory of a cancelled call stays exposed until its grace period ends, whatever its deadline
+/// was.
 #[test]
 fn the_grace_period_does_not_end_at_the_deadline() {
     let mut requester = Requester::new(|_| {});

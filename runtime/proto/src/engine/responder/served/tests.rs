@@ -456,8 +456,8 @@ fn calls_have_one_response() {
     }
 }
 
-/// RFC 8166 §4.5.3: the last calls whose replies were written to memory of the peer are known, whether or not their Sends have
-/// completed.
+/// RFC 8166 §4.5.3: the last calls whose replies were written to memory of the peer are known, whether or not their
+/// Sends have completed.
 #[test]
 fn the_last_written_replies_are_known() {
     let mut server = Responder::new(16, |_| {});
@@ -541,7 +541,8 @@ fn calls_that_ended_a_connection_are_refused() {
     assert_eq!(server.served.held(), 2);
 }
 
-/// RFC 8166 §4.3.2.2: a call is served if the header of its reply fits in a Send, with or without room for a payload stream.
+/// RFC 8166 §4.3.2.2: a call is served if the header of its reply fits in a Send, with or without room for a payload
+/// stream.
 #[test]
 fn headers_of_replies_fit() {
     for (threshold, is_served) in [(52, true), (51, false)] {

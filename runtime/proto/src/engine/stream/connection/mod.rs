@@ -70,7 +70,10 @@ impl RecordProgress {
 /// ```
 /// use std::time::Instant;
 /// use rpcrdma_proto::{
-///     engine::{Engine, EngineConfig, EngineEvent, OutgoingCall, OutgoingReply, Role, stream::{StreamConfig, StreamConnection}},
+///     engine::{
+///         Engine, EngineConfig, EngineEvent, OutgoingCall, OutgoingReply, Role,
+///         stream::{StreamConfig, StreamConnection},
+///     },
 ///     memory::{MessageBuf, Output},
 /// };
 ///
@@ -273,8 +276,8 @@ impl StreamConnection {
     }
 }
 
-/// Puts eligible items shorter than [`EngineConfig::min_reduce`] back into the payload stream: copying them costs less than a
-/// separate piece of the record for each.
+/// Puts eligible items shorter than [`EngineConfig::min_reduce`] back into the payload stream: copying them costs less
+/// than a separate piece of the record for each.
 fn put_back_small(
     message: &mut MessageBuf,
     reduced: &mut ChunkItems<ReducedItem>,

@@ -23,7 +23,8 @@ use crate::{
 
 /// Length in bytes of the XID and the message type, which distinguishes calls from replies (RFC 5531 §9).
 const HEAD: u64 = 8;
-/// Maximum number of calls of the peer that are parked. A peer that respects the local credits never reaches this limit.
+/// Maximum number of calls of the peer that are parked. A peer that respects the local credits never reaches this
+/// limit.
 const MAX_PARKED: usize = 1024;
 /// Number of bytes of a record that must have arrived before memory is reserved for all of it.
 const PROVEN: u64 = READ as u64 / 2;
@@ -117,13 +118,13 @@ impl StreamConnection {
         }
     }
 
-    /// Starts to drop a reply that exceeds [`StreamConfig::max_record`](crate::engine::stream::StreamConfig::max_record), and
-    /// fails only its call, because the server did nothing wrong. Returns `false` if too little of the reply has arrived to
-    /// identify its call.
+    /// Starts to drop a reply that exceeds
+    /// [`StreamConfig::max_record`](crate::engine::stream::StreamConfig::max_record), and fails only its call, because
+    /// the server did nothing wrong. Returns `false` if too little of the reply has arrived to identify its call.
     ///
     /// # Errors
-    /// Returns `error` unless the record is a reply to a local call. Without that match, nothing shows that the peer speaks
-    /// RPC at all.
+    /// Returns `error` unless the record is a reply to a local call. Without that match, nothing shows that the peer
+    /// speaks RPC at all.
     fn skip(&mut self, error: StreamError) -> Result<bool, StreamError> {
         let StreamError::RecordTooLong { len, max, marker } = error else { return Err(error) };
         if len < HEAD || self.shared.counters.calls_sent == 0 {

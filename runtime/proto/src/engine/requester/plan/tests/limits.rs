@@ -56,8 +56,8 @@ impl Planned {
     }
 }
 
-/// Plans a call with a payload stream of `len` bytes, arguments with these positions and lengths, and results with these maximum
-/// lengths.
+/// Plans a call with a payload stream of `len` bytes, arguments with these positions and lengths, and results with
+/// these maximum lengths.
 fn plan(shared: &mut EngineShared, len: u64, args: &[(u64, usize)], max_inline: u64, results: &[u64]) -> Planned {
     plan_with_policy(shared, len, args, max_inline, results, CallPolicy::default())
 }
