@@ -1,41 +1,8 @@
-# about: Linux's NFS 3 client with the locks and the access control lists of nfs3d, through restarts of both
+# about: two of Linux's NFS 3 clients with the locks and the access control lists of nfs3d, through restarts of client and server
 # fabric: siw
 # programs: nfs3d
 # timeout: 240
-. /suite/guest/nfs3d.sh
-SERVER=10.9.3.1 CLIENT=10.9.3.2 A=$SCRATCH/a B=$SCRATCH/b EXPORT=$SCRATCH/export
-
-# The server has a network and an rpcbind of its own, because Linux's lock manager and status monitor run on the client.
-start network unshare --net --mount sleep infinity
-in_other_network() { [ "$(readlink "/proc/${PID[network]}/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
-eventually 10 in_other_network
-ON_SERVER=(nsenter --net="/proc/${PID[network]}/ns/net" --mount="/proc/${PID[network]}/ns/mnt")
-ip link add client type veth peer name server netns "${PID[network]}"
-ip address add "$CLIENT/24" dev client
-ip link set client up
-rdma link add siw7 type siw netdev client
-"${ON_SERVER[@]}" bash -e <<END
-ip link set lo up
-ip address add $SERVER/24 dev server
-ip link set server up
-mount --bind $SCRATCH /mnt
-mount -t tmpfs tmpfs /run
-mkdir $SCRATCH
-mount --bind /mnt $SCRATCH
-rpcbind -w
-END
-rpcbind -w
-eventually 10 rpcinfo -p localhost >/dev/null
-rpc.statd --no-notify
-
-locks_up() {
-  start nfs3d-locks "${ON_SERVER[@]}" "$BIN/nfs3d" --root "$EXPORT" --state "$SCRATCH/state" --export /export --no-root-squash \
-    --listen "iwarp://$SERVER:20049" --listen "tcp://$SERVER:2049" --mount "tcp://$SERVER:20048" \
-    --locks "tcp://$SERVER:20051" --rpcbind --grace 10 --acl -vv
-  eventually 20 registered || fail "nfs3d did not register its services: $(last_words nfs3d-locks)"
-}
-registered() { rpcinfo -p "$SERVER" 2>/dev/null | grep -q ' 100021 .* 20051 ' && logged 'NSM on'; }
-logged() { grep -q "$1" "$SCRATCH/nfs3d-locks.out"; }
+. /suite/guest/nfs3d-locks.sh
 
 # locks FD, or is_locked FD: gets an exclusive lock without waiting, or not
 locks() {
@@ -46,15 +13,9 @@ locks() {
 }
 is_locked() { ! locks "$1"; }
 
-mkdir -p "$A" "$B" "$EXPORT"
-locks_up
-options=vers=3,mountproto=tcp,mountvers=3,mountport=20048
-try 30 mount -t nfs -o "$options,proto=rdma,port=20049" "$SERVER:/export" "$A"
-try 30 mount -t nfs -o "$options,proto=tcp,port=2049,nosharecache" "$SERVER:/export" "$B"
-grep -q 'xprt:.*rdma' /proc/self/mountstats || fail "$A is mounted, but not over RDMA"
-if grep -E "^$SERVER.*(nolock|noacl)" /proc/self/mounts; then fail "the client does not use locks or lists"; fi
+clients_up
 
-log "two mounts lock a file"
+log "two clients lock a file"
 exec 8>>"$A/file" 9>>"$B/file"
 # At the end, the files must be closed while the server is running.
 ended_with_files() {
@@ -62,6 +23,7 @@ ended_with_files() {
   trap - ERR
   set +e
   exec 8>&- 9>&-
+  "${ON_OTHER[@]}" umount -f "$SCRATCH/b"
   (exit "$code")
   ended
 }
@@ -74,35 +36,38 @@ is_locked 8 || fail "a lock became exclusive while another was shared"
 flock --unlock 9
 locks 8 || fail "a lock was not released"
 
-log "two mounts use a database, which locks ranges of bytes"
+log "two clients use a database, which locks ranges of bytes"
 sqlite3 "$A/db" 'create table t (n)'
 mkfifo "$SCRATCH/sql"
 exec 7<>"$SCRATCH/sql"
 start writer bash -c 'exec sqlite3 "$1" <"$2"' writer "$A/db" "$SCRATCH/sql"
 echo 'begin exclusive; insert into t values (1);' >&7
-is_busy() { ! sqlite3 "$B/db" 'select * from t' 2>/dev/null; }
-eventually 20 is_busy || fail "the first mount does not lock the database: $(last_words writer)"
-refuse 20 'database is locked' sqlite3 "$B/db" 'insert into t values (2)'
+# sqlite3 resolves symbolic links in the path, so it must run on the second client.
+OTHER_SQL=("${ON_OTHER[@]}" sqlite3) OTHER_DB=$SCRATCH/b/db
+is_busy() { ! "${OTHER_SQL[@]}" "$OTHER_DB" 'select * from t' 2>/dev/null; }
+eventually 20 is_busy || fail "the first client does not lock the database: $(last_words writer)"
+refuse 20 'database is locked' "${OTHER_SQL[@]}" "$OTHER_DB" 'insert into t values (2)'
 printf '%s\n' 'commit;' .quit >&7
 finish writer 20
 exec 7>&-
-inserts() { # inserts MOUNT: inserts 20 rows, each in a transaction of its own
+inserts() { # inserts DATABASE COMMAND..: inserts 20 rows, each in a transaction of its own
   local n
-  for n in {1..20}; do sqlite3 -cmd '.timeout 60000' "$1/db" 'insert into t select max(n) + 1 from t'; done
+  for n in {1..20}; do "${@:2}" -cmd '.timeout 60000' "$1" 'insert into t select max(n) + 1 from t'; done
 }
-start first inserts "$A"
-start second inserts "$B"
+start first inserts "$A/db" sqlite3
+start second inserts "$OTHER_DB" "${OTHER_SQL[@]}"
 finish first 90
 finish second 90
-for mount in "$A" "$B"; do
-  [ "$(sqlite3 "$mount/db" 'select count(*), max(n) from t; pragma integrity_check')" = $'41|41\nok' ] ||
-    fail "transactions were lost on $mount: $(sqlite3 "$mount/db" 'select count(*), max(n) from t')"
-done
+is_whole() { # is_whole DATABASE COMMAND..
+  [ "$("${@:2}" "$1" 'select count(*), max(n) from t; pragma integrity_check')" = $'41|41\nok' ]
+}
+is_whole "$A/db" sqlite3 || fail "transactions were lost, as the first client sees it"
+is_whole "$OTHER_DB" "${OTHER_SQL[@]}" || fail "transactions were lost, as the second client sees it"
 rm "$A/db"
 
 log "a lock that was waited for is granted by a call"
 start waiter flock --exclusive 9
-eventually 20 logged 'outcome=Blocked' || fail "the second mount does not wait"
+eventually 20 logged 'outcome=Blocked' || fail "the second client does not wait"
 flock --unlock 8
 finish waiter 25
 logged 'called NLMPROC4_GRANTED.*status=Granted' || fail "the server did not call the client"
@@ -135,7 +100,7 @@ chmod 755 "$SCRATCH"
 try 20 chmod 640 "$A/file"
 try 20 setfacl --modify user:1000:rw "$A/file"
 getfacl --omit-header "$EXPORT/file" | grep -qx 'user:user:rw-' || fail "the list did not reach the server"
-getfacl --omit-header "$B/file" | grep -qx 'user:user:rw-' || fail "the other mount does not see the list"
+getfacl --omit-header "$B/file" | grep -qx 'user:user:rw-' || fail "the other client does not see the list"
 setpriv --reuid=1000 --regid=1000 --clear-groups bash -c "echo more >>'$A/file'" || fail "the list has no effect"
 if setpriv --reuid=1001 --regid=1001 --clear-groups cat "$A/file" 2>/dev/null; then fail "others can read the file"; fi
 mkdir "$A/folder"
@@ -149,7 +114,4 @@ log "a host with Linux's lock manager"
 refuse 30 'another (lock manager|status monitor)' "$BIN/nfs3d" --root "$EXPORT" --state "$SCRATCH/state" \
   --listen "tcp://$CLIENT:2049" --mount "tcp://$CLIENT:20048" --locks "tcp://$CLIENT:20051" --rpcbind
 
-try 20 umount "$A" "$B"
-nfs3d_down locks
-grep -qx 'locks: 0 still held on 0 files' "$SCRATCH/nfs3d-locks.out" || fail "locks remain: $(last_words nfs3d-locks)"
-rdma link delete siw7
+clients_down

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::owner::{Host, Owner};
+use crate::nfs3d::handle::FileId;
 
 /// The maximum numbers of locks and hosts. Each held or blocked lock is a unit, and those with long owner identifiers
 /// are several.
@@ -37,8 +38,8 @@ impl Default for LockLimits {
 struct Account {
     units: usize,
     waiting: usize,
-    /// The units by host. A host without units is not here.
-    hosts: HashMap<Arc<Host>, usize>,
+    /// The units of each host by file. A host or file without units is not here.
+    hosts: HashMap<Arc<Host>, HashMap<FileId, usize>>,
 }
 
 /// The units in use, by client address. An address without units has no account.
@@ -79,13 +80,17 @@ impl Accounts {
         waiting < self.limits.waiting_per_client
     }
 
-    /// Replaces `before` units of an owner by `after` units.
-    pub(super) fn change(&mut self, owner: &Owner, before: usize, after: usize) {
+    /// Replaces `before` units of an owner in a file by `after` units.
+    pub(super) fn change(&mut self, owner: &Owner, file: FileId, before: usize, after: usize) {
         let key = owner.host.account();
         let account = self.clients.entry(key).or_default();
-        let units = account.hosts.entry(Arc::clone(&owner.host)).or_default();
+        let files = account.hosts.entry(Arc::clone(&owner.host)).or_default();
+        let units = files.entry(file).or_default();
         *units = (*units + after).saturating_sub(before);
         if *units == 0 {
+            files.remove(&file);
+        }
+        if files.is_empty() {
             account.hosts.remove(&owner.host);
         }
         account.units = (account.units + after).saturating_sub(before);
@@ -119,8 +124,49 @@ impl Accounts {
         hosts.filter(|host| host.addr == addr.to_canonical()).cloned().collect()
     }
 
+    /// Returns the files in which a host has locks or blocked requests.
+    pub(super) fn files_of(&self, host: &Host) -> Vec<FileId> {
+        let files = self.clients.get(&host.account()).and_then(|account| account.hosts.get(host));
+        files.into_iter().flat_map(HashMap::keys).copied().collect()
+    }
+
+    /// Returns the units by client address and file, after a check of the totals.
     #[cfg(test)]
-    pub(super) fn units(&self) -> HashMap<IpAddr, usize> {
-        self.clients.iter().map(|(addr, account)| (*addr, account.units)).collect()
+    pub(super) fn units(&self) -> HashMap<(IpAddr, FileId), usize> {
+        let mut units = HashMap::new();
+        for (addr, account) in &self.clients {
+            let files = account.hosts.values().flatten();
+            files.for_each(|(file, held)| *units.entry((*addr, *file)).or_default() += held);
+            assert_eq!(account.units, account.hosts.values().flat_map(HashMap::values).sum::<usize>());
+        }
+        assert_eq!(self.total, self.clients.values().map(|account| account.units).sum::<usize>());
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Releasing the locks of a host takes time for its own files only.
+    #[test]
+    fn each_host_has_its_own_files() {
+        let mut accounts = Accounts::new(LockLimits::default());
+        let owner = |host: u8, name: &[u8]| {
+            let host = Arc::new(Host::new([192, 0, 2, host].into(), name));
+            Owner { host, svid: 0, oh: Box::default() }
+        };
+        let file = |ino| FileId { ino, born: 0 };
+        let (busy, quiet, namesake) = (owner(1, b"busy"), owner(1, b"quiet"), owner(2, b"quiet"));
+        (0..100).for_each(|ino| accounts.change(&busy, file(ino), 0, 1));
+        accounts.change(&quiet, file(7), 0, 2);
+        assert_eq!(accounts.files_of(&quiet.host), [file(7)]);
+        assert_eq!(accounts.files_of(&busy.host).len(), 100);
+        assert_eq!(accounts.files_of(&namesake.host), []);
+        accounts.change(&quiet, file(7), 2, 1);
+        assert_eq!(accounts.files_of(&quiet.host), [file(7)]);
+        accounts.change(&quiet, file(7), 1, 0);
+        assert_eq!(accounts.files_of(&quiet.host), []);
+        assert!(!accounts.is_in_use(&quiet.host));
     }
 }

@@ -203,7 +203,7 @@ impl LockTable {
             self.accounts.stop_waiting(&lock.owner.host, withdrawn);
             let owner = Arc::clone(&lock.owner);
             file.add(lock);
-            self.accounts.change(&owner, before, file.units(&owner));
+            self.accounts.change(&owner, request.file, before, file.units(&owner));
             LockOutcome::Granted
         } else if let Some(data) = wait {
             match file.waiting.iter_mut().find(|waiter| waiter.lock.is_same_request(&lock)) {
@@ -214,7 +214,7 @@ impl LockTable {
                 }
                 None if !self.accounts.may_wait(&lock.owner) => LockOutcome::LimitReached,
                 None => {
-                    self.accounts.change(&lock.owner, 0, weight);
+                    self.accounts.change(&lock.owner, request.file, 0, weight);
                     self.accounts.waits(&lock.owner.host, 1);
                     file.waiting.push_back(Waiter { lock, data });
                     LockOutcome::Blocked
@@ -244,7 +244,7 @@ impl LockTable {
         file.settle_all(owner, range);
         let withdrawn = file.withdraw(|waiting| waiting.owner == *owner && waiting.range == range);
         self.accounts.stop_waiting(&owner.host, withdrawn);
-        self.accounts.change(owner, before, file.units(owner));
+        self.accounts.change(owner, file_id, before, file.units(owner));
         self.grant_waiting(file_id);
         true
     }
@@ -263,7 +263,7 @@ impl LockTable {
         } else {
             return false;
         }
-        self.accounts.change(&lock.owner, before, file.units(&lock.owner));
+        self.accounts.change(&lock.owner, request.file, before, file.units(&lock.owner));
         self.grant_waiting(request.file);
         true
     }
@@ -296,7 +296,7 @@ impl LockTable {
         let before = file.units(owner);
         let unconfirmed = file.unconfirmed.swap_remove(at);
         how(file, unconfirmed);
-        self.accounts.change(owner, before, file.units(owner));
+        self.accounts.change(owner, grant.file, before, file.units(owner));
         self.grant_waiting(grant.file);
     }
 
@@ -315,8 +315,8 @@ impl LockTable {
     pub(super) fn release(&mut self, host: &Host, state: Option<i32>) -> usize {
         let is_released = |lock: &HeldLock| *lock.owner.host == *host && state != Some(lock.state);
         let mut released = 0;
-        let mut changed = Vec::new();
-        for (id, file) in &mut self.files {
+        for id in self.accounts.files_of(host) {
+            let Some(file) = self.files.get_mut(&id) else { continue };
             let mut owners: Vec<(Arc<Owner>, usize)> = Vec::new();
             let waiting = file.waiting.iter().map(|waiter| &waiter.lock);
             for lock in file.held.iter().chain(waiting).filter(|lock| is_released(lock)) {
@@ -334,12 +334,9 @@ impl LockTable {
             released += held - file.held.len() + withdrawn;
             self.accounts.stop_waiting(&owners[0].0.host, withdrawn);
             for (owner, before) in owners {
-                self.accounts.change(&owner, before, file.units(&owner));
+                self.accounts.change(&owner, id, before, file.units(&owner));
             }
-            changed.push(*id);
-        }
-        for file in changed {
-            self.grant_waiting(file);
+            self.grant_waiting(id);
         }
         released
     }
@@ -347,12 +344,13 @@ impl LockTable {
     /// Withdraws all blocked requests of a host.
     pub(super) fn stop_waiting(&mut self, host: &Host) -> usize {
         let mut stopped = 0;
-        for file in self.files.values_mut() {
+        for id in self.accounts.files_of(host) {
+            let Some(file) = self.files.get_mut(&id) else { continue };
             file.waiting.retain(|waiter| {
                 let is_kept = *waiter.lock.owner.host != *host;
                 if !is_kept {
                     self.accounts.stop_waiting(host, 1);
-                    self.accounts.change(&waiter.lock.owner, waiter.lock.owner.weight(), 0);
+                    self.accounts.change(&waiter.lock.owner, id, waiter.lock.owner.weight(), 0);
                     stopped += 1;
                 }
                 is_kept
@@ -403,7 +401,7 @@ impl LockTable {
             }
             file.unconfirmed.push(Unconfirmed { id, lock: lock.clone(), replaced });
             self.accounts.stop_waiting(&lock.owner.host, 1);
-            self.accounts.change(&lock.owner, before, file.units(&lock.owner));
+            self.accounts.change(&lock.owner, file_id, before, file.units(&lock.owner));
             self.grants.push(Grant { id, file: file_id, lock, data });
         }
         if file.is_empty() {
@@ -414,8 +412,8 @@ impl LockTable {
     /// Checks that the accounts are the sums of the locks.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let mut units: HashMap<IpAddr, usize> = HashMap::new();
-        for file in self.files.values() {
+        let mut units: HashMap<(IpAddr, FileId), usize> = HashMap::new();
+        for (id, file) in &self.files {
             assert!(!file.is_empty());
             let mut owners: Vec<&Arc<Owner>> = Vec::new();
             let waiting = file.waiting.iter().map(|waiter| &waiter.lock);
@@ -423,7 +421,7 @@ impl LockTable {
             for lock in file.held.iter().chain(waiting).chain(unconfirmed) {
                 if !owners.contains(&&lock.owner) {
                     owners.push(&lock.owner);
-                    *units.entry(lock.owner.host.account()).or_default() += file.units(&lock.owner);
+                    *units.entry((lock.owner.host.account(), *id)).or_default() += file.units(&lock.owner);
                 }
             }
         }
