@@ -43,7 +43,7 @@ fn locks(compiler: Compiler) -> Compiler {
     netobj(compiler).define("LM_MAXSTRLEN", Some("1024")).define("MAXNAMELEN", Some("(LM_MAXSTRLEN + 1)"))
 }
 
-/// Adds constants and types of Secure RPC.
+/// Adds `netobj`, and constants and types of Secure RPC.
 fn keys(compiler: Compiler) -> Compiler {
     netobj(compiler).extern_type("des_block", &syn_path("super::DesBlock")).define("MAXNETNAMELEN", Some("255"))
 }
@@ -58,7 +58,7 @@ fn nis_callback(compiler: Compiler) -> Compiler {
     nis(compiler).file("/usr/include/rpcsvc/nis.x")
 }
 
-/// Adds number types of C's headers, and a TLI address.
+/// Adds number types of the C headers, and `netbuf`, a TLI address.
 fn rpc_types(compiler: Compiler) -> Compiler {
     let compiler = compiler.extern_type("netbuf", &syn_path("super::Netbuf"));
     let numbers = ["rpcprog_t", "rpcvers_t", "rpcproc_t"].into_iter();

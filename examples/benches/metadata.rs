@@ -1,7 +1,7 @@
 //! Calls of one NFS version 3 procedure, one at a time, for measurements of `nfs3d`.
 //!
-//! `metadata URL MOUNT_URL PROCEDURE COUNT` makes COUNT calls and prints the microseconds of each. The script
-//! `tests/counts/nfs3d` counts the system calls that the server needs for them.
+//! `metadata URL MOUNT_URL PROCEDURE COUNT` repeats PROCEDURE COUNT times and prints the average time in microseconds.
+//! The script `tests/counts/nfs3d` counts the system calls that the server needs for them.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Instant;
@@ -13,7 +13,7 @@ use rpcrdma_specs::{
     nfs3::{nfs_v3::NfsV3Client, *},
 };
 
-/// The rights that Linux's client asks for.
+/// Rights that Linux's client requests in ACCESS calls.
 const RIGHTS: u32 = ACCESS3_READ | ACCESS3_LOOKUP | ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE | ACCESS3_EXECUTE;
 
 async fn channel(url: &str, uid: u32) -> Channel {
@@ -32,7 +32,7 @@ impl Files {
         Diropargs3 { dir: self.directory.clone(), name: Filename3(name.to_owned().into()) }
     }
 
-    /// Makes one call. Panics if it is refused.
+    /// Makes one call of `procedure`, or two for `create-remove`. Panics if the result is not the expected one.
     async fn call(&self, procedure: &str, n: u32) {
         let (client, directory, file) = (&self.client, || self.directory.clone(), || self.file.clone());
         match procedure {

@@ -13,10 +13,10 @@ use rpcrdma::{
 };
 use serde_json::{Value, json};
 
-/// Maximum number of entries to read of each list of the server.
+/// Number of entries after which the client stops reading a list of the server.
 const MAX_SHOWN: usize = 4096;
 
-/// The state of a server at one moment.
+/// The state of a server, read with several calls, one after the other.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The state of the server as a whole.
@@ -96,7 +96,7 @@ impl Inspector {
         Ok(connections)
     }
 
-    /// Returns the state of the server.
+    /// Reads the state of the server with several calls, one after the other.
     ///
     /// # Errors
     /// Returns the error of the first call that fails.

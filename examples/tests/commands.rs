@@ -79,7 +79,8 @@ fn signal(child: &Child, signal: &str) {
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Waits up to 20 s for a process to exit, and returns its exit code.
+/// Waits up to 120 s for a process to exit, and returns its exit code. `None` means that a signal has ended the
+/// process.
 fn exit_code(child: &mut Child) -> Option<i32> {
     let mut status = None;
     wait_until("the process to exit", || {

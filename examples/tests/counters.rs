@@ -46,9 +46,9 @@ const CACHE: &str = "COUNTERS_CACHE";
 
 /// Number of clients.
 const CLIENTS: usize = 4;
-/// Minimum number of kills in a run with the whole cache.
+/// Minimum number of kills in a run whose cache stores replies in the database.
 const KILLS: u64 = 12;
-/// Maximum duration of a run that waits for a call that was sent again, or for a violation.
+/// Time after which a run ends, even if it has not had enough kills, calls sent again, or repeated additions yet.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// The duplicate request cache of the server.

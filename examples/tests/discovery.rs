@@ -69,7 +69,8 @@ impl Drop for Process {
     }
 }
 
-/// Returns the path of a program. If it is not installed, prints that the test does not run and returns `None`.
+/// Returns the path of a program. If it is not installed, prints that the test does not run and returns `None`. Panics
+/// instead if the environment variable `RPCRDMA_REQUIRE_TOOLS` is set.
 fn installed(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -160,7 +161,7 @@ struct Outcome {
 
 type Client = BlobstoreV1Client<ServiceCaller>;
 
-/// The deadline of each call, so that a call that hangs fails the test.
+/// Time limit of each call. A call that exceeds it fails the test.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time limit for each event that the test waits for.
@@ -233,9 +234,9 @@ async fn check_evenness(load: &Load, name: &str) {
     println!("{name}: {counts:?} calls, at most {off:.1} % from the mean");
 }
 
-/// Waits for `calls` calls, again and again, until each server executes a third of them, with a difference of at most
-/// 20 %. Returns the numbers of calls and the largest difference in percent. One attempt may not suffice, because a
-/// server that gets less processor time for a while also gets fewer calls.
+/// Counts `calls` calls, again and again, until the count of each server is within 20 % of a third of them. Returns the
+/// counts, and the largest deviation in percent. One attempt may not suffice, because a server that gets less processor
+/// time for a while also gets fewer calls.
 async fn even_counts(load: &Load, calls: usize) -> ([usize; 3], f64) {
     let deadline = Instant::now() + PATIENCE;
     loop {

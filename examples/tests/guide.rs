@@ -33,7 +33,8 @@ fn shell_lines(text: &str) -> impl Iterator<Item = &str> {
     blocks.filter_map(|block| block.strip_prefix("sh\n")).flat_map(str::lines)
 }
 
-/// Returns the program that a line runs, and its arguments.
+/// Returns the name, the path and the arguments of the program that a line runs. Returns `None` if this package does
+/// not have the program.
 fn invocation(line: &str) -> Option<(&'static str, &'static str, Vec<&str>)> {
     let words: Vec<&str> = line.split('#').next()?.split_whitespace().take_while(|word| *word != "&").collect();
     let (name, arguments) = match words.as_slice() {

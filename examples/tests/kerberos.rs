@@ -340,8 +340,8 @@ fn long_copy() -> usize {
     std::env::var("RPCRDMA_TEST_COPY_MIB").map_or(32, |mib| mib.parse().unwrap())
 }
 
-/// Returns the size of a READ or WRITE, as an option. In a short copy, calls are small and therefore many, so that the
-/// copy can be stopped in the middle.
+/// Returns the maximum number of bytes in a call, as the value of an option. A short copy uses small and therefore many
+/// calls, so that it can be stopped in the middle.
 fn call_size() -> &'static str {
     if long_copy() > 256 { "256KiB" } else { "16KiB" }
 }

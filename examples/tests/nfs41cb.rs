@@ -41,7 +41,7 @@ struct RecallOutcome {
 /// Events and values that the server has seen.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Maximum size of callbacks that the client has reported, in bytes.
+    /// Maximum size of a callback, in bytes, as reported by the client.
     callback_size: u32,
     /// The task that recalls the delegation.
     recall: Option<JoinHandle<RecallOutcome>>,

@@ -38,8 +38,8 @@ impl Manager {
         Self { folder, socket, _limit: TimeLimit::start() }
     }
 
-    /// Starts a service with the `ExecStart` of its unit. The path becomes `program`, `replacements` are made in the
-    /// arguments, and free ports replace the ports.
+    /// Starts a service with the `ExecStart` of its unit. Replaces the path by `program`, the ports by free ports, and
+    /// other parts of the arguments according to `replacements`.
     fn start(&self, name: &str, program: &str, replacements: &[(&str, &str)]) -> Service {
         let [binary, arguments @ ..] = &exec_start(name)[..] else { panic!("{name} has no ExecStart") };
         assert_eq!(binary, &format!("/usr/local/bin/{name}"));

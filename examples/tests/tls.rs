@@ -145,7 +145,7 @@ struct Running {
     child: Child,
     /// The lines of standard output until the last URL.
     lines: Vec<String>,
-    /// The lines of the log.
+    /// The receiver of the lines that the server logs.
     log: Receiver<String>,
     _limit: TimeLimit,
 }

@@ -75,12 +75,12 @@ pub fn xdr(input: TokenStream) -> TokenStream {
 
 /// Derives `XdrType` and `XdrEncode` for a Rust type.
 ///
-/// A struct is encoded as its fields, in order. An enum without data becomes an enumeration. The macro also implements
-/// the conversion from it to `i32` (`From`).
+/// A struct is encoded as its fields, in order. An enum without data becomes an enumeration. The macro then also
+/// implements `From<ENUM> for i32`.
 ///
-/// An enum with data becomes a discriminated union. Each variant has a `#[xdr(case = ..)]`. One variant may be
-/// `#[xdr(default)]` instead. Its first field is the discriminant. `#[xdr(discriminant = TYPE)]` on the enum sets the
-/// type of the discriminant: `i32` (the default), `u32`, `bool` or an enumeration.
+/// An enum with data becomes a discriminated union. Each variant has a `#[xdr(case = ..)]`. One variant may have
+/// `#[xdr(default)]` instead. The first field of this variant is the discriminant. `#[xdr(discriminant = TYPE)]` on the
+/// enum sets the type of the discriminant: `i32` (the default), `u32`, `bool` or an enumeration.
 ///
 /// `#[xdr(opaque_union)]` on the enum makes each arm the contents of a variable-length opaque item, so the length of
 /// the arm in bytes precedes it. An arm that is a `Bytes` or `Vec<u8>` has only its own length. Each arm has at most

@@ -1,9 +1,9 @@
 //! The cost of Kerberos and TLS: `cargo bench -p rpcrdma --features gss,tls --bench security [-- --quick]`.
 //!
 //! Null calls, and reads and writes of 1 MiB, one at a time, over loopback: without security, with the three services
-//! of RPCSEC_GSS, and over TCP with TLS. The arms alternate, round after round, so that a noisy neighbour affects all.
-//! The table has the median ratios to the time without security. It needs a KDC (`tests/krb5/realm`), and asserts
-//! nothing.
+//! of RPCSEC_GSS, and over TCP with TLS. These variants alternate, round after round, so that other load on the machine
+//! affects all of them. The table has the median ratios to the time without security. The benchmark needs a KDC
+//! (`tests/krb5/realm`), and asserts nothing.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "../tests/net_support/mod.rs"]
@@ -28,7 +28,7 @@ use tls_support::Authority;
 
 const MIB: u32 = 1 << 20;
 
-/// Returns and accepts data without looking at it.
+/// A service that returns and accepts data without looking at it.
 struct Fast(Bytes);
 
 impl Service for Fast {
@@ -59,7 +59,7 @@ impl Service for Fast {
     }
 }
 
-/// Microseconds per call: null, get and put.
+/// Microseconds per call of the null procedure, get and put.
 type Times = [f64; 3];
 
 fn main() -> ExitCode {

@@ -130,8 +130,9 @@ impl ConnectionConfig {
     ///
     /// After such a loss, the next connection is used only after its server has answered a call. If a server grants
     /// eight or more credits, one of them is kept for probes. With fewer credits, calls that hold all of them leave
-    /// none for a probe. This includes the first call on the first connection of version 1, which has one credit. If
-    /// the server falls silent while all credits are in use, the client notices it only when a call is given up.
+    /// none for a probe. This includes the first call on the first connection of a channel in version 1, which starts
+    /// with one credit. If the server falls silent while all credits are in use, the client notices it only when a call
+    /// is given up.
     pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.keepalive.timeout = timeout;
         self
@@ -304,7 +305,8 @@ impl ConnectionConfig {
         self
     }
 
-    /// Announces support for Send with Invalidate (the R flag of RFC 8797 §4), if the provider has it. Default `true`.
+    /// Enables or disables the announcement of support for Send with Invalidate (the R flag of RFC 8797 §4). Support is
+    /// announced only if the provider has it. Default `true`.
     pub fn remote_invalidation(mut self, announce: bool) -> Self {
         self.remote_invalidation = announce;
         self

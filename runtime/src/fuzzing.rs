@@ -85,8 +85,8 @@ pub fn rpcrdma_header(bytes: &[u8]) {
     reencodes::<RdmaMsg>(bytes);
 }
 
-/// Decodes `bytes` as the headers of RPC-over-RDMA version 2 (§6.2.2, §6.3): the prefix, followed by each of the four
-/// types.
+/// Decodes `bytes` as the headers of RPC-over-RDMA version 2 (RPC-over-RDMA v2 §6.2.2, §6.3): the prefix, followed by
+/// each of the four types.
 pub fn rpcrdma2_header(bytes: &[u8]) {
     reencodes::<Rpcrdma2HdrPrefix>(bytes);
     let rest = bytes.get(20..).unwrap_or_default();

@@ -37,11 +37,11 @@
 //! | [`config`], [`transport`] | the configuration of connections; URLs |
 //! | [`security`], [`gss`] | the interfaces of security flavors; RPCSEC_GSS, generic over the mechanism |
 //! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` |
-//! | [`health`] | the program by which clients learn if a server wants calls |
+//! | [`health`] | the program by which clients learn if a server is serving |
 //! | [`trace`] | the tracing spans of calls |
 //! | `introspection` | a look into a running server, with the feature `introspection` |
 //! | `metrics` | the metrics of calls and connections, with the feature `metrics` |
-//! | [`engine`] | the protocol without I/O, for custom drivers |
+//! | [`engine`] | versions, message formats, counters and hooks of the protocol engine |
 //! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers |
 //! | [`mod@xdr`], [`rpc`], [`mod@service`] | what generated types and codecs use: the codec, the headers of ONC RPC, procedures |
 //!
@@ -61,7 +61,7 @@
 //! | feature | effect |
 //! | --- | --- |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
-//! | `arbitrary` | Implements `arbitrary::Arbitrary` for the same types. The `arbitrary` crate needs the standard library |
+//! | `arbitrary` | Implements `arbitrary::Arbitrary` for the field types of generated types, so that those can derive it. The `arbitrary` crate needs the standard library |
 //! | `discover` | Balances calls over lists of servers that come and go. Includes `tower`. `rpcrdma-discover` has lists from DNS, etcd and Kubernetes |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
 //! | `introspection` | Adds a program to servers that reports their procedures, connections, memory and slowest calls |

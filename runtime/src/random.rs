@@ -27,7 +27,7 @@ pub(crate) fn split_mix(state: &mut u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// Returns the next number of the seed of this thread. `None` if no simulation has seeded it.
+/// Returns the next number of this thread's generator. `None` if no simulation has seeded the thread.
 #[cfg(feature = "simulation")]
 fn seeded() -> Option<u64> {
     let mut state = SEEDED.get()?;
@@ -58,7 +58,7 @@ pub(crate) fn number() -> u64 {
     seeded().unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
-/// Fills `bytes` with random numbers that peers cannot guess.
+/// Fills `bytes` with random numbers. Peers cannot guess them, unless a simulation has seeded this thread.
 ///
 /// # Errors
 /// Returns the error of the operating system.

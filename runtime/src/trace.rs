@@ -84,7 +84,7 @@ pub(crate) struct ObservedCall<'a> {
 }
 
 impl<'a> ObservedCall<'a> {
-    /// Begins an outbound call with its span.
+    /// Starts to record an outbound call. `name` is the procedure as `PROGRAM.PROCEDURE`.
     #[inline(always)]
     pub(crate) fn begin(span: &'a Span, metrics: &CallMetrics, name: &'static str) -> Self {
         Self { span, metrics: metrics.client(name) }
@@ -126,7 +126,7 @@ impl<'a> ObservedCall<'a> {
         self.metrics.attempt_failed();
     }
 
-    /// Records that the channel retries the call after a loss of its connection.
+    /// Records that the channel retries the call after its connection was lost.
     pub(crate) fn retried(&self) {
         self.metrics.retried();
     }
@@ -137,8 +137,8 @@ impl<'a> ObservedCall<'a> {
         self.metrics.succeed(metrics);
     }
 
-    /// Records that the call has failed. `kind` is the value of `error.type`. `kind` is the status of the reply if
-    /// `has_reply` is `true`.
+    /// Records that the call has failed. `kind` is the value of `error.type`: the status of the reply if `has_reply` is
+    /// `true`, and otherwise the kind of error.
     #[cold]
     pub(crate) fn fail(&self, kind: &'static str, has_reply: bool) {
         if !self.span.is_disabled() {

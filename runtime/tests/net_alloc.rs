@@ -36,7 +36,7 @@ where
     allocations_with::<P>(transport, args, |_| CallOptions::default()).0
 }
 
-/// Returns the number of allocations per call within hooks of the server, after a warm-up.
+/// Returns the number of allocations per call to a server that `hook` configures, after a warm-up.
 fn allocations_within<P: Procedure>(hook: impl FnOnce(ServerBuilder) -> ServerBuilder, args: P::Args) -> f64
 where
     P::Args: Sync,

@@ -43,7 +43,7 @@ impl Node {
         format!("iwarp://{}", self.running.addr)
     }
 
-    /// Ends the server without a farewell, like a crash, and returns when its connections are closed.
+    /// Ends the server without a grace period, like a crash, and returns when its connections are closed.
     async fn kill(&mut self) {
         self.running.handle.shutdown_within(Duration::ZERO);
         (&mut self.running.task).await.unwrap();
@@ -174,7 +174,7 @@ async fn idempotent_calls_survive_crashes() {
     .await;
 }
 
-/// A call that is not idempotent fails if its server crashes, and the error says that it may have been executed.
+/// A call that is not idempotent fails if its server crashes, and the error says that the call may have been executed.
 #[tokio::test]
 async fn other_calls_say_if_they_may_have_been_executed() {
     timed(in_step(async {

@@ -85,7 +85,7 @@ impl Node {
         self.running = Some((server.handle(), spawn_server(server)));
     }
 
-    /// Ends the server without a farewell.
+    /// Ends the server without a grace period, like a crash.
     async fn kill(&mut self) {
         let (handle, task) = self.running.take().unwrap();
         handle.shutdown_within(Duration::ZERO);

@@ -307,7 +307,7 @@ async fn failures_of_the_mechanism() {
     .await;
 }
 
-/// An authenticator that denies the next data call with the given failure.
+/// An authenticator that denies one call with the given failure after the flag was set. The denial clears the flag.
 #[derive(Debug)]
 struct Denying(GssAuthenticator<InsecureTestMechanism>, AuthFailure, Arc<AtomicBool>);
 
@@ -387,7 +387,8 @@ impl tracing::Subscriber for Collector {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Traces at all levels have neither data nor keys, with accepted calls, denied calls and failed creations.
+/// Traces at all levels contain neither data nor keys. This holds for accepted calls, denied calls and contexts whose
+/// creation fails.
 #[tokio::test]
 async fn traces_have_no_secrets() {
     timed(async {

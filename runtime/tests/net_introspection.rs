@@ -198,8 +198,8 @@ async fn pages(transport: Transport) {
     assert!(listed.is_sorted() && listed.contains(&(PROGRAM, 1)) && listed.contains(&(1, 62)));
 }
 
-/// The filter permits or refuses calls by the credential of the caller. A server without the option does not have the
-/// program.
+/// The filter permits or refuses calls by the credential of the caller. A server without `ServerBuilder::introspection`
+/// does not have the program.
 async fn access(transport: Transport) {
     let gate = Arc::new(Semaphore::new(0));
     let root_only = |cx: &Context| matches!(cx.credential(), Credential::Sys(sys) if sys.uid == 0);

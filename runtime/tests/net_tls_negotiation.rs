@@ -35,7 +35,7 @@ use tokio::{
 };
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, client::TlsStream};
 
-/// Connects and makes a call. Returns the messages of the error.
+/// Connects and makes a call. Returns the messages of the error if the connection or the call fails.
 async fn attempt(running: &Running, tls: TlsClientBuilder) -> Result<(), String> {
     let channel = running.try_connect(channel(tls)).await.map_err(|error| chain(&error))?;
     call::<Null>(&channel, &()).await.map_err(|error| chain(&error))
@@ -362,8 +362,8 @@ async fn session(running: &Running, authority: &Authority) -> TlsStream<TcpStrea
     stream
 }
 
-/// The peer that closes a connection ends the session with a closure alert (RFC 9289 §5.1.1). Without one, the end of
-/// the stream is an error.
+/// The peer that closes a connection ends the session with a closure alert (RFC 9289 §5.1.1). Without a closure alert,
+/// the end of the stream is an error.
 #[tokio::test]
 async fn closure_alerts() {
     timed(async {

@@ -190,7 +190,7 @@ async fn misplaced_probes() {
 }
 
 /// A server that loses the first ClientHello, as nfs-ganesha does, gets another one on a second connection, which has a
-/// time limit. It does not get a third.
+/// time limit. It does not get a third ClientHello.
 #[tokio::test]
 async fn lost_client_hellos() {
     timed(in_step(async {

@@ -211,7 +211,7 @@ async fn only_safe_calls_are_retried() {
     .await;
 }
 
-/// An error of the last attempt that is safe by itself does not hide an earlier attempt that was sent.
+/// If an earlier attempt of a call was sent, the call is not safe to retry, even if the last attempt was not sent.
 #[tokio::test(start_paused = true)]
 async fn an_earlier_attempt_makes_a_retry_unsafe() {
     timed(async {

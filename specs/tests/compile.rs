@@ -24,7 +24,7 @@ fn item<'a>(compiled: &'a Compiled, name: &str) -> &'a Item {
     found.unwrap_or_else(|| panic!("{name} is not declared"))
 }
 
-/// Returns the minimum and maximum encoded length of a type, in bytes.
+/// Returns the minimum and maximum encoded length of a type in bytes. Checks that the type has no eligible items.
 fn lengths(compiled: &Compiled, name: &str) -> (u64, Option<u64>) {
     let TypeFacts { min_len, max_len, max_ddp_items, .. } = item(compiled, name).facts;
     assert_eq!(max_ddp_items, Some(0), "{name}: headers have no eligible items");

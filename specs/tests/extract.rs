@@ -187,7 +187,8 @@ fn the_amendments_are_listed_with_their_reasons() {
     }
 }
 
-/// Returns `true` if the text extracted with these amendments compiles, together with its binding if there is one.
+/// Returns `true` if the XDR text extracted from `document` compiles, together with its binding if there is one. `text`
+/// is the text of the amendments.
 fn compiles(document: &str, text: &str, binding: Option<&str>) -> bool {
     let extraction = extract(document, &Amendments::parse(text).unwrap()).unwrap();
     let compiler = Compiler::new().source("extracted.x", extraction.text);

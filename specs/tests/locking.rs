@@ -1,4 +1,4 @@
-//! Calls and replies of NLM, NSM and NFSACL, word by word.
+//! Tests of the encodings of calls and replies of NLM, NSM and NFSACL, word by word.
 
 mod samples;
 
@@ -131,7 +131,7 @@ fn numbers_match_the_specifications() {
     assert_eq!(numbers::<nfs_acl_v3::Aclproc3Setacl>(), (100_227, 3, 2));
 }
 
-/// RFC 8267 §5.1, §5.2: nothing leaves a message.
+/// RFC 8267 §5.1, §5.2: NLM, NSM and NFSACL have no eligible items.
 #[test]
 fn no_item_is_eligible() {
     let items = [

@@ -20,7 +20,8 @@ use rpcrdma_specs::nfs4::{
     nfs_v4::{NfsV4, NfsV4Client, NfsV4Server, Nfsproc4Compound},
 };
 
-/// A server with a single file of [`SIZE`] bytes, in which byte `n` is `n` modulo 251. Every lookup finds it.
+/// A server with a single file of [`SIZE`] bytes, in which byte `n` is `n` modulo 251. READ and WRITE access this file
+/// without a file handle, and with any state ID.
 struct Files;
 
 const SIZE: u64 = 100_000;
@@ -83,7 +84,7 @@ async fn client() -> NfsV4Client {
     client_of(Versions::Both).await
 }
 
-/// Connects a client that offers these versions of RPC-over-RDMA.
+/// Starts a server, and connects a client that offers these versions of RPC-over-RDMA.
 async fn client_of(versions: Versions) -> NfsV4Client {
     let server = Server::builder().service(NfsV4Server::new(Files)).listen("iwarp://127.0.0.1:0").bind().await.unwrap();
     let url = server.urls()[0].clone();

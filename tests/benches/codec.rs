@@ -1,4 +1,4 @@
-//! The generated codec: `cargo bench -p rpcrdma-tests --bench codec`.
+//! Benchmarks of the generated codec: `cargo bench -p rpcrdma-tests --bench codec`.
 //!
 //! The messages are small (file attributes, and two replies of NFS 3 beside handwritten decoders), consist of many
 //! small items (a directory page), or have one large eligible item. The large item is encoded flat and reduced, and

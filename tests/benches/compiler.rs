@@ -1,8 +1,8 @@
-//! The compiler on NFS 4.2 with its binding: `cargo bench -p rpcrdma-tests --bench compiler`.
+//! Benchmarks of the compiler with NFS 4.2 and its binding: `cargo bench -p rpcrdma-tests --bench compiler`.
 //!
-//! `check` measures the way from text to the checked specification. `emit` measures the generation of formatted Rust
-//! from it, on as many threads as there are processors. `BENCHMARKS.md` has figures for the whole command, which takes
-//! about the sum.
+//! `check` measures the compilation of the text to the checked specification. `emit` measures the generation of
+//! formatted Rust from the specification, on as many threads as there are processors. `BENCHMARKS.md` has figures for
+//! the whole command, which takes about the sum.
 
 use std::hint::black_box;
 

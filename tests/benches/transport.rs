@@ -1,4 +1,4 @@
-//! The cost of a call compared with plain TCP:
+//! Benchmarks of calls, compared with plain TCP:
 //! `cargo bench -p rpcrdma-tests --bench transport [-- --json] [-- --quick]`.
 //! `-- --profile null|sixteen|small|get|put[-OPTION..] N` only makes N calls of that kind, for a profiler; see
 //! `transport/profile.rs`.

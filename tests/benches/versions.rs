@@ -1,9 +1,9 @@
-//! The cost of RPC-over-RDMA version 2 compared with version 1, and of Message Continuation compared with a Reply
+//! Benchmarks of RPC-over-RDMA version 2 compared with version 1, and of Message Continuation compared with a Reply
 //! chunk: `cargo bench -p rpcrdma-tests --bench versions [-- --test]`.
 //!
-//! The first table has values that do not depend on the machine: messages, RDMA operations, registrations, bytes and
+//! The table has values that do not depend on the machine: messages, RDMA operations, registrations, bytes and
 //! allocations per call, for client and server together. It also has the ratio of times, from many short alternating
-//! rounds. After it, criterion reports the times.
+//! rounds. After the table, criterion reports the times.
 //!
 //! Client and server share one thread, over the embedded iWARP provider and the loopback interface, so that wake-up
 //! times are not measured. `-- --profile v1|v2|continued|special KIB N` only makes N calls of one kind, for

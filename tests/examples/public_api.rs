@@ -26,7 +26,8 @@ impl Listing {
         self.index.get(id.to_string()).cloned()
     }
 
-    /// Returns the source of an item with collapsed white space, or `None` if a macro generated the item.
+    /// Returns the source of an item with collapsed white space, or `None` if a macro generated the item. `names` are
+    /// the possible beginnings of the source.
     fn source(&mut self, item: &Value, names: &[&str]) -> Option<String> {
         let span = item.get("span")?;
         let filename = span["filename"].as_str()?;
@@ -49,7 +50,7 @@ impl Listing {
         is_source.then_some(text)
     }
 
-    /// Returns the source of an item up to its body.
+    /// Returns the source of an item up to its body. `names` are the possible beginnings of the source.
     fn head(&mut self, item: &Value, names: &[&str]) -> Option<String> {
         let text = self.source(item, names)?;
         let end = text.find([';', '{']).unwrap_or(text.len());

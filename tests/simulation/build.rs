@@ -13,16 +13,16 @@ const PROTOCOLS: u64 = 12;
 const PROCEDURES: u64 = 3;
 /// Program number of the first protocol.
 const FIRST_PROGRAM: u64 = 0x2010_0C00;
-/// Maximum depth of types.
+/// Maximum nesting depth of types.
 const MAX_DEPTH: u32 = 3;
-/// The maximum lengths of eligible items.
+/// The maximum lengths that eligible items can have, in bytes.
 const ELIGIBLE: [u32; 4] = [16, 900, 4000, 20_000];
 
 /// The XDR file and the Rust code of one protocol.
 #[derive(Default)]
 struct Protocol {
     xdr: String,
-    /// Number of types so far.
+    /// Number of types that were named so far.
     types: u32,
     /// Number of eligible items of the message that is being written.
     eligible: u32,
@@ -52,7 +52,7 @@ impl Protocol {
         format!("type_{}", self.types)
     }
 
-    /// Returns a random type that lists and arrays can have, and its shape.
+    /// Returns the name and the shape of a random type that can be an element of a list or an array.
     fn element(&mut self, rng: &mut Rng, depth: u32) -> (String, String) {
         match rng.u32(..if depth > 0 { 8 } else { 5 }) {
             0 => ("int".into(), "Shape::Word".into()),

@@ -164,7 +164,7 @@ fn only_the_page_about_generating_code_has_code_that_is_no_doc_test() {
     }
 }
 
-/// A cell has one fact. What needs two sentences belongs into the text beside the table.
+/// A cell has one fact. A fact that needs two sentences belongs in the text beside the table.
 #[test]
 fn no_cell_of_a_table_has_two_sentences() {
     let mut found = Vec::new();

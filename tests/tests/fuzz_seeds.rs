@@ -9,7 +9,7 @@ use rpcrdma_xdrgen::{
     decode::{Decoder, MessageFormat, is_capture},
 };
 
-/// Runs the target `decode`, with another specification.
+/// Decodes an input as the fuzz target `decode` does, but with the specification of blobstore.
 fn decode(input: &[u8]) {
     static DECODER: LazyLock<Decoder> = LazyLock::new(|| {
         let specification = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/xdr/blobstore.x");

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Two features, in the order of the page.
+/// Two features, in the order in which `tests/PAIRS.md` lists them.
 type Pair<'a> = (&'a str, &'a str);
 
 fn root() -> PathBuf {
@@ -99,7 +99,7 @@ fn features(page: &str) -> Vec<&str> {
     rows(section(page, "Features")).into_iter().map(|row| spans(row[0])[0]).collect()
 }
 
-/// Returns the pair of two features, which have to be in the order of the page.
+/// Returns the pair of two features, in the order in which `tests/PAIRS.md` lists them.
 fn pair<'a>(features: &[&str], first: &'a str, second: &'a str) -> Pair<'a> {
     let place = |name: &str| {
         features.iter().position(|feature| *feature == name).unwrap_or_else(|| panic!("no feature {name}"))

@@ -110,8 +110,8 @@ fn spans_are_joined() {
     }
 }
 
-/// The spans belong to one trace only if client and server have the option. A server without the option serves calls
-/// with a context.
+/// The spans belong to one trace only if client and server have the option `trace_context`. A server without the option
+/// serves calls with a trace context.
 #[test]
 fn spans_are_separate_by_default() {
     for url in URLS {

@@ -288,8 +288,8 @@ pub(crate) enum Primitive {
 }
 
 impl Primitive {
-    /// Returns the type that public specifications mean by `name` without declaring it. These are type names of C and
-    /// rpcgen.
+    /// Returns the XDR type for a type name of C or rpcgen, which public specifications use without declaring it.
+    /// Returns `None` for other names.
     ///
     /// RFC 8166 §4.1 itself uses `uint32` and `uint64`. `long` is `int`: rpcgen encodes it in 32 bits.
     pub(crate) fn predeclared(name: &str) -> Option<Self> {

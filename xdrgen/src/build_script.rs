@@ -154,7 +154,8 @@ impl Build {
         self
     }
 
-    /// Sets the maximum size, in bytes, of each reply that has no maximum. See [`Compiler::default_reply_max`].
+    /// Sets the maximum size, in bytes, of each reply whose maximum is neither stated nor follows from its type. See
+    /// [`Compiler::default_reply_max`].
     #[must_use]
     pub fn default_reply_max(mut self, bytes: u64) -> Self {
         self.compiler = self.compiler.default_reply_max(bytes);
@@ -225,8 +226,8 @@ impl Build {
         self
     }
 
-    /// Sets the file name of the output. The default is the name of the first XDR file, with its extension replaced by
-    /// `.rs`.
+    /// Sets the file name of the output. The default is the name of the input file that was added first, with its
+    /// extension replaced by `.rs`.
     #[must_use]
     pub fn output(mut self, name: impl Into<String>) -> Self {
         self.output = Some(name.into());
@@ -368,7 +369,7 @@ struct OutputPlace {
 mod tests {
     use super::*;
 
-    /// A build script that writes the specification itself was run, and its package compiled, in each build.
+    /// If files that the script writes were watched, Cargo would run the script and compile its package in each build.
     #[test]
     fn files_of_the_script_are_not_watched() {
         let out_dir = Some(Path::new("/target/build/a/out"));

@@ -26,7 +26,8 @@ pub(crate) fn macro_number(text: &str, defines: &Defines) -> Option<i128> {
     evaluate(text, ExprNames { value: &value, is_condition: false })
 }
 
-/// Evaluates an expression over constants.
+/// Evaluates an expression over constants. Returns `None` if the expression is invalid, or if `constants` does not know
+/// a name in it.
 pub(crate) fn computed(text: &str, constants: &dyn Fn(&str) -> Option<i128>) -> Option<i128> {
     let value = |name: &str| constants(name).map(NameMeaning::Number);
     evaluate(text, ExprNames { value: &value, is_condition: false })

@@ -22,7 +22,8 @@ use crate::{
 /// Maximum number of `.x` files to search in a directory.
 const MAX_SIBLINGS: usize = 512;
 
-/// Adds declarations for the undeclared names of the input. `externs` are the names of the user's own types.
+/// Adds declarations for the names that the input uses but does not declare, where a declaration is found. Warns about
+/// declarations from other `.x` files. `externs` maps XDR types to the paths of user-defined Rust types.
 pub(crate) fn find(loader: &mut Loader, externs: &[(String, String)], out: &mut Vec<Diagnostic>) {
     let mut search =
         Search { siblings: HashMap::new(), externs: externs.iter().map(|(name, _)| name.clone()).collect() };
@@ -47,8 +48,9 @@ pub(crate) fn find(loader: &mut Loader, externs: &[(String, String)], out: &mut 
 /// A name that the input uses but does not declare.
 struct Undeclared {
     text: String,
-    /// The source and the position of the first use.
+    /// Index of the source that uses the name.
     file: usize,
+    /// The position of the first use in this source.
     at: Span,
     is_type: bool,
 }
@@ -57,22 +59,23 @@ struct Undeclared {
 #[derive(Debug)]
 struct Sibling {
     path: PathBuf,
-    /// The words of the file.
+    /// The words in the text of the file. A name that is not among them needs no search in the syntax trees.
     words: HashSet<String>,
     /// The syntax trees and the paths of the file and of the files that it includes. `None` until the file is parsed.
     trees: Option<(Vec<File>, Vec<PathBuf>)>,
-    /// The names that the input takes from the file, with the first use and the declaration.
+    /// The names that the input takes from the file, each with the position of its first use and of its declaration.
     taken: Vec<(String, Span, Span)>,
 }
 
 struct Search {
-    /// The `.x` files of each directory that do not belong to the input, in order of their names.
+    /// For each directory, its `.x` files that do not belong to the input, sorted by path.
     siblings: HashMap<PathBuf, Vec<Sibling>>,
     externs: HashSet<String>,
 }
 
 impl Search {
-    /// Returns the names that `trees` use but do not declare, in order.
+    /// Returns the names that `trees` use but do not declare. A name is returned once for each tree that uses it. The
+    /// types of a tree come before its constants, both in order of their first use.
     fn undeclared(&self, trees: &[File]) -> Vec<Undeclared> {
         let known = DeclaredNames::of(trees);
         let macros: HashSet<&str> =
@@ -111,8 +114,9 @@ impl Search {
         found
     }
 
-    /// Takes the declaration of a name from a file in the same directory. Returns `true` if there is exactly one
-    /// declaration, or if all declarations have the same text.
+    /// Takes the declaration of a name from a `.x` file in the directory of the source that uses the name. Files with
+    /// the name of an included header take precedence. Returns `true` if exactly one file declares the name, or if all
+    /// declarations have the same text apart from white space.
     fn find_in_siblings(&mut self, loader: &mut Loader, name: &Undeclared) -> bool {
         let Some(path) = loader.paths.get(&name.file).cloned() else { return false };
         let directory = match path.parent() {
@@ -140,7 +144,8 @@ impl Search {
         files[first].take(loader, name)
     }
 
-    /// Warns about the files that declarations were taken from.
+    /// Warns about each file that declarations were taken from, and adds the file to the files that the loader has
+    /// read.
     fn finish(self, loader: &mut Loader, out: &mut Vec<Diagnostic>) {
         let files: BTreeMap<PathBuf, Sibling> =
             self.siblings.into_values().flatten().map(|sibling| (sibling.path.clone(), sibling)).collect();
@@ -167,7 +172,8 @@ impl Search {
 }
 
 impl Sibling {
-    /// Moves the declaration of a name to the input, together with the declarations in the file that it depends on.
+    /// Moves the declaration of a name from this file to the input, together with the declarations in the file that it
+    /// depends on. Returns `true` if the file declares the name.
     fn take(&mut self, loader: &mut Loader, name: &Undeclared) -> bool {
         let Some((trees, _)) = &mut self.trees else { return false };
         let known = DeclaredNames::of(&loader.trees);
@@ -211,14 +217,14 @@ impl Sibling {
     }
 }
 
-/// The place of a declaration in a tree.
+/// The index of a declaration among the definitions or the macros of a tree.
 enum Found {
     Definition(usize),
     Macro(usize),
 }
 
-/// Returns the place and the source range of the declaration of a name in a tree. Ignores names of programs and
-/// procedures.
+/// Returns the index and the source range of the declaration of a name in a tree. Ignores names of programs, versions
+/// and procedures.
 fn declares(tree: &File, name: &Undeclared) -> Option<(Found, Span)> {
     let definition = tree.definitions.iter().position(|definition| {
         if matches!(definition.kind, DefinitionKind::Program(_)) {
@@ -242,7 +248,8 @@ fn text(loader: &Loader, sibling: &Sibling, name: &Undeclared) -> Option<String>
     Some(text.split_whitespace().collect())
 }
 
-/// Returns the tree of the input that receives declarations of `tree`.
+/// Returns the tree of the input that receives declarations of `tree`. Adds an empty tree if the input has none for
+/// this source.
 fn target<'a>(trees: &'a mut Vec<File>, tree: &File) -> &'a mut File {
     let index = trees.iter().position(|target| target.source == tree.source).unwrap_or_else(|| {
         let (annotations, excluded) = (tree.annotations.clone(), tree.excluded.clone());
@@ -252,7 +259,8 @@ fn target<'a>(trees: &'a mut Vec<File>, tree: &File) -> &'a mut File {
     &mut trees[index]
 }
 
-/// Returns the `.x` files in a directory that do not belong to the input.
+/// Returns the readable `.x` files in a directory that do not belong to the input, sorted by path. Searches at most
+/// [`MAX_SIBLINGS`] files.
 fn siblings(directory: &Path, loader: &Loader) -> Vec<Sibling> {
     let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let read: HashSet<PathBuf> = loader.files.iter().map(|path| canonical(path)).collect();
@@ -297,7 +305,8 @@ fn declare_from_header(loader: &mut Loader, name: &Undeclared) -> bool {
     true
 }
 
-/// Returns `true` if a typedef has the form `typedef new old;`, with the new name first. See `macro_kinds`.
+/// Returns `true` if a plain typedef declares a name that is also declared elsewhere. Such a typedef has the form
+/// `typedef new old;`, which `macro_kinds` corrects.
 fn is_inverted(definition: &Definition, known: &DeclaredNames) -> bool {
     let DefinitionKind::Typedef(Declaration { name: Some(name), ty, declarator: Declarator::Plain, .. }) =
         &definition.kind

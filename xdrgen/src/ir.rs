@@ -27,7 +27,7 @@ pub struct Spec {
     pub items: Vec<Item>,
     /// Programs, in order of declaration.
     pub programs: Vec<Program>,
-    /// The comment at the start of the file (licence, title), without comment marks.
+    /// The comment at the start of the first file (licence, title), without comment marks.
     pub header: Vec<String>,
 }
 
@@ -42,9 +42,9 @@ pub struct Item {
     pub text: String,
     /// The kind of item, with its definition.
     pub kind: ItemKind,
-    /// The bounds of the encoding of the item. All zero for a constant.
+    /// The bounds of the encoding of the item. They have no meaning for a constant.
     pub facts: TypeFacts,
-    /// `true` if the type contains itself other than as a list. Its decoder then counts the nesting levels.
+    /// `true` if the type contains itself other than as a list. Its encoder and decoder then count the nesting levels.
     pub recursive: bool,
 }
 
@@ -135,7 +135,7 @@ pub enum ConstValue {
 pub struct Enumerator {
     /// The name of the enumerator.
     pub name: Name,
-    /// The name without the prefix that all enumerators share: see
+    /// The name without the prefix that it shares with other enumerators. `None` if no prefix is stripped: see
     /// [`Compiler::strip_enum_prefix`](crate::Compiler::strip_enum_prefix).
     pub short: Option<String>,
     /// The value of the enumerator.
@@ -324,7 +324,7 @@ pub struct Arm {
 /// A discriminant value.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// The label as written: the name of an enumerator or constant, or a number.
+    /// The name of an enumerator or constant, without a scope, or a decimal number.
     pub label: String,
     /// The value. For a discriminant of type `unsigned hyper`, this is the `u64` with its bits reinterpreted as an
     /// `i64`.

@@ -30,7 +30,7 @@ pub(crate) enum TokenKind {
     Character,
     /// Punctuation: one character, or a two-character operator.
     Punct,
-    /// A quote that is not closed on the same line.
+    /// A quote that starts neither a string nor a character constant, for example because it is not closed on its line.
     Quote,
     /// A character that is not part of XDR.
     Other,
@@ -258,8 +258,8 @@ fn directive_len(rest: &str) -> usize {
     end.map_or(rest.len(), |len| open.at + len + 4)
 }
 
-/// Returns the length in bytes of the character constant at the start of `text`, such as `'a'`, `'
-/// '` or `'\012'`. Returns `None` if there is no valid character constant.
+/// Returns the length in bytes of the character constant at the start of `text`, such as `'a'`, `'\n'` or `'\012'`.
+/// Returns `None` if there is no valid character constant.
 fn character_len(text: &str) -> Option<usize> {
     let body = text.get(1..)?;
     let len = match body.strip_prefix('\\') {

@@ -42,7 +42,7 @@
 //! | annotation | applies to | meaning |
 //! | --- | --- | --- |
 //! | `@ddp` | a field, arm, typedef, argument, or procedure (for its result) | eligible for direct data placement |
-//! | `@ddp(max = EXPR)` | the same | eligible, with at most `EXPR` bytes of contents when it is part of a result |
+//! | `@ddp(max = EXPR)` | a field, arm, typedef, argument, or procedure (for its result) | eligible, with at most `EXPR` bytes of contents when it is part of a result |
 //! | `@max(EXPR)` | an array, linked list, opaque item or string that is not eligible | at most `EXPR` elements or bytes when it is part of a result |
 //! | `@reply_max(EXPR)` | a procedure | maximum size of the part of the result that stays in the message, in bytes |
 //! | `@port(N)` | a program | the program's port on RDMA |
@@ -85,7 +85,7 @@
 //! | `enum` | to `i32` (`From`), from `i32` (`TryFrom`); `Display` writes the XDR name; `VARIANTS` lists all variants |
 //! | `union switch (bool)` with one void arm | from and to `Option`; `into_option`, `as_option` |
 //! | `union switch (status)` with a default arm, in which success (the value 0) is the only case with data | from and to `Result`; `into_result` |
-//! | the same with data in the default arm | from and to `Result<T, (Status, Data)>`; `into_result` drops the data of a failure |
+//! | `union switch (status)` in which success is the only case, and the default arm has data | from and to `Result<T, (Status, Data)>`; `into_result` drops the data of a failure |
 //! | `typedef string`, `typedef opaque` | from and to the inner type, from `&str` for strings |
 //!
 //! The status of a union that converts to a `Result` implements `core::error::Error`. A client writes

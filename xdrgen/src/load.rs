@@ -22,7 +22,7 @@ pub(crate) enum TextSource {
     Text(String, Arc<str>),
 }
 
-/// Reads files and collects their syntax trees.
+/// A reader of source files, which collects their syntax trees.
 #[derive(Debug, Default)]
 pub(crate) struct Loader {
     /// Directories to search for included files, after the directory of the including file.
@@ -35,7 +35,7 @@ pub(crate) struct Loader {
     pub(crate) files: Vec<PathBuf>,
     /// Paths that the loader tried, but that do not exist.
     pub(crate) absent: Vec<PathBuf>,
-    /// The path of each source that is a file, by its index.
+    /// The paths of the sources that are files, by the index of the source.
     pub(crate) paths: HashMap<usize, PathBuf>,
     /// Syntax trees. The tree of a file follows the trees of the files that it includes.
     pub(crate) trees: Vec<ast::File>,
@@ -64,7 +64,8 @@ impl Loader {
         (other.trees, other.files)
     }
 
-    /// Reads and parses an input, together with the files it includes.
+    /// Reads and parses an input, together with the files it includes. Does nothing if the loader has already read the
+    /// file.
     pub(crate) fn load(&mut self, input: &TextSource, out: &mut Vec<Diagnostic>) {
         if let TextSource::Path(path) = input
             && !self.mark_read(path)
@@ -99,7 +100,7 @@ impl Loader {
         self.trees.push(tree);
     }
 
-    /// Adds an input to the sources. Returns its index and its text, or `None` after reporting an error.
+    /// Reads an input and adds it to the sources. Returns its index and its text, or `None` after reporting an error.
     pub(crate) fn read(&mut self, input: &TextSource, out: &mut Vec<Diagnostic>) -> Option<(usize, Arc<str>)> {
         let (name, text) = match input {
             TextSource::Text(name, text) => (name.clone(), Arc::clone(text)),

@@ -32,7 +32,8 @@ impl Stripped {
     }
 }
 
-/// Sets the short names of enumerators, and reports enumerators that cannot have one.
+/// Sets the short names of enumerators. Reports enumerators that cannot have one, and names in `stripped` that are not
+/// enumerations.
 pub(crate) fn strip(spec: &mut Spec, stripped: &Stripped, out: &mut Vec<Diagnostic>) {
     if let Stripped::Named(names) = stripped {
         let is_enum =

@@ -90,16 +90,16 @@ fn results(spec: &Spec, procedure: &Procedure) -> String {
         .join("\n")
 }
 
-/// The maximum of an eligible item of a result.
+/// The maximum length of an eligible item of a result, as text.
 pub(crate) struct Maximum {
     pub(crate) path: String,
-    /// The maximum length, in bytes.
+    /// The maximum length in bytes: a number, or a formula over the arguments.
     pub(crate) len: String,
     /// The text after the length that states how often the item repeats. Empty if it does not repeat.
     pub(crate) repeats: String,
 }
 
-/// Returns the maxima of the eligible items of a result, in encoding order.
+/// Returns the maximum length of each eligible item in the result of `procedure`, in encoding order.
 pub(crate) fn maxima(spec: &Spec, procedure: &Procedure) -> Vec<Maximum> {
     let runs = procedure.bounds.chunks.iter();
     let all = runs.flat_map(|run| {
@@ -167,11 +167,12 @@ pub(crate) fn bytes(n: u64) -> String {
 pub(crate) struct Eligible {
     /// The path of the item, such as `ok.data` or `entries[].blob`.
     pub(crate) path: String,
-    /// The maximum length of the contents that the type allows, in bytes.
+    /// The maximum length of the contents that the type allows, in bytes. `None` means unbounded.
     pub(crate) max: Option<u64>,
 }
 
-/// Returns the eligible items within `field`, in order, up to [`MAX_LISTED`]. An item within an array is listed once.
+/// Returns at most [`MAX_LISTED`] eligible items within `field`, in encoding order. An item within an array or a list
+/// is returned once.
 pub(crate) fn eligible_items(spec: &Spec, field: &Field) -> Vec<Eligible> {
     let mut found = Vec::new();
     let mut open = vec![Step { field, path: field.name.text.clone() }];

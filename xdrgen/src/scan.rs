@@ -35,7 +35,7 @@ pub(crate) struct Comment {
 /// The result of [`scan`].
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    /// Comments, in order.
+    /// Comments, and lines that the grammar skips, in order of their positions.
     pub(crate) comments: Vec<Comment>,
     /// The range of each definition.
     pub(crate) units: Vec<Range<usize>>,
@@ -57,8 +57,9 @@ struct Scanner<'a> {
     end: usize,
     /// `true` if the keyword of the definition has been seen.
     defining: bool,
-    /// The previous token of the current definition. `last_word` is the previous word.
+    /// The previous token of the current definition. Empty if there is none.
     previous: &'a str,
+    /// The previous word of the current definition. Empty if there is none.
     last_word: &'a str,
     /// `true` if an error in the current definition has been reported.
     bad: bool,

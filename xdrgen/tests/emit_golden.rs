@@ -79,8 +79,9 @@ fn refused(path: &Path) -> String {
     text
 }
 
-/// Compares a checked-in file with the expected text. Updates the file if `UPDATE_GOLDEN` is set, and otherwise adds
-/// its path to `stale` if it differs.
+/// Compares a checked-in file with the expected text. An absent file counts as empty. If the texts differ, updates the
+/// file if `UPDATE_GOLDEN` is set, and otherwise adds its path to `stale`. An update with an empty text deletes the
+/// file.
 fn compare(path: &Path, text: &str, stale: &mut Vec<String>) {
     let before = fs::read_to_string(path).unwrap_or_default();
     if before == text {

@@ -39,8 +39,8 @@ fn compile(text: &str, binding: &str) -> usize {
     }
 }
 
-/// The compiler rejects a specification whose versions take over too many procedures, or form too long a chain. Each
-/// version is as large as its base.
+/// The compiler rejects a specification whose versions take over too many procedures in total, or form too long a chain
+/// of bases.
 #[test]
 fn versions_do_not_multiply_procedures() {
     let codes = |text: &str| -> Vec<Code> {
@@ -276,8 +276,8 @@ proptest! {
     }
 }
 
-/// Compiles a hostile text and returns the number of errors. Panics if it took so long that the compiler must have hung
-/// or taken quadratic time.
+/// Compiles a hostile text and returns the number of errors. Panics if the compilation takes 60 seconds or longer,
+/// which indicates a hang or quadratic time.
 fn hostile(text: &str) -> usize {
     let start = Instant::now();
     let errors = compile(text, "");

@@ -15,7 +15,7 @@ fn errors(text: &str) -> Vec<Code> {
     }
 }
 
-/// Checks that the first of two texts is refused with one error, and that the second is accepted.
+/// Checks that the first text of each pair is refused with exactly one error, `code`, and that the second is accepted.
 #[track_caller]
 fn check(code: Code, cases: &[(&str, &str)]) {
     for (bad, good) in cases {

@@ -211,7 +211,8 @@ fn most_data(count: u32) -> u64 {
     count.min(BLOB_DATA_MAX).into()
 }
 
-/// Allocates `len` bytes for a result and fills them with `read`, which returns the number of bytes read.
+/// Allocates `len` bytes for a result, at most [`BLOB_DATA_MAX`], and fills them with `read`. Truncates the result to
+/// the number of bytes that `read` returns.
 fn fill(
     pool: &BufferPool,
     len: u64,

@@ -140,8 +140,8 @@ impl<C: Invoke> BlobClient<C> {
     /// Calls `progress` with the number of bytes of each range stored.
     ///
     /// # Errors
-    /// Returns an error if the upload fails. The blob is then not stored. The exception is a lost connection, after
-    /// which the blob may be stored.
+    /// Returns an error if the upload fails. The blob is then not stored, except possibly if a PUT or COMMIT call got
+    /// no reply.
     pub async fn upload(
         &self,
         name: &ValidName,

@@ -39,13 +39,14 @@ pub struct ConnectionArgs {
     huge_pages: bool,
 }
 
-/// The number of the [`MEMORY_SHARES`] parts of the memory that the data of one call may take in one direction. With
-/// its header, a call may take 7/16 of the memory: see [`ServerBuilder::max_memory`].
+/// Numerator of the maximum share of the memory (3/8) for the data of one call in one direction. With its header, a
+/// call may take 7/16 of the memory: see [`ServerBuilder::max_memory`].
 const DATA_SHARE: u64 = 3;
-/// The number of equal parts of the memory in which [`DATA_SHARE`] counts.
+/// Denominator of the share whose numerator is [`DATA_SHARE`].
 const MEMORY_SHARES: u64 = 8;
 
-/// Parses `--max-memory`, in bytes. The memory must have room for the data of one call of 1 MiB.
+/// Parses the size `--max-memory`, and returns it in bytes. The minimum of 3 MiB has room for the data of one call of 1
+/// MiB.
 fn parse_memory(text: &str) -> Result<u64, String> {
     parse_size(text).and_then(|size| if size < 3 << 20 { Err("the minimum is 3MiB".to_owned()) } else { Ok(size) })
 }

@@ -114,12 +114,12 @@ impl Health {
         self.url.as_deref()
     }
 
-    /// Makes the process ready, because it serves calls.
+    /// Makes `/readyz` report that the process serves calls.
     pub(super) fn set_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
 
-    /// Makes the process not ready, because it stops.
+    /// Makes `/readyz` report that the process no longer serves calls.
     pub(super) fn set_unready(&self) {
         self.ready.store(false, Ordering::Relaxed);
     }

@@ -46,8 +46,8 @@ pub use self::{
     version::RpcRdmaVersion,
 };
 
-/// Time for background threads to finish after a command ends, for example to remove partial files. A read from
-/// standard input may block forever, so the wait is bounded.
+/// Maximum time that background threads have to finish after a command ends, for example to remove partial files. The
+/// wait is bounded because a read from standard input may block forever.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The option `-v`.

@@ -47,7 +47,7 @@ pub struct RegisterArgs {
     pub etcd_certificate_key: Option<PathBuf>,
 }
 
-/// The time for which the registration of a server that crashed stays in etcd.
+/// Maximum time for which the registration of a crashed server stays in etcd.
 #[cfg(feature = "discover-etcd")]
 const LEASE: Duration = Duration::from_secs(5);
 

@@ -14,11 +14,11 @@ use rpcrdma::{
 pub enum Flavor {
     /// AUTH_SYS. The client claims to be a user, without proof.
     Sys,
-    /// Kerberos proves the user.
+    /// Kerberos authentication of the user.
     Krb5,
-    /// Kerberos also protects arguments and results against changes.
+    /// Kerberos authentication of the user, and integrity protection of arguments and results.
     Krb5i,
-    /// Kerberos also encrypts arguments and results.
+    /// Kerberos authentication of the user, and encryption of arguments and results.
     Krb5p,
 }
 
@@ -131,7 +131,8 @@ impl Flavors {
 impl FromStr for Flavors {
     type Err = String;
 
-    /// Parses a list such as `krb5:krb5i:krb5p:sys`.
+    /// Parses a list such as `krb5:krb5i:krb5p:sys`. Commas separate flavors as well. Unknown and repeated flavors are
+    /// errors.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut flavors = Vec::new();
         for name in text.split([':', ',']) {
@@ -235,7 +236,8 @@ impl ClientSec {
     }
 }
 
-/// Returns the AUTH_SYS credential of the user that runs the process.
+/// Returns an AUTH_SYS credential with the effective user and group IDs of the process, or with the ID 65534 on systems
+/// other than Unix.
 fn own_credential() -> anyhow::Result<rpcrdma::rpc::OpaqueAuth> {
     #[cfg(unix)]
     let (host, uid, gid) = (
@@ -291,7 +293,7 @@ impl ServerSec {
         })
     }
 
-    /// Returns the authenticator for Kerberos. Checks that there is a key.
+    /// Returns an authenticator that accepts Kerberos, AUTH_SYS and AUTH_NONE. Fails if the keytab has no usable key.
     #[cfg(feature = "gss")]
     fn kerberos(&self) -> Result<rpcrdma::gss::GssAuthenticator<rpcrdma::gss::KerberosServer>, SecError> {
         use rpcrdma::gss::{GssAuthenticator, KerberosServer, ServerMechanism as _};

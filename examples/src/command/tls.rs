@@ -92,7 +92,7 @@ pub struct TlsServerArgs {
 }
 
 impl TlsServerArgs {
-    /// Reads the files that the options name. Reads them again at each SIGHUP.
+    /// Reads the files that the options name. On Unix, the server reads them again at each SIGHUP.
     ///
     /// # Errors
     /// Fails if a file cannot be read or used, or if the signal cannot be caught.

@@ -19,7 +19,7 @@
 //!     store::CounterStore,
 //! };
 //!
-//! // The first run creates the database.
+//! // `CounterStore::create` creates the database on the first run.
 //! let store = CounterStore::open("counters.redb")?;
 //! let server = Server::builder()
 //!     .service(CountersV1Server::new(Counters::new(store.clone())))

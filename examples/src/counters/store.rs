@@ -25,7 +25,7 @@ const REPLIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("replies
 /// The table of request keys, by the time of their replies in seconds since 1970.
 const TIMES: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("times");
 
-/// The time for which replies are kept. Clients must stop repeating a call before it has passed.
+/// Minimum time for which replies are kept. Clients must stop repeating a call before it has passed.
 const MAX_AGE: Duration = Duration::from_secs(600);
 /// Maximum number of old replies that one addition deletes, so that no call takes long.
 const MAX_DELETED: usize = 16;
@@ -142,8 +142,9 @@ impl CounterStore {
     /// Opens the database, and checks its integrity.
     ///
     /// # Errors
-    /// Returns [`CounterError::Unusable`] if the file is empty, shorter than it was, or damaged. Returns
-    /// [`CounterError::File`] if there is no file.
+    /// Returns [`CounterError::Unusable`] if the file is empty, shorter than it was, or damaged, and
+    /// [`CounterError::File`] if there is no file. Returns [`CounterError::Database`] if the disk fails, or if the
+    /// database is open already.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CounterError> {
         let path = path.as_ref().to_owned();
         Self::opened_by(Box::new(move || open_file(&path)))
@@ -213,7 +214,7 @@ impl CounterStore {
         }
     }
 
-    /// Returns the value of a counter.
+    /// Returns the value of a counter. It is 0 if nothing was added to the counter.
     ///
     /// # Errors
     /// Returns an error if the database fails.

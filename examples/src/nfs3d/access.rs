@@ -52,7 +52,8 @@ impl Export {
         rights().filter(|(_, takes)| granted.contains(*takes)).fold(0, |rights, (right, _)| rights | right)
     }
 
-    /// Returns `true` if the user that the thread acts as has these permissions on a directory, and may search it.
+    /// Returns `true` if the user that the thread acts as has the `wanted` permissions on a directory, and may search
+    /// it.
     fn grants_all(&self, directory: &Object, wanted: Access) -> bool {
         // `.` needs no look-up in /proc, but is itself a look-up in the directory.
         rustix::fs::accessat(directory, c".", wanted, AtFlags::EACCESS).is_ok()

@@ -46,7 +46,8 @@ impl Export {
         }
     }
 
-    /// Performs CREATE UNCHECKED. Accepts an existing file. Of the new attributes, only the size applies to it.
+    /// Performs CREATE UNCHECKED. If the file exists, sets only its size. Fails with NFS3ERR_EXIST if an object of
+    /// another type has the name.
     fn create_unchecked(&self, who: &Identity, directory: &Object, name: &FileName, new: &Sattr3) -> NfsResult<Object> {
         match self.create_new(who, directory, name, new) {
             Err(NfsError(Nfsstat3::Exist)) => {}

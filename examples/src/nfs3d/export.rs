@@ -180,7 +180,7 @@ impl Export {
         }
     }
 
-    /// Removes a file whose last link was removed from all caches.
+    /// Drops a file from all caches, because its last link was removed.
     pub(super) fn forget(&self, id: FileId) {
         self.writable.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
         self.tree.removed(id);

@@ -17,11 +17,11 @@ use super::status::{NfsError, NfsResult};
 pub struct FileId {
     /// Inode number.
     pub ino: u64,
-    /// The creation time of the inode, in nanoseconds. It is 0 if the file system does not record it.
+    /// The creation time of the inode, in nanoseconds since 1970. It is 0 if the file system does not record it.
     pub born: u64,
 }
 
-/// Creates file handles, and verifies the handles that clients send.
+/// The server's key, with which it creates file handles, and verifies the handles that clients send.
 #[derive(Clone)]
 pub struct Sealer([u8; 32]);
 

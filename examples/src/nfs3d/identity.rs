@@ -233,7 +233,8 @@ impl Identities {
     /// Makes the calling thread act as `who` until the result is dropped.
     ///
     /// # Errors
-    /// Returns NFS3ERR_ACCES if this process cannot act as that user.
+    /// Returns NFS3ERR_ACCES if this process cannot act as that user, and NFS3ERR_JUKEBOX if the call has to be
+    /// repeated on a blocking thread. Returns NFS3ERR_SERVERFAULT if the system refuses the change of identity.
     pub fn assume(&self, who: &Identity) -> NfsResult<AssumedIdentity<'_>> {
         if !self.switching {
             let same = who.uid == self.own.uid.as_raw();

@@ -15,7 +15,7 @@ impl Secret {
     /// without access for other users.
     ///
     /// # Errors
-    /// Fails if the file can be neither read nor created, or does not contain 32 bytes.
+    /// Fails if the file cannot be read or created, or does not contain 32 bytes.
     pub fn keep_in(state: &Path) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let path = state.join("key");

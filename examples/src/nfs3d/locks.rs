@@ -33,7 +33,8 @@ impl FileLocks {
         self.lock(Self::of(ino))
     }
 
-    /// Locks two files, always in the same order.
+    /// Locks two files. The order of locking is fixed, so that calls cannot deadlock. The second guard is `None` if the
+    /// files share a lock.
     pub(super) fn two(&self, a: u64, b: u64) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let (a, b) = (Self::of(a).min(Self::of(b)), Self::of(a).max(Self::of(b)));
         (self.lock(a), (a != b).then(|| self.lock(b)))

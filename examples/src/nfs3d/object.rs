@@ -42,7 +42,7 @@ impl Stat {
         self.0.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
     }
 
-    /// Returns the creation time of the inode, in nanoseconds, or 0 if the file system does not record it.
+    /// Returns the creation time of the inode, in nanoseconds since 1970, or 0 if the file system does not record it.
     pub(super) fn created(&self) -> u64 {
         if !StatxFlags::from_bits_retain(self.0.stx_mask).contains(StatxFlags::BTIME) {
             return 0;

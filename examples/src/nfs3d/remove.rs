@@ -62,7 +62,8 @@ impl Export {
         Ok(())
     }
 
-    /// Records that the name `name` of an object in `directory` was removed.
+    /// Records that the name `name` of an object in `directory` was removed. Drops the object from all caches if it is
+    /// a directory or has no other name.
     fn name_removed(&self, object: &Object, directory: &Object, name: &FileName) {
         self.tree.remove_place(object.id.ino, directory.id.ino, name.as_bytes());
         if object.is_directory() || object.stat_now().is_ok_and(|stat| stat.0.stx_nlink == 0) {

@@ -58,8 +58,9 @@ impl NfsService {
         &self.counters
     }
 
-    /// Performs a call. Uses no blocking thread if `kind` permits it and no step has to wait. If the call panics, or if
-    /// the user of the caller cannot be looked up, the reply is SYSTEM_ERR.
+    /// Performs a call. Uses no blocking thread if `kind` permits it and no step has to wait. Rejects the call if the
+    /// export does not accept its flavor. If the call panics, or if the user of the caller cannot be looked up, the
+    /// reply is SYSTEM_ERR.
     pub(super) async fn run<T, F>(
         &self,
         cx: &Context,

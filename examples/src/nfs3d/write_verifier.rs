@@ -22,7 +22,8 @@ impl WriteVerifier {
         Ok(Self(AtomicU64::new(u64::from_ne_bytes(bytes))))
     }
 
-    /// Returns the verifier for a reply. Call this before writing the data. A loss after that changes later verifiers.
+    /// Returns the verifier for a reply. For WRITE, call this before writing the data, so that a later loss changes the
+    /// verifier. For COMMIT, call this after syncing.
     #[must_use]
     pub(super) fn get(&self) -> Writeverf3 {
         Writeverf3(self.0.load(Ordering::Acquire).to_be_bytes())

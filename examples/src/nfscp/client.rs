@@ -72,11 +72,11 @@ pub struct Nfs {
     options: Options,
     limits: ServerLimits,
     window: Arc<Window>,
-    /// The semaphore that limits the data in flight.
+    /// Limits the data of the READs and WRITEs in flight.
     in_flight: Arc<Semaphore>,
-    /// The semaphore that limits the data in memory.
+    /// Limits the data in memory, which includes data that waits for its turn.
     memory: Arc<Semaphore>,
-    /// `true` while calls are being retried, which is logged once.
+    /// `true` while calls are being retried. The warning is logged only when this becomes `true`.
     is_retrying: Arc<AtomicBool>,
 }
 
@@ -221,7 +221,8 @@ impl Nfs {
         retry(procedure, self.options.retry_for, &self.is_retrying, call).await
     }
 
-    /// Makes a call that carries `len` bytes of data, when the limits admit it.
+    /// Makes a call that carries `len` bytes of data. First waits until the limits of data and calls in flight admit
+    /// it.
     async fn data_call<T, F>(&self, procedure: &'static str, len: u32, call: impl FnMut() -> F) -> Result<T, CopyError>
     where
         F: Future<Output = Result<Result<T, Nfsstat3>, CallError>>,

@@ -135,7 +135,8 @@ pub enum Task {
     },
 }
 
-/// The attributes of a directory. They are set when nothing more is created in it.
+/// The attributes of a directory. They are set at the end, because new entries would change its times, and may need
+/// permissions that its final mode does not grant.
 #[derive(Debug)]
 enum DeferredAttributes {
     Remote { path: PathBuf, handle: NfsFh3, lasting: PreservedAttributes },

@@ -67,7 +67,8 @@ pub enum CopyError {
     /// Every COMMIT returned a different write verifier than the WRITEs before it. The value is the number of attempts.
     #[error("the server lost uncommitted data in each of {0} attempts")]
     NeverStable(u32),
-    /// The target or source has an unsuitable type or does not exist.
+    /// The target or source cannot be used, for example because it does not exist or has an unsuitable type. The value
+    /// explains the reason.
     #[error("{0}")]
     InvalidTarget(String),
     /// The server violated the NFS or MOUNT protocol.

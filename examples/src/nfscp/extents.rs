@@ -36,7 +36,7 @@ pub(super) fn extents(file: &File, size: u64) -> Vec<Range<u64>> {
     extents
 }
 
-/// Splits `range` into pieces of at most `len` bytes.
+/// Splits `range` into pieces of at most `len` bytes. Each piece is a pair of an offset and a length.
 pub(super) fn chunks_of(range: Range<u64>, len: u32) -> impl Iterator<Item = (u64, u32)> {
     let mut at = range.start;
     std::iter::from_fn(move || {

@@ -60,7 +60,7 @@ impl Options {
         (jobs * 1024).max(jobs.min(2) * chunk)
     }
 
-    /// Returns the number of permits for `len` bytes of data.
+    /// Returns the number of permits for `len` bytes of data, at most the number of all permits.
     pub(super) fn permits(&self, len: u32) -> u32 {
         len.div_ceil(PERMIT).min(self.data_in_flight())
     }

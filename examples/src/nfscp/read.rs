@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Runs `work` concurrently for all `items`, which are pairs of an offset and a length. Passes the results to `done` in
-/// order.
+/// the order of the items.
 ///
 /// Each item takes permits for its data in memory. Permits are taken in item order, so the first item never waits for
 /// later ones. After a failure, no more items are started, but items in progress complete. Dropping their calls would

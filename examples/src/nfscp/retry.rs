@@ -44,8 +44,8 @@ fn final_error(error: CopyError, patience: Duration) -> CopyError {
     }
 }
 
-/// Makes `call`, and retries it for up to `patience` after the first failure. `trouble` is `true` if retrying has been
-/// logged.
+/// Makes `call`, and retries it for up to `patience` after the first failure. `trouble` is set while calls are being
+/// retried, so that concurrent calls log this only once.
 ///
 /// All calls of this program may be retried. They change nothing (LOOKUP, READ), set an absolute state (WRITE at an
 /// offset, CREATE UNCHECKED, SETATTR without a guard, COMMIT), or their callers accept the repetition's status as

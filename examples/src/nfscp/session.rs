@@ -48,7 +48,8 @@ impl Session {
     /// AUTH_SYS if MOUNT is not used. All exports use the same flavor.
     ///
     /// # Errors
-    /// Fails if the server is unreachable or does not offer NFS version 3.
+    /// Fails if the server is unreachable or does not offer NFS version 3, if Kerberos is requested but not built in,
+    /// or if FSINFO fails for `root`.
     pub async fn connect(
         url: &NfsUrl,
         mut options: Options,
@@ -218,7 +219,8 @@ fn name_of(source: &Path) -> Result<Bytes, CopyError> {
     Ok(Bytes::copy_from_slice(name.as_encoded_bytes()))
 }
 
-/// Returns the target of a symbolic link that was named on the command line, so that the copy is written there.
+/// Resolves the symbolic links in a target path, so that the copy is written where they lead. Returns a path that does
+/// not exist as it is.
 fn followed(target: &Path) -> PathBuf {
     fs::canonicalize(target).unwrap_or_else(|_| target.to_owned())
 }

@@ -34,8 +34,9 @@ struct Unstable {
 /// on the server's disk.
 ///
 /// # Errors
-/// Returns errors of WRITE, COMMIT and the local file. Returns [`CopyError::SourceChanged`] if the source shrinks in
-/// the meantime.
+/// Returns errors of WRITE, COMMIT, SETATTR and the local file. Returns [`CopyError::InvalidTarget`] if `size` exceeds
+/// the server's limit, [`CopyError::SourceChanged`] if the source shrinks in the meantime, and
+/// [`CopyError::NeverStable`] if the server keeps losing data.
 pub async fn upload(
     nfs: &Nfs,
     source: &Arc<File>,

@@ -124,7 +124,7 @@ async fn nfs_behind_rpcbind() {
     assert!(!output.status.success() && errors.contains("tcp://127.0.0.1:2049"), "{errors}");
 }
 
-/// `nfs3d` registers its services for locks, unless others answer on this host, and its lists on the connection of NFS.
+/// `nfs3d` registers its lock services, unless other lock services answer on this host. It registers NFSACL as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_behind_rpcbind() {
     let Some(rpcbind) = RealRpcbind::start("rpcbind::locks_behind_rpcbind") else { return };

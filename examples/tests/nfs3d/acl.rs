@@ -75,7 +75,7 @@ fn attribute(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-/// Returns `true` if the file system has lists.
+/// Returns `true` if the file system supports access control lists.
 fn has_lists(served: &Served) -> bool {
     let value: Vec<u8> =
         [[2, 0, 0, 0].as_slice(), &[1, 0, 7, 0], &[255; 4], &[4, 0, 5, 0], &[255; 4], &[32, 0, 5, 0], &[255; 4]]

@@ -30,7 +30,7 @@ use rpcrdma_specs::{
 
 use crate::support::{Nfs, at, mode, own_gid, own_uid};
 
-/// Authenticator that treats an AUTH_SYS caller as a Kerberos principal if its machine name begins with `krb5`.
+/// An authenticator that treats an AUTH_SYS caller as a Kerberos principal if its machine name begins with `krb5`.
 #[derive(Debug)]
 struct TestPrincipals;
 

@@ -186,7 +186,7 @@ fn call() -> impl Strategy<Value = Call> {
         .prop_map(|(procedure, dice, changed, cut)| Call { procedure, dice, changed, cut })
 }
 
-/// Returns the paths and contents of everything outside of the export.
+/// Returns the paths of all entries of `folder` other than `root`, with the contents of files.
 fn contents_outside(folder: &Path, root: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path != root);
     let mut all: Vec<_> = entries

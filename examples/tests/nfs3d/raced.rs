@@ -33,7 +33,8 @@ fn swap(root: &Path, outside: &Path, end: &AtomicBool, rounds: &AtomicU64) {
     }
 }
 
-/// Tries every operation in a directory, and returns the number of calls that succeeded.
+/// Tries several operations in a directory and on the file `secret`. Checks that no result is from outside of the
+/// export. Returns the number of READs and changes that succeeded.
 async fn use_it(nfs: &Nfs, d: &NfsFh3, secret: &NfsFh3, nth: u32) -> u32 {
     let name = format!("new{nth}");
     let mut worked = 0;

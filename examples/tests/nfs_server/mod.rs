@@ -64,9 +64,9 @@ pub(crate) struct Fake {
     pub(crate) restart_after: AtomicU32,
     /// `true` to lose uncommitted data before every COMMIT.
     pub(crate) always_loses: AtomicBool,
-    /// Number of calls that return NFS3ERR_JUKEBOX.
+    /// Number of the next WRITEs that return NFS3ERR_JUKEBOX.
     pub(crate) jukebox: AtomicU32,
-    /// Number of calls of MNT and EXPORT that get no reply.
+    /// Number of the next calls of MNT and EXPORT that get no reply.
     pub(crate) silent_mounts: AtomicU32,
     pub(crate) no_readdirplus: AtomicBool,
     /// `true` to list the exports on request.
@@ -286,7 +286,7 @@ impl Fake {
         counter.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Waits for ever if a call of MOUNT is to get no reply.
+    /// Waits forever if the call of MOUNT is to get no reply.
     async fn mount_call(&self) {
         if Self::countdown(&self.silent_mounts) {
             std::future::pending::<()>().await;

@@ -154,8 +154,8 @@ fn make_tree(root: &Path) {
     fs::set_permissions(root.join("closed"), fs::Permissions::from_mode(0o555)).unwrap();
 }
 
-/// Returns the names, modes, types and contents of everything below a directory, and the modification times if `times`
-/// is `true`.
+/// Returns the names, modes, types and contents of everything below a directory. If `times` is `true`, also returns the
+/// modification times of files and links.
 fn listing(root: &Path, times: bool) -> Vec<String> {
     let mut todo = vec![root.to_owned()];
     let mut lines = Vec::new();

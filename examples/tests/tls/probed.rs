@@ -5,7 +5,7 @@ use std::env;
 use super::*;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/probe.py");
-/// Succeeds if Python can do what the script needs.
+/// A Python program that succeeds if Python has the features that the script needs.
 const REQUIREMENTS: &str =
     "import ssl, sys; sys.exit(not (ssl.HAS_TLSv1_3 and ssl.HAS_ALPN and sys.version_info >= (3, 8)))";
 
@@ -20,7 +20,8 @@ const SECURED: &str = "tls: TLSv1.3 sunrpc";
 const ENDED: &str = "the end after 0 bytes";
 const SUNRPC: [&str; 2] = ["--alpn", "sunrpc"];
 
-/// Returns `true` if there is Python with TLS 1.3, and prints that the test does not run if there is none.
+/// Returns `true` if Python 3.8 or later with TLS 1.3 and ALPN is installed. Otherwise, prints that the test does not
+/// run, or panics if the environment variable `RPCRDMA_REQUIRE_TOOLS` is set.
 fn has_python() -> bool {
     let found = Command::new("python3").args(["-c", REQUIREMENTS]).status().is_ok_and(|status| status.success());
     if !found {
@@ -30,7 +31,7 @@ fn has_python() -> bool {
     found
 }
 
-/// Takes these steps on a connection to a server, and returns what the script prints.
+/// Runs the script with `steps` on a connection to a server, and returns the lines that it prints.
 fn probe(url: &str, program: [&str; 2], options: &[&str], steps: &[&str]) -> Vec<String> {
     let address = url.trim_start_matches("tcp://").trim_end_matches('/');
     let (host, port) = address.rsplit_once(':').unwrap();
@@ -45,7 +46,7 @@ fn certified(scene: &Scene) -> Vec<&str> {
     vec!["--ca", text(&scene.servers.ca), "--cert", text(certificate), "--key", text(key)]
 }
 
-/// `nfs3d`, which requires certificates of clients, with its directory as the export `/e`.
+/// Starts `nfs3d`, which requires certificates of clients and exports a directory as `/e`.
 fn nfs3d(scene: &Scene) -> Running {
     let (export, state) = (scene.path("export"), scene.path("state"));
     fs::create_dir(&export).unwrap();
@@ -55,7 +56,7 @@ fn nfs3d(scene: &Scene) -> Running {
     Running::start(NFS3D, &args, "MOUNT on ")
 }
 
-/// Returns the results in hexadecimal of a call that has succeeded.
+/// Returns the hexadecimal results of a call, which must have succeeded.
 fn results(line: &str) -> &str {
     line.strip_prefix("call: success ").unwrap_or_else(|| panic!("{line}"))
 }

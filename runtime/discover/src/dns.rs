@@ -24,7 +24,7 @@ use tokio::time::Instant;
 /// The names are resolved again when the time to live (TTL) of their records ends, at the earliest after 1 s and at the
 /// latest after 5 min. If a query fails, the servers stay as they are, and the query is repeated after 1 s to 30 s. If
 /// only the addresses of some targets of SRV records cannot be resolved, the servers of these targets stay as they are,
-/// and the query is repeated after 30 s. If the name has no more records, there are no more servers.
+/// and the query is repeated within 30 s. If the name has no more records, there are no more servers.
 ///
 /// DNS can be forged. With TLS, the certificate of each server must therefore have the name that was asked for: the
 /// host, or the domain of the SRV records, `example.com` for `_blobs._tcp.example.com` (RFC 9525 §6). The name of a
@@ -86,7 +86,7 @@ impl Error for DnsError {
     }
 }
 
-/// The bounds of the time between two queries that succeed.
+/// The minimum and the maximum time between a successful query and the next query.
 const TTLS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// The minimum and the maximum pause after failed queries. The pause doubles with each failure.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -119,7 +119,7 @@ impl DnsService {
         Ok(Self { url, srv: Some(name.into()), name_servers: Vec::new() })
     }
 
-    /// Adds a DNS server to query, by UDP and TCP. Default: the DNS servers of the system.
+    /// Adds a DNS server to query, by UDP and TCP. Without this, the DNS servers of the system are queried.
     pub fn name_server(mut self, addr: SocketAddr) -> Self {
         self.name_servers.push(addr);
         self
@@ -184,7 +184,7 @@ impl DnsService {
         builder.build()
     }
 
-    /// Queries DNS. `last` is the answer to the previous query.
+    /// Queries DNS. Targets whose addresses cannot be resolved keep their addresses from `last`, the previous answer.
     async fn query(&self, resolver: &TokioResolver, last: &Answer) -> Result<Answer, NetError> {
         let mut answer = Answer { valid_until: Instant::now() + TTLS.1, ..Answer::nothing() };
         let Some(name) = &self.srv else {

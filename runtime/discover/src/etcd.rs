@@ -115,7 +115,7 @@ const UNAVAILABLE: i32 = 14;
 /// Maximum number of servers in the list.
 const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
 const MAX_URL_LEN: usize = ServersSender::MAX_URL_LEN;
-/// The timeout of a request.
+/// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The minimum and the maximum pause after failures. The pause doubles with each failure.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));

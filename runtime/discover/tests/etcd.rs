@@ -1,4 +1,5 @@
-//! Tests with a real etcd, with TLS and users. `RPCRDMA_REQUIRE_TOOLS` makes the test fail if etcd is not installed.
+//! Tests with a real etcd, with TLS and users. If etcd is not installed, the tests are skipped, or fail if
+//! `RPCRDMA_REQUIRE_TOOLS` is set.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod failing_calls;
@@ -33,7 +34,10 @@ impl Drop for Etcd {
     }
 }
 
-/// Returns the path of the program, or `None` if it is not installed and need not be.
+/// Returns the path of `program`, or `None` if it is not installed.
+///
+/// # Panics
+/// Panics if it is not installed and `RPCRDMA_REQUIRE_TOOLS` is set.
 fn installed(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.exists());
@@ -44,7 +48,8 @@ fn installed(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Creates a CA, and the certificates that it issues for `server` and `client`.
+/// Writes to `folder` the certificate of a new CA, and the certificates that it issues for `server` and `client`, with
+/// their keys.
 fn certificates(folder: &Path) {
     let ca_key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::new([]).unwrap();
@@ -131,7 +136,7 @@ async fn refused(service: EtcdService) -> String {
     of_list
 }
 
-/// Checks that the list has a registered server.
+/// Checks that a registered server appears in the list.
 async fn works(service: EtcdService) {
     let registration = service.register("one", "tcp://[::1]:1", Duration::from_secs(5)).await.unwrap();
     let mut servers = service.clone().servers().await.unwrap();

@@ -14,10 +14,11 @@ use tokio::{
 
 /// A byte stream. Each method registers the waker when it returns `Pending`, as [`std::future::Future::poll`] does.
 pub(crate) trait ByteStream {
-    /// Reads into several buffers. Returns 0 if the peer has closed its half of the stream.
+    /// Reads into several buffers. Returns the number of bytes read, which is 0 if the peer has closed its half of the
+    /// stream.
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>>;
 
-    /// Writes from several buffers.
+    /// Writes from several buffers. Returns the number of bytes written.
     fn poll_write(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
     /// Shuts down the local half of the stream.

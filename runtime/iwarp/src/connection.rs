@@ -24,7 +24,8 @@ use crate::provider::{
 /// The time without progress after which a closing connection is aborted.
 const LINGER: Duration = Duration::from_secs(2);
 /// The time after which a closing connection is aborted despite progress. It bounds the wait for a peer that transfers
-/// single bytes at long intervals. Memory of RDMA Reads and Writes in flight is not returned earlier.
+/// single bytes at long intervals. The memory of RDMA Reads and Writes in flight is not returned before the connection
+/// ends.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// A queue pair of the iWARP provider.
@@ -43,7 +44,7 @@ pub struct IwarpQueuePair {
     silence: PeerActivity<Sleep>,
     /// `true` if the last poll has registered its waker for all possible events, and no request was posted since.
     is_settled: bool,
-    /// The time after the last activity for which the socket is polled without waiting.
+    /// The time after the last activity during which the socket is polled without waiting. Zero disables busy polling.
     busy_poll: Duration,
     /// The time of the last activity. This field and `moved`, the number of bytes moved until then, are only kept for
     /// busy polling.
@@ -77,13 +78,14 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Returns `true` if bytes were moved within the time of busy polling.
+    /// Returns `true` if the connection is fully open and bytes were moved within the last `busy_poll`.
     #[inline(never)]
     fn is_recently_active(&self) -> bool {
         self.endpoint.is_fully_open() && self.last_active.elapsed() < self.busy_poll
     }
 
-    /// Prepares the socket for busy polling.
+    /// Makes the socket read without a readiness event while the connection is busy polling, and wait for one
+    /// otherwise.
     fn begin_busy_poll(&mut self) {
         let is_busy_polling = self.is_busy_polling();
         if let Some(link) = &mut self.link {

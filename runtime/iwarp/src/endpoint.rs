@@ -46,7 +46,7 @@ pub(crate) struct NegotiatedParams {
     pub(crate) ord: u32,
     /// Number of Receives posted at connection set-up.
     pub(crate) receive_count: usize,
-    /// Size of each Receive, in bytes.
+    /// Size of each Receive buffer, in bytes.
     pub(crate) receive_size: usize,
     /// The pool that provides Receive buffers.
     pub(crate) pool: BufferPool,
@@ -210,7 +210,8 @@ impl Endpoint {
         endpoint
     }
 
-    /// Registers memory for the peer's access over this connection (RFC 5041 §8.3).
+    /// Registers memory for access over this connection (RFC 5041 §8.3). Fails if the connection has ended, or the
+    /// table of STags cannot accept the memory.
     pub(crate) fn register(&mut self, memory: RegisterableMemory, access: Access) -> Result<Region, RegisterError> {
         if self.is_closed() {
             return Err(RegisterError { source: "connection has ended".into(), memory });
@@ -385,8 +386,8 @@ impl Endpoint {
         }
     }
 
-    /// Completes everything after the connection has ended (RFC 5040 §6.2.1, RFC 5041 §6.2.2).
-    /// [`Completion::Disconnected`] is the last completion.
+    /// Completes all requests, including pending Invalidates, after the connection has ended (RFC 5040 §6.2.1, RFC 5041
+    /// §6.2.2). [`Completion::Disconnected`] is the last completion.
     pub(crate) fn finish(&mut self, reason: DisconnectReason) {
         let reason = match std::mem::replace(&mut self.phase, EndpointPhase::Closed) {
             EndpointPhase::Closed => return,
@@ -406,7 +407,7 @@ impl Endpoint {
         self.done.push(Completion::Disconnected { reason });
     }
 
-    /// Removes one user of registered memory.
+    /// Removes one user of registered memory. Completes the Invalidate that waits for the last user.
     pub(super) fn end_use(&mut self, stag: u32) {
         if let Some((id, memory)) = self.stags.end_use(stag) {
             self.done.push(Completion::Invalidated { id, memory });

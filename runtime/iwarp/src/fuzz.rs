@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: the byte stream of an established connection, without a socket.
+//! Entry points for fuzzers, without a socket: the byte stream of an established connection, and MPA frames.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -25,7 +25,7 @@ pub(crate) struct Script<'a> {
     /// The data that has not arrived yet.
     pub(crate) incoming: &'a [u8],
     /// Sizes in bytes of the pieces that arrive, in rotation. A size of 0 makes a read pending if the number of earlier
-    /// reads is even.
+    /// reads is even, and otherwise delivers one byte. If there are no sizes, reads are not limited.
     pub(crate) pieces: &'a [u8],
     turn: usize,
     /// The data that was sent.
@@ -108,7 +108,8 @@ pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
 /// the remaining bytes arrive in pieces. The other bits select the sizes of the pieces.
 ///
 /// # Panics
-/// Panics if `Disconnected` is not the last completion, or is reported more than once.
+/// Panics if the connection stays open after the end of the stream, or if `Disconnected` is not the last completion or
+/// is reported more than once.
 pub fn fuzz_mpa_stream(input: &[u8]) {
     let Some((&mode, stream)) = input.split_first() else { return };
     let mut endpoint = endpoint(mode & 1 != 0);

@@ -373,8 +373,8 @@ impl Endpoint {
         }
     }
 
-    /// Checks a segment of a Send; `opcode` is one of the four Sends. Segments and messages are in order (RFC 5041
-    /// §5.3, §5.4).
+    /// Checks a segment of a Send: the order of messages and segments (RFC 5041 §5.3, §5.4), the opcode, and the room
+    /// in the posted Receive. Takes a buffer for the first segment of a message. `opcode` is one of the four Sends.
     fn check_send(
         &mut self,
         control: DdpControl,
@@ -402,7 +402,7 @@ impl Endpoint {
         Ok(PayloadTarget::Receive { start: received })
     }
 
-    /// Checks an RDMA Read Request, which is one segment (RFC 5040 §5.2).
+    /// Checks an RDMA Read Request, which must be one segment (RFC 5040 §5.2), and the number of RDMA Reads in flight.
     fn check_read_request(
         &self,
         control: DdpControl,

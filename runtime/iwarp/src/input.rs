@@ -30,11 +30,11 @@ const STAGE: usize = 32 << 10;
 pub(crate) const SAFE_AHEAD: usize = fpdu::LENGTH + ddp::TAGGED;
 /// Maximum number of segments that are read ahead: see the module `read_ahead`.
 pub(crate) const SEGMENTS_AHEAD: usize = 15;
-/// Size of the longest trailer of one FPDU with the header of the next, in bytes.
+/// Maximum size of an FPDU's trailer together with the start of the next FPDU, in bytes.
 const GAP: usize = 3 + fpdu::CRC + SAFE_AHEAD;
 /// The memory for the bytes between the payloads of segments, which are trailers and headers.
 pub(crate) type Gaps = [[u8; GAP]; SEGMENTS_AHEAD + 1];
-/// Number of bytes up to the end of an untagged header.
+/// Length of an FPDU up to the end of its untagged header, in bytes.
 const UNTAGGED_HEAD: usize = fpdu::LENGTH + ddp::UNTAGGED;
 
 /// The destination of a segment's payload.
@@ -113,14 +113,15 @@ impl StagingBuffer {
         self.stage.get(self.head..self.tail).unwrap_or_default()
     }
 
-    /// Adds bytes to the CRC.
+    /// Adds bytes to the CRC of the current FPDU, unless CRCs are not used or [`parse`](Self::parse) has checked the
+    /// FPDU.
     pub(crate) fn check(&mut self, bytes: &[u8]) {
         if self.use_crc && self.verdict.is_none() {
             self.crc.update(bytes);
         }
     }
 
-    /// Adds `len` bytes from the front of the staging buffer to the CRC.
+    /// Adds `len` bytes from the front of the staging buffer to the CRC, like [`check`](Self::check).
     pub(crate) fn check_staged(&mut self, len: usize) {
         if self.use_crc && self.verdict.is_none() {
             self.crc.update(self.stage.get(self.head..self.tail).and_then(|s| s.get(..len)).unwrap_or_default());

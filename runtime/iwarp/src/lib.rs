@@ -32,7 +32,7 @@
 //! - Payload is placed before the CRC of its FPDU is verified, and delivered afterwards (RFC 5044 §6; see `inbound`).
 //! - FPDUs are as large as RFC 5044 §3 allows, not limited to a TCP segment, unless [`FpduSize::Segment`] is
 //!   configured. §5.1 recommends the limit for receivers that process segments out of order, which neither this
-//!   provider nor `siw` does. A large FPDU costs one header, one CRC and one system call per 63 KiB.
+//!   provider nor `siw` does. Large FPDUs need only one header and one CRC per 63 KiB.
 //! - If the peer closes its half of the TCP stream, the connection ends. The half-closed state of RFC 5041 §6.2.1 is
 //!   not supported, because no upper layer uses it.
 //! - As responder to a peer-to-peer request (RFC 6581 §9.2), the provider does not offer a zero-length Send as
@@ -81,7 +81,7 @@ pub use setup::{IwarpConnector, IwarpIncoming, IwarpListener, IwarpRequest};
 /// Maximum length of private data in a connection request or reply: 512 bytes, less the enhanced data of RFC 6581.
 pub const MAX_PRIVATE_DATA: usize = mpa::frames::MAX_PRIVATE_DATA - mpa::frames::ENHANCED;
 
-/// Options for framing and connection set-up.
+/// The configuration of connectors and listeners: framing, connection set-up, and options of the TCP sockets.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct IwarpConfig {
@@ -95,8 +95,8 @@ pub struct IwarpConfig {
     pub fall_back_to_revision_1: bool,
     /// The local address of connections that a connector makes. Default `None`: the system chooses it.
     pub local: Option<IpAddr>,
-    /// The time after the last activity of a connection for which its socket is polled, before the connection waits for
-    /// an event. Default zero. It shortens the round trip and uses processor time.
+    /// The time after the last activity of a connection during which its socket is polled, before the connection waits
+    /// for an event. Polling shortens the round trip and uses processor time. Default zero: no polling.
     pub busy_poll: Duration,
     /// The traffic class of the packets of connections (`IP_TOS`, `IPV6_TCLASS`): the DSCP of RFC 2474 in the upper six
     /// bits. TCP sets the lower two bits itself. Only supported on Linux: with a value, connecting and listening fail

@@ -26,7 +26,7 @@ pub struct MemoryStream {
 }
 
 impl MemoryStream {
-    /// Creates a stream between two addresses.
+    /// Creates a stream that reports the given addresses.
     #[must_use]
     pub fn new(
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
@@ -36,7 +36,7 @@ impl MemoryStream {
         Self { stream: Box::pin(stream), local_addr, peer_addr }
     }
 
-    /// Returns the local address and the peer's.
+    /// Returns the local address and the address of the peer.
     pub(crate) const fn addrs(&self) -> [SocketAddr; 2] {
         [self.local_addr, self.peer_addr]
     }

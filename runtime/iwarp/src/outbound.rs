@@ -84,8 +84,9 @@ impl Endpoint {
         }
     }
 
-    /// Shuts down the local half of the stream if the connection is ending and everything framed was written (RFC 5040
-    /// §6.2.1, RFC 5041 §6.2.1). Returns `Some` if something was done.
+    /// Shuts down the local half of the stream if the connection is ending, or is draining and has nothing left to send
+    /// (RFC 5040 §6.2.1, RFC 5041 §6.2.1). The caller has written everything framed. Returns `Some` if this call has
+    /// completed the shutdown.
     fn end_output(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Option<()> {
         let idle = self.work.is_empty() && self.responses.is_empty();
         if self.phase == EndpointPhase::Draining && idle && self.broken.is_none() {

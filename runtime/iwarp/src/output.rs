@@ -253,7 +253,8 @@ impl SendBatch {
         if self.pieces.is_empty() { self.stage.get(self.tail..self.staged) } else { None }
     }
 
-    /// Returns the next pieces to write. `payload` finds pieces that are not staged.
+    /// Returns the next pieces to write, at most [`IOVECS`]. `payload` returns the memory that contains pieces that are
+    /// not staged.
     pub(crate) fn gather<'a>(
         &'a self,
         payload: impl Fn(PieceLocation) -> &'a [u8],
@@ -321,7 +322,7 @@ impl SendBatch {
         clock.room()
     }
 
-    /// Adds `len` bytes to the staged ones, and returns them to be written.
+    /// Extends the staged bytes by `len` bytes, and returns these for the caller to fill.
     #[inline]
     fn stage(&mut self, len: usize) -> &mut [u8] {
         let (start, end) = (self.staged, self.staged + len);

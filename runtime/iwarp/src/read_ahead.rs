@@ -74,7 +74,8 @@ impl ReadAhead {
         gap(ddp::TAGGED + if rest == 0 { self.full } else { rest })
     }
 
-    /// Adds the buffers for the expected segments to a read. `payload` is their place in the memory.
+    /// Adds the buffers for the expected segments to a read. `payload` is the memory for the payloads of these
+    /// segments.
     pub(super) fn add_to<'a>(self, slices: &mut ReadSlices<'a>, mut payload: &'a mut [u8], gaps: &'a mut Gaps) {
         let mut gaps = gaps.iter_mut();
         for (gap, _, len) in self.segments() {

@@ -141,7 +141,8 @@ impl IwarpConnector {
         Ok(Connected { queue_pair, private_data, local_addr, peer_addr })
     }
 
-    /// Returns the local IRD and ORD after the reply (RFC 6581 §9.1).
+    /// Returns the local IRD and ORD that result from the reply (RFC 6581 §9.1). Fails if the reply does not match the
+    /// request: in the wrong mode, of revision 1, or without enhanced data.
     fn read_depths(
         &self,
         request: &MpaFrame,
@@ -204,15 +205,16 @@ impl IwarpListener {
     /// Listens on `addr`. Port 0 selects any free port.
     ///
     /// # Errors
-    /// Returns the error of the operating system, for example if the address is in use.
+    /// Returns the error of the operating system, for example if the address is in use or the traffic class cannot be
+    /// set.
     pub async fn bind(addr: SocketAddr, config: IwarpConfig) -> io::Result<Self> {
         Self::from_tcp(socket::listen(addr, false)?, config)
     }
 
-    /// Accepts connections from a TCP socket that is listening.
+    /// Creates a listener from a TCP socket that is already listening.
     ///
     /// # Errors
-    /// Returns the error of the operating system if the socket has no local address.
+    /// Returns the error of the operating system if the socket has no local address or its traffic class cannot be set.
     pub fn from_tcp(listener: TcpListener, config: IwarpConfig) -> io::Result<Self> {
         let local_addr = listener.local_addr()?;
         // For the packets before the connection is accepted.
@@ -239,7 +241,7 @@ impl Listener for IwarpListener {
     }
 }
 
-/// An accepted TCP connection that has not sent its MPA request yet.
+/// An accepted TCP connection whose MPA request has not been read yet.
 #[derive(Debug)]
 pub struct IwarpIncoming {
     stream: SetupStream,
@@ -249,7 +251,7 @@ pub struct IwarpIncoming {
 
 #[cfg(feature = "simulation")]
 impl IwarpIncoming {
-    /// Accepts a byte stream in memory instead of a TCP connection.
+    /// Creates an incoming connection from a byte stream in memory instead of a TCP connection.
     #[must_use]
     pub fn over(stream: MemoryStream, config: IwarpConfig) -> Self {
         Self { peer_addr: stream.addrs()[1], stream: SetupStream::Memory(stream), config }
@@ -423,9 +425,9 @@ enum SetupFailure {
     Closed,
     /// The peer closed the connection in the middle of its frame, after this many bytes.
     ClosedEarly(usize),
-    /// The peer replied with a revision 1 frame.
+    /// The peer replied with a revision 1 frame to a request of revision 2.
     OldRevision,
-    /// The peer sent a frame of this revision.
+    /// The peer sent a frame of this unsupported revision.
     Revision(u8),
     Protocol(String),
 }

@@ -20,15 +20,16 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The number of unanswered probes after which the connection is lost: 110 seconds after the peer was last heard.
 const KEEPALIVE_PROBES: u32 = 5;
 
-/// The time that sent data may stay unacknowledged before the connection is lost. An idle connection is lost after the
-/// same time. Without this option, Linux gives up after about 15 minutes.
+/// The time that sent data may stay unacknowledged before the connection is lost. Keep-alive probes end an idle
+/// connection after the same time. Without this option, Linux gives up after about 15 minutes.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(110);
 
-/// Sets the options of a socket. The peer's kernel replies to keep-alive probes even if the process is busy.
+/// Sets the options that long-lived connections need: `TCP_NODELAY`, keep-alive and, on Linux and Android,
+/// `TCP_USER_TIMEOUT`. The peer's kernel replies to keep-alive probes even if the process is busy.
 ///
 /// # Errors
-/// Returns an error if an option that the connection needs cannot be set.
+/// Returns an error if `TCP_NODELAY` cannot be set. If another option cannot be set, the connection works without it.
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     // Callers already batch their writes.
     stream.set_nodelay(true)?;
@@ -103,7 +104,8 @@ pub(crate) fn set_traffic_class(_socket: SockRef<'_>, class: Option<u8>) -> io::
 /// share it too. The kernel then distributes the connections among them.
 ///
 /// # Errors
-/// Returns an error if the address is in use, or the system cannot share a port.
+/// Returns the error of the operating system, for example if the address is in use. Returns an error of kind
+/// [`Unsupported`](io::ErrorKind::Unsupported) if `shares_port` is `true` and the system cannot share a port.
 pub fn listen(addr: SocketAddr, shares_port: bool) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A server can be restarted while connections of its predecessor are in TIME-WAIT.

@@ -13,7 +13,7 @@ use crate::{
     provider::{Access, IoError, MemoryHandle, RegisterableMemory, WrId},
 };
 
-/// Number of released handles that are not reused yet (RFC 5042 §6.3.3; promised by
+/// Number of the most recently released handles, which are not assigned again yet (RFC 5042 §6.3.3; promised by
 /// [`Region`](crate::provider::Region)).
 const RECENT: usize = 64;
 
@@ -42,7 +42,7 @@ struct StagEntry {
     valid: bool,
     /// Number of local RDMA Reads that write to the memory, or of RDMA Read Responses that send from it.
     users: u32,
-    /// The end of the RDMA Write of the peer that reaches farthest, as an offset in bytes.
+    /// The highest end offset of the peer's RDMA Writes to the memory, in bytes.
     written: usize,
     /// The Invalidate that waits until the memory has no users.
     invalidate: Option<WrId>,
@@ -92,7 +92,8 @@ impl Default for StagTable {
 
 impl StagTable {
     /// Registers `memory` under an STag of 32 random bits that is not 0, not in use and not recently used. The peer
-    /// gets access to this memory only, either to read or to write it.
+    /// gets access to this memory only, either to read or to write it. Fails if `access` does not suit the kind of
+    /// memory, or the operating system provides no random numbers.
     // RFC 8166 §8.1.2, RPC-over-RDMA v2 §11.1.2, RFC 5040 §8.1.1, RFC 5042 §6.1.1, §6.3.3: handles are unpredictable.
     // RFC 5041 §8.3, §8.3.1, RFC 5042 §6.3.5: access is limited.
     pub(crate) fn register(

@@ -100,7 +100,7 @@ impl TerminateCode {
     }
 }
 
-/// An error in received data, or in local data to send.
+/// An error in received data, which is reported to the peer and to the upper layer.
 #[derive(Debug, Clone)]
 pub(crate) struct ProtocolFault {
     pub(crate) code: TerminateCode,

@@ -36,9 +36,9 @@ pub(crate) struct WorkQueue {
     /// The copied Sends in front of `queue`. Nearly all requests are of this kind, and an entry of `queue` is large.
     copied: Vec<CopiedSend>,
     queue: VecDeque<QueuedWork>,
-    /// Sequence number of the first entry.
+    /// Number of the oldest request that has not completed: the first of `copied`, or else of `queue`.
     first: u64,
-    /// Sequence number of the next entry to frame.
+    /// Number of the next request to frame.
     next: u64,
 }
 
@@ -65,7 +65,7 @@ impl WorkQueue {
         self.next - self.first == (self.copied.len() + self.queue.len()) as u64
     }
 
-    /// Queues a failed work request, which completes in its turn.
+    /// Queues a failed work request, which completes after the requests posted before it.
     pub(crate) fn push_failed(&mut self, request: &WorkRequest, error: WorkError, completions: &mut Vec<Completion>) {
         self.queue.push_back(QueuedWork { is_silent: false, state: State::Done(request.completion(Err(error))) });
         self.complete(completions);

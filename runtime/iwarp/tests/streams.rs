@@ -486,7 +486,7 @@ async fn terminate_about_an_invalidation_blames_no_read() {
     );
 }
 
-/// If two Reads have the same sink, the Terminate refers to the second Read.
+/// A Terminate that names the second of two RDMA Reads with the same sink fails the second RDMA Read.
 #[tokio::test]
 async fn terminate_names_the_read_of_a_shared_sink() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

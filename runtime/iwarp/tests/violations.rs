@@ -39,7 +39,8 @@ struct Stags {
     landing: u32,
 }
 
-/// Sends segments that violate the protocol. Checks the Terminate that the peer receives, and the local reason.
+/// Sends FPDUs that violate the protocol. `build` returns them and the expected Terminate. Checks the Terminate that
+/// the peer receives, and that the local reason contains `words`. Returns the completions.
 async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: &str) -> Vec<Completion> {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink =
@@ -183,8 +184,8 @@ async fn meaningless_fields_are_ignored() {
     assert!(completions.iter().all(is_plain), "{completions:?}");
 }
 
-/// RFC 5040 §5.5: RDMA Reads complete in order, each when its whole response has arrived. A response for the sink of a
-/// later Read is refused.
+/// RFC 5040 §5.5: RDMA Reads complete in the order posted, each when its whole response has arrived. A response for the
+/// sink of a later RDMA Read is refused.
 #[tokio::test]
 async fn read_responses_arrive_in_order() {
     for order in [[0, 1], [1, 0]] {
@@ -476,7 +477,8 @@ async fn message_too_long() {
     violation(build, "longer than the 64 bytes").await;
 }
 
-/// Each Send consumes a Receive, even if it has no payload. The two kinds of Sends are delivered in different ways.
+/// Each Send consumes a Receive, even if it has no payload. Plain Sends and Sends with Solicited Event are delivered in
+/// different ways.
 #[tokio::test]
 async fn no_receive_posted() {
     for control in [[0x41, 0x43], [0x41, 0x45]] {
@@ -542,7 +544,8 @@ async fn first_error_is_reported() {
     assert!(completions.is_empty(), "{completions:?}");
 }
 
-/// RDMA Read Responses go to the Read's sink, in order, and have its length.
+/// An RDMA Read Response is refused unless it goes to the sink of the RDMA Read, from front to back, and has the length
+/// of the RDMA Read.
 #[tokio::test]
 async fn wrong_read_responses() {
     type Build = fn(u32, u32) -> Vec<u8>;

@@ -31,7 +31,7 @@ use crate::{
     transport::Scheme,
 };
 
-/// Configures and connects a [`Channel`].
+/// A builder that configures and connects a [`Channel`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), rpcrdma::client::ConnectError> {
@@ -95,7 +95,9 @@ struct Prepared {
 }
 
 impl ChannelBuilder {
-    /// Sets the whole configuration of the connection, and replaces all settings made before.
+    /// Sets the whole configuration of the connection. Replaces earlier settings of [`credits`](Self::credits),
+    /// [`versions`](Self::versions), [`inline_size`](Self::inline_size), [`connect_timeout`](Self::connect_timeout) and
+    /// [`reverse_credits`](Self::reverse_credits).
     pub fn connection(mut self, config: ConnectionConfig) -> Self {
         self.config.connection = config;
         self
@@ -150,9 +152,9 @@ impl ChannelBuilder {
     /// Sends the trace context of each call to the server. `context` returns it from the [span](crate::trace) of the
     /// call, for example by `tracing-opentelemetry`; `None` sends nothing. Default: nothing is sent.
     ///
-    /// Only for servers of this crate: the context is the body of the call's verifier, which RFC 5531 §10.1 recommends
-    /// to leave empty. Linux's server rejects calls with such a verifier. A call grows by 32 bytes. Calls with
-    /// [`Security`] have verifiers of their own, and are sent without a context.
+    /// Use this only with servers of this crate: the context is the body of the call's verifier, which RFC 5531 §10.1
+    /// recommends to leave empty. Linux's server rejects calls with such a verifier. A call grows by 32 bytes. Calls
+    /// with [`Security`] have verifiers of their own, and are sent without a context.
     pub fn trace_context(
         mut self,
         context: impl Fn(&tracing::Span) -> Option<TraceContext> + Send + Sync + 'static,
@@ -161,8 +163,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the maximum number of calls that are in flight or waiting for a credit. Further calls wait in order, before
-    /// they allocate memory. At least 1. Default 4096.
+    /// Sets the maximum number of calls that are in flight or waiting for a credit. Further calls wait in the order in
+    /// which they started, before they allocate memory. At least 1. Default 4096.
     pub fn max_calls(mut self, calls: usize) -> Self {
         self.config.max_calls = calls;
         self
@@ -321,7 +323,8 @@ impl ChannelBuilder {
         }
     }
 
-    /// Connects to `scheme://host:port`; see [`Url`]. The addresses of the host are tried in order.
+    /// Connects to `scheme://host:port`; see [`Url`]. The addresses of the host are tried in the order in which the
+    /// system's resolver returns them.
     ///
     /// `target` may also list several URLs of one service, the best first, separated by commas:
     /// `rdma://one:20049,tcp://one:2049`. `rdma,tcp://one:20100` is short for the same host and port with several
@@ -333,8 +336,8 @@ impl ChannelBuilder {
     /// not used.
     ///
     /// # Errors
-    /// See [`ConnectError`]: a URL is invalid, two services have the same program and version, or no address of the
-    /// host accepted a connection. With several URLs, the error is from the best one.
+    /// See [`ConnectError`]. For example, a URL or the configuration is invalid, two services have the same program and
+    /// version, or no address of the host accepted a connection. With several URLs, the error is from the best one.
     pub async fn connect(self, target: &str) -> Result<Channel, ConnectError> {
         let Prepared { dialer, config, reconnect, .. } = self.prepare(Target::parse(target)?)?;
         Channel::open(dialer, config, reconnect).await
@@ -348,7 +351,8 @@ impl ChannelBuilder {
     /// succeeded once.
     ///
     /// # Errors
-    /// See [`ConnectError`]: the URL is invalid, or two services have the same program and version.
+    /// See [`ConnectError`]. For example, a URL or the configuration is invalid, or two services have the same program
+    /// and version.
     pub fn connect_lazy(self, target: &str) -> Result<Channel, ConnectError> {
         let Prepared { dialer, config, reconnect, transport } = self.prepare(Target::parse(target)?)?;
         Ok(Channel::lazy(dialer, transport, config.into(), reconnect))
@@ -380,8 +384,8 @@ impl ChannelBuilder {
     /// other connections later.
     ///
     /// # Errors
-    /// See [`ConnectError`]: there is no URL, a URL is invalid, two services have the same program and version, or no
-    /// connection could be made. In the last case, the error is that of the first URL.
+    /// See [`ConnectError`]. For example, there is no URL, a URL or the configuration is invalid, two services have the
+    /// same program and version, or no connection could be made. In the last case, the error is that of the first URL.
     pub async fn connect_pool<U: AsRef<str>>(
         self,
         urls: impl IntoIterator<Item = U>,
@@ -452,7 +456,8 @@ impl ChannelBuilder {
     /// over TCP. The addresses in [`Channel::info`] are unspecified.
     ///
     /// # Errors
-    /// See [`ConnectError`]: two services have the same program and version, or the socket refused the connection.
+    /// See [`ConnectError`]. For example, the configuration is invalid or requires TLS, two services have the same
+    /// program and version, or the socket refused the connection.
     #[cfg(unix)]
     pub async fn connect_unix(self, path: impl Into<std::path::PathBuf>) -> Result<Channel, ConnectError> {
         let path = path.into();
@@ -466,7 +471,8 @@ impl ChannelBuilder {
     /// Connects to `addr` through `connector`, a provider chosen by the caller.
     ///
     /// # Errors
-    /// See [`ConnectError`]: two services have the same program and version, or the connection could not be set up.
+    /// See [`ConnectError`]. For example, the configuration is invalid or requires TLS, two services have the same
+    /// program and version, or the connection could not be set up.
     pub async fn connect_with<C: Connector>(self, connector: C, addr: SocketAddr) -> Result<Channel, ConnectError> {
         #[cfg(feature = "tls")]
         self.tls_policy(None, false, || addr.to_string())?;
@@ -518,7 +524,7 @@ impl Channel {
     /// Connects to `scheme://host:port` with the default configuration; see [`Url`].
     ///
     /// # Errors
-    /// See [`ConnectError`]: the URL is invalid, or no address of the host accepted a connection.
+    /// See [`ConnectError`]. For example, the URL is invalid, or no address of the host accepted a connection.
     #[doc(alias = "clnt_create")]
     #[doc(alias = "clnt_tli_create")]
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
@@ -528,7 +534,7 @@ impl Channel {
     /// Connects to `addr` through `connector`, a provider chosen by the caller, with the default configuration.
     ///
     /// # Errors
-    /// See [`ConnectError`]: the connection could not be set up.
+    /// See [`ConnectError`]. For example, the provider could not set up the connection.
     pub async fn connect_with<C: Connector>(connector: C, addr: SocketAddr) -> Result<Self, ConnectError> {
         Self::builder().connect_with(connector, addr).await
     }

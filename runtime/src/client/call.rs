@@ -128,10 +128,10 @@ impl CallOptions {
     /// maximum length of the result, or the call fails with [`CallError::Landing`]. Over TCP nothing is placed
     /// directly: the buffer is dropped, and the `Bytes` are a view of the reply.
     ///
-    /// A call with such a buffer is never retried. If the server denies it because of its security context, the channel
-    /// sends it again with a buffer from its pool, and the result's `Bytes` are a view of that buffer. To get the
-    /// memory back, make the buffer by [`LandingLoan::new`](crate::memory::LandingLoan::new). To reuse buffers, see
-    /// [`landing_from`](Self::landing_from).
+    /// A call with such a buffer is not retried after a failure. If the channel has to send the call again, for example
+    /// because the server has denied its security context, the result is placed in a buffer of the channel's pool
+    /// instead. To get the memory back, make the buffer by [`LandingLoan::new`](crate::memory::LandingLoan::new). To
+    /// reuse buffers, see [`landing_from`](Self::landing_from).
     pub fn landing(mut self, memory: PayloadBuf) -> Self {
         self.landing.push(Landing::Buffer(memory));
         self
@@ -181,9 +181,9 @@ impl CallOptions {
         self
     }
 
-    /// Limits the memory provided for the reply to `bytes`: for the inline part, and for each eligible result. Use it
-    /// if the server has agreed never to return more, as an NFS 4.1 server does by `ca_maxresponsesize`
-    /// (RFC 8267 §6.2.2).
+    /// Limits the memory provided for the inline part of the reply to `bytes`, and the memory for each eligible result
+    /// to `bytes` as well. Use it if the server has agreed never to return more, as an NFS 4.1 server does by
+    /// `ca_maxresponsesize` (RFC 8267 §6.2.2).
     pub fn reply_limit(mut self, bytes: u64) -> Self {
         self.reply_limit = Some(bytes);
         self
@@ -228,7 +228,8 @@ impl CallOptions {
         callee.idempotent || self.repeatable
     }
 
-    /// Returns the Write chunks of one attempt of the call.
+    /// Returns the Write chunks of one attempt of the call. Fails with [`CallError::Landing`] if a landing buffer is
+    /// too short, or belongs to no result.
     fn result_chunks(
         &mut self,
         procedure: &'static str,
@@ -272,7 +273,7 @@ impl CallTarget {
         Self { program, version, number, name: P::NAME, idempotent: P::IDEMPOTENT }
     }
 
-    /// Returns the header of a call with `credential`. The XID and the verifier over it are set later.
+    /// Returns the header of a call with `credential`. The XID and the verifier are set later.
     pub(super) fn header(&self, credential: &OpaqueAuth) -> CallHeader {
         let header = CallHeader::new(0, self.program, self.version, self.number);
         CallHeader { credential: credential.clone(), ..header }
@@ -285,7 +286,7 @@ pub(super) struct CallParameters<'a, A, F> {
     pub(super) bounds: &'a ReplyBounds,
     pub(super) args: &'a A,
     pub(super) options: &'a mut CallOptions,
-    /// Decodes the result.
+    /// The decoder of the result.
     pub(super) read: &'a F,
     /// The connections on which the call may be retried.
     pub(super) scope: RetryScope,
@@ -331,7 +332,7 @@ pub(super) fn unencoded<A, F>(config: &ChannelConfig, call: &OutboundCall<'_, A,
     }
 }
 
-/// Encodes one call into `outgoing`. The bodies of a `secured` call are not protected.
+/// Encodes one call into `outgoing`. If the call is `secured`, its security must leave the bodies unprotected.
 #[inline(always)]
 pub(super) fn encode<A: XdrEncode, F>(
     outgoing: &mut OutgoingCall,

@@ -64,14 +64,15 @@ use crate::{
 pub struct Channel(Arc<ChannelInner>);
 
 struct ChannelInner {
-    /// Makes new connections. `None` if the channel does not own its connection.
+    /// The dialer of new connections. `None` if the channel does not own its connection.
     dial: Option<Arc<dyn Dial>>,
     config: Arc<ChannelConfig>,
     reconnect: Reconnect,
     current: Mutex<ChannelState>,
-    /// The pauses between attempts to reconnect. Locked during an attempt, for whose outcome other calls wait.
+    /// The pauses between attempts to reconnect. The lock is held during an attempt, so that other calls wait for the
+    /// outcome.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
-    /// Notifies calls that wait for the end of a pause when the channel is closed.
+    /// The notification of calls that wait for the end of a pause, sent when the channel is closed.
     closing: Changes,
     /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
     version_1_only: AtomicBool,
@@ -380,7 +381,7 @@ impl Channel {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    /// Returns the connection if it is open.
+    /// Returns the connection if it is open and the channel was not closed.
     #[inline]
     fn live(&self) -> Option<Arc<ChannelLink>> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);

@@ -57,7 +57,7 @@ impl DialRules {
     }
 }
 
-/// Makes connections to one server over any provider.
+/// A dialer, which makes connections to one server over any provider.
 pub(super) trait Dial: Send + Sync {
     /// Makes a connection that fulfils `rules`.
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a>;

@@ -81,7 +81,8 @@ pub enum ConnectError {
     },
     /// The deadline of the call passed during an attempt to connect.
     Late {
-        /// The error of the previous attempt, if there was one. Its source is also the source of this error.
+        /// The error of the previous attempt to connect, if that attempt failed. Its source is also the source of this
+        /// error.
         last: Option<Box<ConnectError>>,
     },
     /// The attempt was given up, because a connection over another path was made sooner.
@@ -89,7 +90,7 @@ pub enum ConnectError {
         /// The time since the attempt began.
         after: Duration,
     },
-    /// The connection was lost, the last attempt to reconnect failed, and the next attempt is not due yet.
+    /// The last attempt to connect failed, and the next attempt is not due yet.
     BackOff {
         /// The time until the next attempt.
         retry_in: Duration,
@@ -114,7 +115,8 @@ impl fmt::Display for UnusedPath {
     }
 }
 
-/// Returns advice about an error of connection set-up, to append to its message. Empty if there is none.
+/// Returns advice about an error of connection set-up, to append to the message of the error. Returns an empty string
+/// if there is no advice.
 fn hint(error: &SetupError) -> &'static str {
     match error {
         SetupError::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -240,8 +242,9 @@ impl From<ConfigError> for ConnectError {
 /// The error of a call. Every variant names the procedure.
 ///
 /// [`Transport`](Self::Transport) and [`Connect`](Self::Connect) display the error that they contain after the name of
-/// the procedure, and have the same source as that error. [`Landing`](Self::Landing) has no source. All other variants
-/// have the error that they contain as their source.
+/// the procedure, and have the same source as that error. [`Landing`](Self::Landing) and
+/// [`Credential`](Self::Credential) have no source. All other variants have the error that they contain as their
+/// source.
 ///
 /// ```
 /// use rpcrdma::client::CallError;
@@ -257,22 +260,23 @@ impl From<ConfigError> for ConnectError {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The call got no RPC reply: the connection closed, the deadline passed, or the transport refused the call.
+    /// The call got no valid RPC reply: for example, the connection closed, the deadline passed, or the transport
+    /// refused the call.
     Transport {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// The failure that ended the call, or its last attempt.
         failure: CallFailure,
-        /// How often and for how long the call was retried.
+        /// The number of retries of the call, and the time that they took.
         retries: Retries,
     },
-    /// The connection was lost, and a new connection could not be made.
+    /// No connection could be made, or the server closed the connection before its first reply.
     Connect {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
         /// The error of the last attempt to connect.
         error: ConnectError,
-        /// How often and for how long the call was retried.
+        /// The number of retries of the call, and the time that they took.
         retries: Retries,
     },
     /// The credential is longer than the 400 bytes that RFC 5531 §8.2 allows. Nothing was sent.
@@ -336,7 +340,7 @@ pub enum CallError {
     Middleware {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
-        /// `true` if an attempt of the call reached a channel. The server may have executed it.
+        /// `true` if the server may have executed an attempt of the call.
         sent: bool,
         /// The error of the middleware, or the error of the last attempt.
         source: Arc<dyn Error + Send + Sync>,
@@ -510,7 +514,8 @@ impl CallError {
         }
     }
 
-    /// Returns `true` if the connection was lost. Other calls fail as well until a new connection is made.
+    /// Returns `true` if the connection was lost or could not be made. Other calls fail as well until a new connection
+    /// is made.
     #[must_use]
     pub fn is_connection_loss(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Transport { failure: CallFailure::Closed { .. }, .. })

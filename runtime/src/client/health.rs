@@ -19,7 +19,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// The default of [`HealthCheck::timeout`].
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The service whose health a client watches, and how often it asks. See [`health`](crate::health).
+/// The service whose health a client watches, with the interval and the timeout of the questions to the server. See
+/// [`health`](crate::health).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct HealthCheck {
@@ -53,7 +54,7 @@ impl HealthCheck {
     }
 }
 
-/// Watches the health of a service over a [`Channel`].
+/// A watch of the health of a service over a [`Channel`].
 ///
 /// The server calls the channel back at each change. The server cannot do so if the channel does not serve
 /// [`callbacks`](Self::callbacks) or has lost its connection. The watch therefore asks the server again after each
@@ -88,7 +89,7 @@ impl HealthWatch {
         Self { check, reports, sender, last: None, next: None }
     }
 
-    /// Returns the service that the server calls back. Add it to the channel by
+    /// Returns the callback service through which the server reports changes. Add it to the channel by
     /// [`ChannelBuilder::service`](super::ChannelBuilder::service).
     #[must_use]
     pub fn callbacks(&self) -> impl Service + use<> {
@@ -102,8 +103,8 @@ impl HealthWatch {
         (self.last, self.next) = (None, None);
     }
 
-    /// Waits until the state of the service differs from the state that the last call returned, and returns it. The
-    /// first call returns the current state. Dropping the future loses no change.
+    /// Waits until the state of the service differs from the state that the last call returned, and returns the new
+    /// state. The first call returns the current state. Dropping the future loses no change.
     ///
     /// # Errors
     /// See [`CallError`]: the server could not be asked, or does not offer the program. The next attempt is after the

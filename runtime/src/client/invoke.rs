@@ -1,4 +1,4 @@
-//! The trait of everything that carries the calls of generated clients.
+//! The trait of types that carry the calls of generated clients.
 
 use std::future::Future;
 
@@ -8,8 +8,8 @@ use crate::{
     xdr::{DecodeError, Decoder},
 };
 
-/// Carries the calls of generated clients. [`Channel`] implements it, and is the default type parameter of generated
-/// clients. With the feature `tower`, `ServiceCaller` implements it for `tower` services.
+/// A carrier of the calls of generated clients. [`Channel`] implements it, and is the default type parameter of
+/// generated clients. With the feature `tower`, `ServiceCaller` implements it for `tower` services.
 ///
 /// ```
 /// use rpcrdma::{

@@ -73,7 +73,8 @@ impl ChannelLink {
         self
     }
 
-    /// Waits until the server has replied to a call, with any status. Fails if there is no reply within `timeout`.
+    /// Makes a call, and waits until the server has replied with any status. Fails if there is no reply within
+    /// `timeout`, or if the connection is closed before the reply.
     pub(super) async fn answered(self: Arc<Self>, timeout: Duration) -> Result<Arc<Self>, ConnectError> {
         // A program that no server has is refused, which is an answer too.
         let mut call = ProbedProgram::default().null_call();
@@ -152,7 +153,7 @@ impl ChannelLink {
         }
     }
 
-    /// Returns an XID for a sealed call. It is not 0.
+    /// Returns a nonzero XID for a sealed call.
     pub(super) fn sealed_xid(&self) -> u32 {
         match self.sealed_xid.fetch_add(1, Ordering::Relaxed) {
             0 => self.sealed_xid.fetch_add(1, Ordering::Relaxed),
@@ -165,7 +166,7 @@ impl ChannelLink {
         NetworkPath { local: self.info.local_addr.ip(), peer: self.info.peer_addr }
     }
 
-    /// Waits for a free slot, sends a call, and waits for its reply.
+    /// Waits for a free slot until `deadline`, sends a call, and waits for its reply.
     pub(super) async fn send(
         &self,
         call: OutgoingCall,

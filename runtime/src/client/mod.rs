@@ -11,8 +11,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Calls run concurrently, up to the credits that the server grants. Further calls wait in order. A call is a future
-//! that may be dropped at any time. Its memory returns to the pool once the server can no longer access it.
+//! Calls run concurrently, up to the credits that the server grants. Further calls wait in the order in which they
+//! started. A call is a future that may be dropped at any time. Its memory returns to the pool once the server can no
+//! longer access it.
 //!
 //! # Middleware
 //!

@@ -45,7 +45,8 @@ impl PathsDialer {
         Self { paths: paths.into(), errors: Mutex::new(errors) }
     }
 
-    /// Races the first `count` paths, and returns the first connection that is made.
+    /// Races the first `count` paths, and returns the first connection that is made. If all attempts fail, returns the
+    /// error of the best path.
     async fn race(
         &self,
         count: usize,

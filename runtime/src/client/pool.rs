@@ -42,8 +42,8 @@ const CALL_LOAD: u64 = 8 * 1024;
 /// longer than its usual result.
 const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Several connections to one server, which share its calls, like the mount option `nconnect` of NFS. Clones share the
-/// connections, which are closed when the last clone is dropped.
+/// A pool of connections to one server, among which calls are distributed, like the mount option `nconnect` of NFS.
+/// Clones share the connections, which are closed when the last clone is dropped.
 ///
 /// A call goes to the open connection with the least load, and uses that connection only. The load is the bytes that
 /// the calls in flight may transfer, arguments and longest results, where each call counts 8 KiB more.
@@ -51,9 +51,9 @@ const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of
 ///   the channel's [`Reconnect`].
 /// - A new connection gets one call until its server has replied, unless there is no other connection.
-/// - A connection that is open but silent gets no calls for such a pause, unless there is no other connection. It is
-///   silent if a call reached its deadline, or was given up after the shortest pause, and no other call got a reply
-///   since that call began.
+/// - A connection that is open but silent gets no calls for a pause of the channel's [`Reconnect`], unless there is no
+///   other connection. It is silent if a call reached its deadline, or was given up after the shortest pause, and no
+///   other call got a reply since that call began.
 /// - A call that fails because its connection was lost is retried on another connection, if it was not sent or if its
 ///   procedure is declared `@idempotent`, or if the caller has set [`CallOptions::repeatable`], as often as `Reconnect`
 ///   allows.
@@ -91,8 +91,8 @@ struct PoolInner {
     policy: Reconnect,
     /// The member at which the next search begins, so that single calls use all connections in turn.
     next: AtomicUsize,
-    /// Wakes the calls that wait for a connection when a connection is made, or when no connection can be made any
-    /// more.
+    /// The notification of calls that wait for a connection, sent when a connection is made, or when no connection can
+    /// be made any more.
     changes: Arc<Changes>,
 }
 
@@ -248,8 +248,8 @@ impl ChannelPool {
         !self.channels().any(|channel| channel.is_connected() || channel.can_connect())
     }
 
-    /// Returns the open connection with the least load. A connection whose server has not replied yet gets a single
-    /// call, unless there is no other connection.
+    /// Returns the open connection with the least load. A connection that is silent, or that has a call in flight
+    /// before the first reply of its server, is returned only if there is no other connection.
     fn least_loaded(&self) -> Option<&Member> {
         let PoolInner { members, next, changes, .. } = &*self.0;
         let first = next.fetch_add(1, Ordering::Relaxed) % members.len();
@@ -263,7 +263,7 @@ impl ChannelPool {
         })
     }
 
-    /// Waits for an open connection. Returns `None` if no connection can be made any more, or if the wait is over.
+    /// Waits for an open connection. Returns `None` if no connection can be made any more, or at the time `until`.
     async fn member(&self, until: Option<Instant>) -> Option<&Member> {
         let waiting = self.0.changes.find(|| match self.least_loaded() {
             Some(member) => Some(Some(member)),
@@ -328,7 +328,8 @@ impl ChannelPool {
         }
     }
 
-    /// Returns the connection for the next attempt of a call. Waits for a connection until the deadline of the call.
+    /// Returns the connection for the next attempt of a call. Waits for an open connection until the deadline of the
+    /// call, or for 1 s if the call has no deadline. Returns a lost connection if there is still no open connection.
     async fn member_for_call(&self, deadline: Option<Instant>) -> &Member {
         if let Some(member) = self.least_loaded() {
             return member;

@@ -43,14 +43,14 @@ pub enum Reconnect {
         min_backoff: Duration,
         /// Longest pause between attempts to connect.
         max_backoff: Duration,
-        /// Maximum number of retries of one call without a deadline. A call with a deadline is retried until then,
-        /// unless this is 0.
+        /// Maximum number of retries of one call without a deadline. A call with a deadline is retried until its
+        /// deadline, unless this number is 0.
         ///
-        /// The first retry connects at once, and each later retry after the pause. From the fourth retry on, a pause
-        /// precedes each one, even if the last attempt could connect. A call fails at once with
-        /// [`ConnectError::BackOff`] if the pause ends after its deadline or, without a deadline, in more than 1 s. A
-        /// call with [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call
-        /// fails during a pause.
+        /// The first retry connects at once. Each later retry waits for the end of the pause, if the last attempt to
+        /// connect failed. From the fourth retry on, a pause precedes each retry, even if the last attempt could
+        /// connect. A call fails at once with [`ConnectError::BackOff`] if the pause ends after its deadline or,
+        /// without a deadline, in more than 1 s. A call with [a landing buffer of its own](super::CallOptions::landing)
+        /// is not retried. With 0, every call fails during a pause.
         retries: u32,
     },
 }

@@ -88,7 +88,7 @@ impl FailureKind {
 
 /// The reason why a call has no result on its connection.
 pub(super) enum ExchangeError {
-    /// The call got no RPC reply.
+    /// The call got no valid RPC reply.
     Failed(CallFailure),
     /// The server denied the call, and the security can secure it in another way. The error is reported if the call is
     /// not retried.
@@ -238,8 +238,8 @@ pub(super) fn final_error(earlier: Option<CallFailure>, error: CallError) -> Cal
     }
 }
 
-/// The first attempt of a call that the server may have executed. The server recognizes the call if it is sent again to
-/// the same server, from the same address, before the server forgets the reply.
+/// The first of those attempts of a call that the server may have executed. The server recognizes the call if it is
+/// sent again to the same server, from the same address, before the server forgets the reply.
 #[derive(Debug)]
 pub(super) struct FirstAttempt {
     path: NetworkPath,
@@ -252,7 +252,7 @@ pub(super) struct FirstAttempt {
 /// The addresses of a connection by which a duplicate request cache recognizes a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NetworkPath {
-    /// The client's address is part of the server's key. Its port is not.
+    /// The client's IP address, by which the server identifies the client. The client's port does not matter.
     pub(super) local: IpAddr,
     pub(super) peer: SocketAddr,
 }
@@ -397,8 +397,8 @@ mod tests {
         }
     }
 
-    /// A pause ends before the deadline or, without one, within the longest wait. It does not delay an attempt
-    /// elsewhere.
+    /// A pause ends before the deadline, or within the longest wait if there is no deadline. It does not delay an
+    /// attempt on another connection.
     #[test]
     fn pauses() {
         let ms = Duration::from_millis;

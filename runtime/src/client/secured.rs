@@ -163,7 +163,7 @@ fn protect(
         .map_err(|_| CallError::Credential { procedure, len: credential.body.len() })
 }
 
-/// Sets the XID of a call, and its verifier.
+/// Sets the XID and the verifier of a call.
 async fn sign(
     call: &mut OutgoingCall,
     xid: u32,
@@ -175,8 +175,8 @@ async fn sign(
     set_verifier(call, &header, &verifier, &config.connection.engine.pool)
 }
 
-/// Returns a call with encoded arguments, which is not reduced. `max_results` is the maximum length of the results in
-/// bytes.
+/// Returns a call with the encoded `arguments`. No eligible item is reduced. `max_results` is the maximum length of the
+/// results in bytes.
 fn unreduced(
     config: &ChannelConfig,
     header: &CallHeader,
@@ -194,7 +194,7 @@ fn unreduced(
     Ok(OutgoingCall { message, reduced: ChunkItems::new(), reply, deadline, policy })
 }
 
-/// Makes the control calls of a security over one connection.
+/// A connection that carries the control calls of a security.
 pub(super) struct ControlConnection<'a> {
     link: &'a ChannelLink,
     config: &'a ChannelConfig,

@@ -24,7 +24,7 @@ pub(super) struct Silence {
     pause: Mutex<Option<(Instant, Duration)>>,
     /// `true` if `pause` is set, so that a reply does not need the lock otherwise.
     has_pause: AtomicBool,
-    /// Notifies waiting tasks when a reply ends a pause.
+    /// The notification of waiting tasks, sent when a reply ends a pause.
     #[cfg(feature = "tower")]
     ended: Notify,
 }

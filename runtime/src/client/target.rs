@@ -37,7 +37,8 @@ impl Target {
     }
 
     /// Raises the TLS policies of several URLs to the strongest policy, which may be `configured`, so that no path is
-    /// less protected than another.
+    /// less protected than another. If this policy requires TLS, removes the URLs of transports without TLS, unless
+    /// there are no others.
     #[cfg(feature = "tls")]
     pub(super) fn evenly_protected(self, configured: Option<TlsPolicy>) -> Self {
         let strongest = self.0.iter().filter_map(Url::tls).max().max(configured);

@@ -13,12 +13,12 @@ use crate::transport::Scheme;
 
 /// Lifetime of an entry. Entries expire because servers are upgraded.
 const ENTRY_LIFETIME: Duration = Duration::from_secs(600);
-/// Maximum number of entries. The oldest entry is evicted to make room.
+/// Maximum number of entries. To make room, expired entries are removed or, if there are none, the oldest entry.
 const MAX_ENTRIES: usize = 1024;
 
 static SERVERS: LazyLock<Mutex<Version1Servers>> = LazyLock::new(Mutex::default);
 
-/// A server. The same address of another scheme may be another server.
+/// The scheme and the address of a server. The same address with another scheme may be another server.
 type ServerKey = (Scheme, SocketAddr);
 
 #[derive(Debug, Default)]

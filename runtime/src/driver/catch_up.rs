@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-/// A deadline that passed longer ago than this was missed because the process did not run the task: it was suspended,
-/// or busy with other work.
+/// Delay in the handling of a deadline beyond which the task counts as suspended: the process was stopped, or busy with
+/// other work.
 pub(super) const SUSPENDED: Duration = Duration::from_secs(1);
 /// Time for the runtime to report the input that arrived during a suspension.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// Delays deadlines after a suspension, until the input that arrived before them has been processed.
+/// Delays the handling of deadlines after a suspension, until the input that arrived meanwhile has been processed.
 // Otherwise a peer that met its deadline would be reported as stalled, and an idle connection would be closed although
 // a call has arrived.
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
-    /// The end of the delay, while there is one.
+    /// The end of the current delay. `None` if deadlines are not delayed.
     pub(super) until: Option<Instant>,
 }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use crate::engine::{CallFailure, IncomingReply, OutgoingCall, OutgoingReply, ReplyToken};
 
-/// Number of commands, and of inputs, that are handled before the resulting work is posted. A larger batch would leave
-/// the peer idle for longer, and a smaller batch would take more system calls.
+/// Maximum number of commands, and of inputs, that are handled before the resulting work is posted. A larger batch
+/// would leave the peer idle for longer, and a smaller batch would take more system calls.
 pub(super) const BATCH: usize = 32;
 
 pub(crate) type CallResult = Result<IncomingReply, CallFailure>;
@@ -28,20 +28,21 @@ pub(crate) enum DriverCommand {
     /// Reports that the last channel that held the connection open was dropped. The command counts as activity, and
     /// does nothing else.
     LetGo,
-    /// Finishes the calls in flight, accepts no more calls of the peer, and then disconnects.
+    /// Finishes the calls in flight, and then disconnects. Meanwhile, new calls of the peer are not executed, except
+    /// for probes and for calls that a call in flight may depend on.
     Drain,
     /// Disconnects now.
     Disconnect,
 }
 
-/// Queued commands, in order.
+/// Queued commands, in the order in which they were queued.
 #[derive(Debug, Default)]
 pub(crate) struct CommandQueue {
     commands: VecDeque<DriverCommand>,
     // Calls and replies are large. Apart from the commands, each is moved only once, and a command is small.
-    /// The calls of the `Start` commands, in the same order.
+    /// The calls of the `Start` commands, in the order of these commands.
     calls: VecDeque<OutgoingCall>,
-    /// The replies of the `Reply` commands, in the same order.
+    /// The replies of the `Reply` commands, in the order of these commands.
     replies: VecDeque<ReplyCommand>,
 }
 
@@ -73,18 +74,18 @@ impl CommandQueue {
         self.commands.pop_front()
     }
 
-    /// Returns the call of the `Start` command that was popped last.
+    /// Removes and returns the call of the `Start` command that was popped last.
     #[inline]
     pub(crate) fn next_call(&mut self) -> Option<OutgoingCall> {
         self.calls.pop_front()
     }
 
-    /// Returns the reply of the `Reply` command that was popped last.
+    /// Removes and returns the reply of the `Reply` command that was popped last.
     pub(crate) fn next_reply(&mut self) -> Option<ReplyCommand> {
         self.replies.pop_front()
     }
 
-    /// Appends all commands of `later`.
+    /// Moves all commands of `later`, with their calls and replies, to the end of this queue.
     pub(super) fn append(&mut self, later: &mut Self) {
         self.commands.append(&mut later.commands);
         self.calls.append(&mut later.calls);
@@ -105,7 +106,7 @@ impl CommandQueue {
 pub(crate) enum ReplyCommand {
     /// An RPC reply.
     Reply(OutgoingReply),
-    /// RDMA_ERROR with ERR_CHUNK: the call breaks direct data placement (RFC 8166 §4.5.2, §6.1).
+    /// RDMA_ERROR with ERR_CHUNK: the call violates the rules of direct data placement (RFC 8166 §4.5.2, §6.1).
     ChunkError,
     /// No RPC reply (RFC 2203 §5.3.3.1, §5.3.3.4). Over RDMA, a transport error releases the call's resources
     /// (RFC 8166 §4.5.4; RPC-over-RDMA v2 §7.4.1).

@@ -29,35 +29,36 @@ use crate::{
     provider::DisconnectReason,
 };
 
-/// Number of rounds of the loop before it yields to other tasks of the runtime.
+/// Maximum number of rounds of a loop in one poll, before the driver yields to other tasks of the runtime.
 const MAX_ROUNDS: usize = 32;
-/// Time of busy polling before it yields to other tasks of the runtime. A round trip between idle processes usually
-/// takes less.
+/// Maximum time of busy polling before the driver yields to other tasks of the runtime. A round trip between idle
+/// processes usually takes less.
 const BUSY_SLICE: Duration = Duration::from_micros(50);
 
 /// The configuration of a driver.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DriverConfig {
-    /// Time after which an idle connection is closed. `None` keeps it open. A connection that a channel holds is never
-    /// idle.
+    /// Time after which an idle connection is closed. `None` keeps idle connections open. A connection that a channel
+    /// holds is never idle.
     pub(crate) idle_timeout: Option<Duration>,
     /// Time within which the peer's first call must arrive. Otherwise, the connection is closed. `None` sets no limit.
     pub(crate) first_call_timeout: Option<Duration>,
-    /// The interval and the timeout of probes of a silent peer. `None` sends none.
+    /// The interval and the timeout of probes of a silent peer. `None` disables probes.
     pub(crate) keepalive: Option<KeepaliveConfig>,
     /// `true` to execute all of the peer's calls while the connection drains, as long as outbound calls are in flight,
     /// because their replies may depend on the peer's calls.
     pub(crate) serves_to_the_end: bool,
 }
 
-/// The slots of the calls in flight, and the calls in the slots.
+/// The calls in flight and their result slots, with look-up in both directions.
 #[derive(Debug, Default)]
 struct CallSlots {
-    /// The slots of the calls, by the index in their identifiers.
+    /// The calls in flight and their slots, indexed by [`CallId::index`].
     slots: Vec<Option<(CallId, ResultSlot)>>,
     /// The slots of calls that have finished in the engine, if another call with the same index started before the
     /// driver handled their end.
     displaced: FxHashMap<CallId, ResultSlot>,
+    /// The calls in flight, indexed by slot.
     ids: Vec<Option<CallId>>,
     len: usize,
 }
@@ -112,18 +113,20 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     calls: CallSlots,
     /// Number of inbound calls whose replies have not been sent.
     answering: usize,
-    /// `true` if an inbound call whose reply has not been sent is not a probe, so that the connection is in use.
+    /// `true` if an inbound call other than a probe has arrived since the connection last had no unanswered call, so
+    /// that the connection is in use.
     answers_use: bool,
     closing: LocalClose,
     /// `true` if the engine has received commands, input or timeouts since its work was last posted.
     has_work: bool,
-    /// Time at which a call last began or ended. Probes do not count.
+    /// Time of the last activity: a call in either direction began or ended, or a command other than a reply was
+    /// executed. Probes do not count.
     last_active: Instant,
     idle: IdleCheck,
     keepalive: Keepalive,
     /// The time of the next idle or keep-alive check, whichever is earlier.
     next_check: Option<Instant>,
-    /// The earliest deadline of the engine and the checks at the end of the last poll. Only polls change it.
+    /// The earliest deadline of the engine and of the checks, as computed at the end of the last poll.
     due: Option<Instant>,
     timer: Timer,
     catch_up: CatchUp,
@@ -135,8 +138,8 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     /// Commands taken from the port that were not executed yet.
     commands: CommandQueue,
     /// The results of this round's finished calls. Delivered after the counters are published, because a caller may
-    /// read them as soon as it has its result. Between rounds, this list and `wakers` are empty, and are kept to reuse
-    /// their memory.
+    /// read the counters as soon as it has its result. Between rounds, this list and `wakers` are empty, and are kept
+    /// to reuse their memory.
     results: Vec<(ResultSlot, CallResult)>,
     /// The wakers of callers whose results were delivered in this round.
     wakers: Vec<Waker>,
@@ -150,7 +153,7 @@ struct PollState {
     has_woken_others: bool,
     /// `true` if a deadline had passed when this poll began.
     is_late: bool,
-    /// `true` if deadlines up to `now` are handled, because all input that arrived before them was processed.
+    /// `true` if deadlines up to `now` may be handled, because all input that arrived before them was processed.
     may_expire: bool,
 }
 
@@ -249,8 +252,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         Poll::Pending
     }
 
-    /// Polls the I/O without waiting, as long as the I/O asks for busy polling. Returns `true` if there is input, or a
-    /// command.
+    /// Polls the I/O without waiting, for at most [`BUSY_SLICE`] and only while the I/O asks for busy polling. Returns
+    /// `true` if there is input or a command.
     fn busy_poll(&mut self, cx: &mut Context<'_>, run: &PollState) -> bool {
         if !self.io.is_busy_polling() {
             return false;
@@ -371,7 +374,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Executes queued commands. Returns `true` if the deadline of a call has passed before the call starts.
+    /// Executes at most [`BATCH`] queued commands. Returns `true` if one of them starts a call whose deadline has
+    /// passed.
     fn take_commands(&mut self, now: Instant) -> bool {
         if self.commands.is_empty() {
             self.port.take(&mut self.commands);
@@ -500,11 +504,11 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.answering == 0 && self.calls.is_empty()
     }
 
-    /// Disconnects if the connection is idle or drained, and treats it as lost if the peer does not close its side in
-    /// time.
+    /// Makes the idle and keep-alive checks that are due, disconnects once a draining connection is idle, and treats
+    /// the connection as lost if the peer does not close its side in time.
     #[inline]
     fn check_closing(&mut self, run: &PollState) {
-        // Nearly always.
+        // Fast path: no deadline has passed, and the local side is not closing the connection.
         if !run.is_late && self.closing == LocalClose::Open {
             return;
         }

@@ -7,8 +7,8 @@ use crate::{engine::OutgoingReply, rpc::RpcError};
 
 /// The encoded reply to a call, which a [`Service`](crate::server::Service) returns to the server.
 ///
-/// [`InboundCall::finish`](crate::server::InboundCall::finish) creates it from the result of a handler. It can also end
-/// the call without an RPC reply.
+/// [`InboundCall::finish`](crate::server::InboundCall::finish) creates it from the result of a handler. An
+/// `EncodedReply` can also end the call without an RPC reply.
 #[derive(Debug)]
 #[must_use]
 pub struct EncodedReply {
@@ -21,7 +21,8 @@ pub struct EncodedReply {
 pub(crate) enum ReplyOutcome {
     /// The call succeeded, and the reply carries its results.
     Success,
-    /// Results that still have to be protected. The message of the reply ends with its header.
+    /// The call succeeded, but its results still have to be protected. The message of the reply contains only its
+    /// header.
     // Boxed because it is rare, and would enlarge every reply.
     Unprotected(Box<Bytes>),
     /// An RPC error.
@@ -79,7 +80,7 @@ impl EncodedReply {
         &self.outcome
     }
 
-    /// Returns the encoded RPC reply.
+    /// Returns the encoded RPC reply, or `None` if the call ends without one.
     pub(crate) fn rpc_reply(&self) -> Option<&OutgoingReply> {
         match &self.command {
             ReplyCommand::Reply(reply) => Some(reply),

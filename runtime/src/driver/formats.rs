@@ -65,18 +65,18 @@ impl AddAssign for FormatCounts {
     }
 }
 
-/// The message formats of completed calls and their replies on one connection.
+/// Counts, by message format, of the completed calls on one connection and of their replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CallFormats {
-    /// Outbound calls that have a reply.
+    /// Counts of the outbound calls that have a reply, by the format of the call.
     pub calls: FormatCounts,
-    /// Replies to the calls that `calls` counts.
+    /// Counts of the replies to these calls, by the format of the reply.
     pub replies: FormatCounts,
 }
 
 impl AddAssign for CallFormats {
-    /// Adds the formats of another connection.
+    /// Adds the counts of another connection.
     fn add_assign(&mut self, other: Self) {
         self.calls += other.calls;
         self.replies += other.replies;

@@ -1,10 +1,10 @@
-//! The closing of connections that nobody uses.
+//! The closing of unused connections.
 
 use std::time::{Duration, Instant};
 
 use crate::engine::{CloseReason, earliest};
 
-/// Decides when a connection that nobody uses is closed.
+/// Decides when an unused connection is closed.
 ///
 /// The decision is taken only at the time of the next check, which is never after the close is due. Calls do not move
 /// the check. A check that finds the connection in use sets the time of the next check.

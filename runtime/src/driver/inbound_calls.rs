@@ -7,19 +7,18 @@ use crate::engine::{CloseReason, IncomingCall, ReplyToken};
 
 /// The handlers of the peer's calls on one connection.
 pub(crate) trait InboundCalls: Send + 'static {
-    /// Handles a call that has arrived. A reply that is returned goes out with the next Sends. A later reply is sent
-    /// with [`DriverPort::reply`].
+    /// Handles a call that has arrived. Returns the reply if it is ready, so that it goes out with the next Sends.
+    /// Otherwise, the reply is sent later with [`DriverPort::reply`].
     fn call(&mut self, call: IncomingCall, port: &Arc<DriverPort>) -> Option<ReplyCommand>;
 
-    /// Reports the end of the reply to a call. `delivered` is `true` if the reply was sent, and `false` if it could not
-    /// be sent.
+    /// Reports that the reply to a call was sent (`delivered` is `true`), or that it could not be sent.
     fn replied(&mut self, token: ReplyToken, delivered: bool);
 
     /// Reports that the connection was closed.
     fn closed(&mut self, reason: &CloseReason);
 }
 
-/// An implementation for connections without inbound calls.
+/// Rejects every call, for connections without inbound calls.
 #[derive(Debug)]
 pub(crate) struct NoInboundCalls;
 

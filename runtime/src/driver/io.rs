@@ -7,7 +7,7 @@ use crate::{
     provider::{Completion, QueuePair},
 };
 
-/// The I/O of one connection: a queue pair for RPC-over-RDMA ([`RdmaIo`]), a socket for records
+/// The I/O of one connection: a queue pair for RPC-over-RDMA ([`RdmaIo`]), or a socket for records
 /// ([`TcpIo`](super::TcpIo)).
 pub(crate) trait EngineIo: Send + 'static {
     /// The engine of the connection.
@@ -18,9 +18,10 @@ pub(crate) trait EngineIo: Send + 'static {
 
     /// Does the I/O that can be done without waiting.
     ///
-    /// Returns `Ready` if the engine may have new work. Otherwise the next event wakes `cx`. `others` is `true` if this
-    /// poll has woken other tasks, so it must not keep the thread busy. `is_first` is `true` for the first call in this
-    /// poll of the task. Later calls need not look for input again if there was none.
+    /// Returns `Ready` if the engine may have new work. Otherwise the next event wakes `cx`. `others` is `true` if the
+    /// current poll of the task has woken other tasks. Then this function must not keep the thread busy. `is_first` is
+    /// `true` for the first call in the current poll of the task. Later calls need not look for input again if there
+    /// was none.
     fn poll(&mut self, engine: &mut Self::Engine, cx: &mut Context<'_>, others: bool, is_first: bool) -> Poll<()>;
 
     /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do.
@@ -34,7 +35,7 @@ pub(crate) trait EngineIo: Send + 'static {
         false
     }
 
-    /// Returns the number of bytes that have arrived, as far as the engine does not count them.
+    /// Returns the number of bytes received from the peer that the engine does not count.
     fn bytes_received(&self) -> u64 {
         0
     }
@@ -46,12 +47,12 @@ pub(crate) trait EngineIo: Send + 'static {
     fn handle_input(&mut self, engine: &mut Self::Engine, most: usize);
 }
 
-/// RPC-over-RDMA on a queue pair.
+/// The I/O of RPC-over-RDMA on a queue pair.
 pub(crate) struct RdmaIo {
     queue_pair: Box<dyn QueuePair>,
     /// Completions that the engine has not handled.
     completed: Vec<Completion>,
-    /// Last setting of busy polling that the queue pair was given.
+    /// Last setting of busy polling that was passed to the queue pair. `None` before the first poll.
     may_busy_poll: Option<bool>,
 }
 

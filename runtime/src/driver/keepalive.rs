@@ -11,7 +11,7 @@ use crate::{
     xdr::Output as _,
 };
 
-/// Longest reply to a probe: a refusal with the longest verifier (RFC 5531 §8.2).
+/// Maximum length of a reply to a probe, in bytes: a refusal with the longest verifier (RFC 5531 §8.2).
 const MAX_REPLY: u64 = 36 + 400;
 /// Shortest time without a byte from the peer after which it is probed while calls are in flight.
 const MIN_QUIET: Duration = Duration::from_millis(250);
@@ -94,7 +94,7 @@ struct Probe {
 /// Decides when the peer is probed, and when it counts as silent.
 ///
 /// Every byte from the peer is a sign of life. New bytes are looked for only at the time of the next check. Calls move
-/// that time only if it is far away, so that a call on a busy connection costs a comparison.
+/// that time only if it is far away, so that a call on a busy connection costs only a comparison.
 #[derive(Debug)]
 pub(super) struct Keepalive {
     config: Option<KeepaliveConfig>,
@@ -177,7 +177,7 @@ impl Keepalive {
         (self.config, self.probe, self.next, self.is_used) = (None, None, None, true);
     }
 
-    /// Returns `true` if a call is a probe.
+    /// Returns `true` if `id` is the call of the probe in flight.
     #[inline]
     pub(super) fn is_probe(&self, id: CallId) -> bool {
         self.probe.as_ref().is_some_and(|probe| probe.id == id)
@@ -236,7 +236,7 @@ mod tests {
         PROGRAM.null_call()
     }
 
-    /// Returns the state of a connection with a call that was started at `begin`.
+    /// Returns the keep-alive state of a connection with a call that was started at `begin`.
     fn in_use(begin: Instant) -> Keepalive {
         let mut keepalive = Keepalive::new(Some(CONFIG), begin);
         keepalive.call_started(&call().message, begin);

@@ -45,7 +45,7 @@ impl PortInner {
         }
     }
 
-    /// Returns a slot for a new call of this caller.
+    /// Assigns a slot to a new call. The result of the call wakes `caller`.
     #[inline]
     fn use_slot(&mut self, caller: Waker) -> ResultSlot {
         if let Some(index) = self.free
@@ -81,7 +81,7 @@ impl FreeSlots {
         Self { free: AtomicUsize::new(count), waiting: AtomicUsize::new(0), queue: Semaphore::new(0) }
     }
 
-    /// Takes a free slot, unless no slot is free or another caller waits for a slot.
+    /// Takes a free slot, unless another caller waits for one. Returns `true` if a slot was taken.
     fn try_take(&self) -> bool {
         let mut free = self.free.load(Ordering::Relaxed);
         while free > 0 && self.waiting.load(Ordering::Relaxed) == 0 {
@@ -93,7 +93,7 @@ impl FreeSlots {
         self.try_take_queued()
     }
 
-    /// Takes a slot from the queue if nobody waits there.
+    /// Takes a slot from the queue, unless a caller waits there. Returns `true` if a slot was taken.
     // A caller that gave up waiting may have left one.
     #[cold]
     fn try_take_queued(&self) -> bool {
@@ -127,7 +127,7 @@ impl FreeSlots {
     }
 }
 
-/// Counts a caller that waits for a slot. Dropping it ends the count.
+/// A guard for a caller that is counted as waiting. Dropping it removes the caller from the count.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -326,7 +326,7 @@ impl DriverPort {
     }
 
     /// Starts a call in the slot that `permit` reserves. `caller` is woken when the call has ended, unless
-    /// [`poll_result`](Self::poll_result) sets another waker.
+    /// [`poll_result`](Self::poll_result) sets another waker. Fails if the connection takes no more calls.
     // The call is moved once less if this is part of the function that encodes it.
     #[inline(always)]
     pub(crate) fn start(
@@ -347,7 +347,7 @@ impl DriverPort {
         Ok(slot)
     }
 
-    /// Queues the reply to a call of the peer.
+    /// Queues the reply to a call of the peer. Does nothing if the connection is closed.
     pub(crate) fn reply(&self, token: ReplyToken, reply: ReplyCommand) {
         let mut inner = self.lock();
         if inner.is_over {
@@ -357,7 +357,7 @@ impl DriverPort {
         self.notify(inner);
     }
 
-    /// Queues a command without a call or reply.
+    /// Queues a command without a call or reply. Does nothing if the connection is closed.
     pub(crate) fn send(&self, command: DriverCommand) {
         let mut inner = self.lock();
         if inner.is_over {
@@ -519,7 +519,7 @@ impl DriverPort {
         self.lock().ending.clone()
     }
 
-    /// Returns the reason why the connection was closed, once it is closed.
+    /// Returns the reason why the connection was closed, or `None` if it is not closed yet.
     fn final_reason(&self) -> Option<CloseReason> {
         let inner = self.lock();
         inner.ending.clone().filter(|_| inner.is_over)

@@ -7,8 +7,8 @@ use tracing::Instrument as _;
 use super::{core::DriverCore, inbound_calls::InboundCalls, io::EngineIo, port::DriverPort};
 use crate::{engine::CloseReason, provider::DisconnectReason};
 
-/// A connection in its task. The core is dropped before the port is closed, and `observer` is dropped after that, so
-/// the order of the fields matters.
+/// The contents of a connection's task. The order of the fields matters: the core is dropped first, then the guard that
+/// closes the port, then the observer.
 struct ConnectionTask<I: EngineIo, U: InboundCalls, O> {
     core: DriverCore<I, U>,
     _close: CloseOnDrop,

@@ -1,6 +1,7 @@
 //! Drives an engine over any transport with events from a fuzzer's bytes.
 //!
-//! Each byte selects one event. More bytes may follow as its parameters. The transport numbers the events.
+//! Each byte selects one event. More bytes may follow as its parameters. Each transport defines its events and their
+//! numbers.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -18,7 +19,7 @@ use crate::{
     xdr::ReducedItem,
 };
 
-/// The first XID. It is fixed, so that a fuzzer can guess the XIDs of calls in flight.
+/// The first XID of the engine's calls. Fixed, so that a fuzzer can guess the XIDs of calls in flight.
 pub(super) const XID: u32 = 0x1000;
 
 /// Reader of the fuzzer's bytes.
@@ -104,8 +105,9 @@ impl<N: Network> World<N> {
         world.end();
     }
 
-    /// Makes a call with up to three eligible arguments and up to three eligible results. The bits of `shape` are the
-    /// numbers of these items, and select whether the call has a deadline. The other parameters determine the lengths.
+    /// Makes a call with up to three eligible arguments and up to three eligible results. The bits of `shape` hold the
+    /// numbers of these items, and select a deadline and some of the call's policies. The other parameters determine
+    /// the lengths. Two values of `result` also select a policy each.
     pub(super) fn call(&mut self, [shape, inline, item, result, reply]: [usize; 5]) {
         let mut position = 8;
         let reduced = (0..shape & 3).map(|chunk| {
@@ -134,8 +136,8 @@ impl<N: Network> World<N> {
         assert!(self.calls.insert(self.engine.start_call(call)), "the call id is in use");
     }
 
-    /// Replies to the call that arrived first, with an item for each of its Write chunks. `len` is the length of the
-    /// results without the items in bytes. `item` determines the length of the items.
+    /// Replies to the oldest call of the peer without a reply, with an item for each of its Write chunks. `len` is the
+    /// length of the results in bytes, without the items. `item` determines the length of the items.
     pub(super) fn reply(&mut self, len: usize, item: usize) {
         let Some(call) = self.arrived.pop_front() else { return };
         let reduced = call.write_chunks().iter().enumerate().filter_map(|(chunk, capacity)| {
@@ -147,20 +149,20 @@ impl<N: Network> World<N> {
         self.engine.reply(call.token, OutgoingReply { message: message([XID, 1], len), reduced });
     }
 
-    /// Responds to the call that arrived first with a transport error.
+    /// Responds to the oldest call of the peer without a reply with a transport error.
     pub(super) fn reply_error(&mut self) {
         if let Some(call) = self.arrived.pop_front() {
             self.engine.reply_error(call.token, TransportError::BadXdr);
         }
     }
 
-    /// Cancels the first call. Returns `false` if no call is in flight.
+    /// Cancels the local call with the lowest identifier. Returns `false` if no call is in flight.
     pub(super) fn cancel(&mut self) -> bool {
         let first = self.calls.first();
         first.map(|id| self.engine.cancel_call(*id, self.now)).is_some()
     }
 
-    /// Advances the time by `tenths` times 100 ms.
+    /// Advances the clock by `tenths` times 100 ms, and handles the deadlines of the engine.
     pub(super) fn wait(&mut self, tenths: usize) {
         self.now += Duration::from_millis(tenths as u64 * 100);
         self.engine.handle_timeout(self.now);

@@ -109,7 +109,8 @@ impl QueuePair for Provider {
 }
 
 impl Provider {
-    /// Completes the oldest posted work request. It fails with `failure`, if given.
+    /// Completes the oldest posted work request, with `failure` if given. Invalidations of registered memory always
+    /// succeed.
     fn complete(&mut self, failure: Option<WorkError>) -> Option<Completion> {
         let request = self.posted.pop_front()?;
         Some(match request {
@@ -122,7 +123,8 @@ impl Provider {
         })
     }
 
-    /// Receives a message from the peer: one byte for its length in words, then the words.
+    /// Reads a message of the peer from `input`: one byte for its length in words, then the words. Passes the message
+    /// to the engine if a Receive is posted.
     fn receive(&mut self, engine: &mut Connection, invalidated: Option<MemoryHandle>, input: &mut Input<'_>) {
         let bytes = input.number() * 4;
         let bytes = input.take(bytes).to_vec();
@@ -140,7 +142,7 @@ impl Provider {
 ///
 /// # Panics
 /// Panics if the engine violates its contract: a call does not finish exactly once, memory is not released, the memory
-/// for a peer's call exceeds the configured limit, or a message is longer than the peer's receive buffers.
+/// for the peer's calls exceeds the configured limit, or a message is longer than the peer's receive buffers.
 pub fn engine(bytes: &[u8]) {
     run(bytes, Versions::V1);
 }

@@ -106,7 +106,7 @@ impl<M: ServerMechanism> Authenticator for GssAuthenticator<M> {
     }
 }
 
-/// A copy of a call, whose header another thread checks.
+/// A copy of a received call, so that another thread can check its header.
 struct CopiedCall {
     header: CallHeader,
     signed: Box<[u8]>,

@@ -16,7 +16,8 @@ use crate::{
 /// Length in bytes of the sequence number before a protected body.
 const SEQUENCE_LEN: usize = 4;
 
-/// Protects the arguments and the results of one call, which its sequence number identifies.
+/// The protection of the arguments and the results of one call. The sequence number of the call is part of the
+/// protected bodies.
 #[derive(Debug)]
 pub(super) struct BodyProtection {
     context: Arc<dyn GssContext>,
@@ -41,7 +42,7 @@ impl BodyProtection {
         Some(Arc::new(Self { context: Arc::clone(context), queue: queue.clone(), sequence, is_private }))
     }
 
-    /// Removes the sequence number from an unprotected body.
+    /// Removes the sequence number from a body that was unwrapped. Fails if it is not the sequence number of the call.
     // RFC 2203 §5.3.3.1: the number is that of the credential.
     fn strip(&self, data: Bytes) -> Result<Bytes, SecurityError> {
         let mut decoder = Decoder::new(&data);

@@ -21,8 +21,8 @@ use crate::security::{
     BlockingQueue, CallSecurity, ControlCall, Protection, ProtectionLevel, Seal, Secured, SecurityError,
 };
 
-/// Time before the end of a context's lifetime from which no call is secured with it. At most half of the lifetime. A
-/// server may stop before the end as well.
+/// Length of the interval at the end of a context's lifetime in which no call is secured with the context. At most half
+/// of the lifetime. A server may stop accepting calls before the end as well.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(20);
 
 /// Exclusive upper bound of the sequence numbers of calls. The last number below MAXSEQ is for the destruction of the
@@ -108,7 +108,7 @@ impl ClientContext {
         }
     }
 
-    /// Returns the sequence number of the next call, which is below `end`.
+    /// Takes the next sequence number for a call. The number is below `end`, and outstanding until the call has ended.
     // RFC 2203 §5.3.1: numbers increase, and stay below MAXSEQ. §5.3.3.1: the server discards a number below its
     // window. So no number is used that would move the window beyond a call that is outstanding, even if that call is
     // overtaken by others.
@@ -132,7 +132,8 @@ impl ClientContext {
         Ok(next)
     }
 
-    /// Secures a call with the next sequence number. Returns the inner error if there is no number for it.
+    /// Secures a call with the next sequence number. The inner error means that no number is available, and the outer
+    /// error that the context handle is too long.
     pub(super) fn secure(self: &Arc<Self>, level: ProtectionLevel) -> Result<Result<Secured, NoNumber>, SecurityError> {
         let sequence = match self.next_number(END_OF_CALLS) {
             Ok(sequence) => sequence,

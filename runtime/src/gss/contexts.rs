@@ -114,9 +114,9 @@ impl GssServerConfig {
         self
     }
 
-    /// Sets the length of the window of sequence numbers, at least 1: the number of calls that a client may have
-    /// outstanding on one context (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number. Default
-    /// 2048.
+    /// Sets the length of the window of sequence numbers, at least 1: the maximum number of calls that a client may
+    /// have outstanding on one context (RFC 2203 §5.2.3.1). Each context takes one bit of memory for each number.
+    /// Default 2048.
     pub fn sequence_window(mut self, calls: u32) -> Self {
         self.sequence_window = calls;
         self
@@ -145,8 +145,8 @@ impl GssServerConfig {
     }
 }
 
-/// Time before the end of a context's lifetime from which no call is accepted, so that accepted calls can still be
-/// answered. At most a tenth of the lifetime.
+/// Length of the interval at the end of a context's lifetime in which no call is accepted, so that accepted calls can
+/// still be answered. At most a tenth of the lifetime.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
 /// The identifier of a context. Random, so that a handle from before a restart of the server does not match the context
@@ -211,7 +211,7 @@ impl ServerContext {
     }
 }
 
-/// A context in creation that waits for its client.
+/// A context in creation that waits for the next token of its client.
 pub(super) struct PendingSetup {
     pub(super) setup: Box<dyn ContextSetup>,
     /// Number of rounds so far.
@@ -254,7 +254,8 @@ impl ContextTable {
         self.established.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
     }
 
-    /// Adds an established context. Returns its handle.
+    /// Adds an established context. Returns its handle, which is new if `handle` is `None`. At the limits of `config`,
+    /// removes expired contexts and then the least recently used ones.
     // RFC 2203 §5.2.2: the handle does not change during the creation.
     pub(super) fn establish(
         &self,
@@ -303,7 +304,8 @@ impl ContextTable {
     }
 
     /// Keeps a context in creation until its client sends another token. Returns its handle, which is new if `handle`
-    /// is `None`.
+    /// is `None`. Removes contexts that have been in creation for too long and, at the limits of `config`, the oldest
+    /// ones.
     pub(super) fn wait(
         &self,
         handle: Option<ContextHandle>,

@@ -41,7 +41,7 @@ pub(super) struct ContextCreation {
 pub(super) struct CreatedContext {
     pub(super) context: Arc<dyn GssContext>,
     pub(super) handle: Bytes,
-    /// Number of calls that may be outstanding.
+    /// Maximum number of calls that may be outstanding.
     pub(super) window: u32,
 }
 

@@ -47,7 +47,7 @@ impl<'a> Input<'a> {
         u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// Takes a length of one byte, and returns as many bytes after it.
+    /// Reads a length of one byte, and returns that many of the following bytes, or all of them if there are fewer.
     fn bytes(&mut self) -> &'a [u8] {
         let len = usize::from(self.byte()).min(self.0.len());
         let (bytes, rest) = self.0.split_at(len);
@@ -252,7 +252,7 @@ pub fn gss_server(bytes: &[u8]) {
     }
 }
 
-/// Unwraps an honest body with one bit changed, or any body.
+/// Unwraps an honest body with at most one bit changed, or an arbitrary body, and checks the result.
 fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, service: u32, protection: &dyn Protection) {
     let level = if service == 2 { ProtectionLevel::Integrity } else { ProtectionLevel::Privacy };
     let mut plain = input.bytes().to_vec();
@@ -308,7 +308,8 @@ pub fn gss_client(bytes: &[u8]) {
     }
 }
 
-/// Creates a context with replies that the input changes. Returns it if the client accepts them.
+/// Creates a context at a client, with replies of the server that the input may change. Returns the context if the
+/// client accepts the replies.
 fn create_with_replies(input: &mut Input<'_>, server: &mut FuzzServer) -> Option<CreatedContext> {
     let mut creation = ContextCreation::new(2, 3);
     let mut setup = ClientMechanism::begin(&InsecureTestMechanism::new(KEY, "client")).ok()?;

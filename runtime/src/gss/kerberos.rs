@@ -64,7 +64,8 @@ impl KerberosServer {
 /// the realm, if the realm is the default realm and the part has one component. May block.
 ///
 /// # Errors
-/// Fails if no rule applies to the principal. A user of that name need not exist.
+/// Fails if the principal is malformed, if no rule applies to it, or if the name of the local user is not UTF-8. A user
+/// with the returned name need not exist.
 pub fn local_user(principal: &str) -> Result<String, GssError> {
     let name = Name::new(principal.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)).map_err(|error| convert(&error))?;
     let user = name.local_name(Some(GSS_MECH_KRB5)).map_err(|error| convert(&error))?;
@@ -151,7 +152,8 @@ fn requested_flags() -> CtxFlags {
     CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_CONF_FLAG
 }
 
-/// Checks the properties of a client's context.
+/// Checks the properties of a client's context. Fails if a requested property is missing, or if replay detection or
+/// sequencing is on.
 fn check_flags(flags: CtxFlags) -> Result<(), GssError> {
     // RFC 2203 §5.2.2: calls arrive in any order.
     let unwanted = CtxFlags::GSS_C_REPLAY_FLAG | CtxFlags::GSS_C_SEQUENCE_FLAG;
@@ -490,8 +492,8 @@ mod tests {
         }
     }
 
-    /// The advice about a refusal takes the status codes as those of the server, so that missing credentials of the
-    /// server give no advice about the user's credentials.
+    /// The status codes of a refusal are those of the server. Missing credentials of the server thus give no advice
+    /// about the user's credentials.
     #[test]
     fn refusals_of_the_server_say_what_to_do() {
         let client = KerberosClient::new("nfs@server");

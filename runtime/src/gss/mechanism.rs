@@ -96,7 +96,7 @@ pub trait ContextSetup: Send + 'static {
     /// work.
     ///
     /// # Errors
-    /// Returns an error if the context cannot be created. The creation is over then.
+    /// Returns an error if the context cannot be created. No further step is possible then.
     fn step(&mut self, token: Option<&[u8]>) -> Result<SetupStep, GssError>;
 }
 

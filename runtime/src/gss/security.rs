@@ -48,7 +48,7 @@ impl<M> Clone for GssSecurity<M> {
 struct GssSecurityShared<M> {
     mechanism: Arc<M>,
     contexts: Mutex<Contexts>,
-    /// A lock that is held during the creation of a context, for which other calls wait.
+    /// Held during the creation of a context. Other calls wait for this lock.
     creating: tokio::sync::Mutex<()>,
     /// Has one permit, for the step of the mechanism in progress. The step may outlive its call. A KDC that does not
     /// answer thus blocks only one thread, and not one for each call that gives up, or for each server.
@@ -97,7 +97,8 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         self.contexts().current.as_ref().filter(|context| context.is_usable(now)).map(Arc::clone)
     }
 
-    /// Returns the context in use. Creates one if there is none (RFC 2203 §5.2).
+    /// Returns the context in use. If there is none, creates one (RFC 2203 §5.2), and then destroys the retired
+    /// contexts that no call uses.
     async fn context(&self, call: ProcedureId, link: SecurityLink<'_>) -> Result<Arc<ClientContext>, SecurityError> {
         if let Some(context) = self.usable() {
             return Ok(context);
@@ -182,7 +183,7 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         contexts.retired.extend(current);
     }
 
-    /// Forgets retired contexts, unless calls are using them. Returns the calls that destroy them at the server.
+    /// Removes the retired contexts that no call uses. Returns the calls that destroy these contexts at the server.
     fn destructions(&self) -> Vec<(ControlCall, Arc<dyn CallSecurity>)> {
         let mut contexts = self.contexts();
         let (idle, busy) = std::mem::take(&mut contexts.retired).into_iter().partition(|old| old.is_idle());

@@ -225,8 +225,8 @@ impl GssServer {
         Authentication::Answered(ControlReply { verifier: accepted.verifier, outcome: Ok(()), results })
     }
 
-    /// Checks the credential and the verifier of a request for data or for the destruction of a context (RFC 2203
-    /// §5.3.3.1, §5.3.3.3).
+    /// Checks the credential and the verifier of a request for data or for the destruction of a context, and records
+    /// its sequence number (RFC 2203 §5.3.3.1, §5.3.3.3).
     // The error is moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     fn check(

@@ -81,7 +81,7 @@ impl TestServer {
         Ok((setup, step))
     }
 
-    /// Receives a data call that a context of this server signs.
+    /// Receives a data call that is signed with the client's side of a context.
     fn data(&self, created: &CreatedContext, sequence: u32, service: u32, now: Instant) -> Authentication {
         self.receive(&TestCall::signed(created, RpcGssProcT::RpcsecGssData, sequence, service, now))
     }
@@ -96,7 +96,7 @@ impl TestCall {
         Self { header, arguments: Bytes::new(), is_reduced: false, now }
     }
 
-    /// Returns a control call as it arrives.
+    /// Converts a control call of a client to a call that arrives at the server.
     fn control(call: &ControlCall, now: Instant) -> Self {
         let mut header = CallHeader::new(1, call.program, call.version, 0);
         header.credential = call.credential.clone();

@@ -1,5 +1,5 @@
 //! The health of a server: an ONC RPC program by which balancers, readiness probes and `rpcping --health` learn if a
-//! server wants calls.
+//! server is serving.
 //!
 //! [`ServerBuilder::health`](crate::server::ServerBuilder::health) adds the program to a server. A service of the
 //! server is serving until the application says otherwise by [`Health`], or until the server shuts down. Clients ask

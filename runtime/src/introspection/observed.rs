@@ -20,7 +20,7 @@ const COUNTED_NUMBERS: u32 = 1024;
 /// Maximum number of calls that are reported as the slowest calls.
 const MAX_SLOWEST: usize = 32;
 
-/// Time after which the slowest calls are collected anew.
+/// Length of a window, in which the slowest calls are collected.
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// A procedure and the counters of its calls.
@@ -102,7 +102,7 @@ impl ObservedCalls {
     }
 }
 
-/// A call in progress, which is counted when it is dropped. A call without a reply has failed.
+/// A call in progress. Dropping it counts the call, as failed unless [`finish`](Self::finish) got a successful reply.
 pub(crate) struct CountedCall {
     calls: Arc<ObservedCalls>,
     /// The procedure number.
@@ -120,7 +120,7 @@ impl CountedCall {
         self.calls.procedures.get(self.procedure?)
     }
 
-    /// Counts the end of the call.
+    /// Counts the end of the call, whose reply is `reply`.
     #[inline]
     pub(crate) fn finish(mut self, reply: &EncodedReply) {
         self.failed = !reply.is_success();

@@ -43,14 +43,14 @@ impl fmt::Debug for CallMetrics {
 }
 
 impl CallMetrics {
-    /// Begins an outbound call of the procedure `name`.
+    /// Starts to measure an outbound call of the procedure `name`.
     #[inline(always)]
     pub(crate) fn client(&self, name: &'static str) -> ClientCall {
         let (request, response) = (AtomicU64::new(0), AtomicU64::new(0));
         ClientCall { method: name, started: self.0.now(), request, response }
     }
 
-    /// Begins an inbound call of a procedure of `service`. `name` returns the name of the procedure.
+    /// Starts to measure an inbound call of a procedure of `service`. `name` returns the name of the procedure.
     #[inline(always)]
     pub(crate) fn server(
         &self,
@@ -133,8 +133,8 @@ impl ClientCall {
     }
 }
 
-/// Records that an outbound call was cancelled if it is dropped before it is disarmed. The guard only refers to the
-/// call, because forgetting a reference costs nothing.
+/// A guard that records the cancellation of an outbound call if it is dropped before it is disarmed. The guard only
+/// refers to the call, because forgetting a reference costs nothing.
 #[must_use]
 pub(crate) struct CancelGuard<'a>(&'a ClientCall);
 
@@ -252,13 +252,13 @@ impl ServiceMetrics {
     }
 }
 
-/// Counts a retry. Retries are rare, so that they go to the recorder at once.
+/// Counts a retry. Retries are rare, so they go to the recorder at once.
 #[cold]
 pub(crate) fn retried(method: &'static str) {
     counter!(describe::RETRIES, "rpc.system.name" => SYSTEM, "rpc.method" => method).increment(1);
 }
 
-/// Returns the size of a message with its chunks in bytes.
+/// Returns the size of a message in bytes, chunks included.
 #[inline(always)]
 fn size<T>(bytes: usize, chunks: &[T], len: impl Fn(&T) -> usize) -> u64 {
     let size = if chunks.is_empty() { bytes } else { chunks.iter().map(len).fold(bytes, usize::saturating_add) };

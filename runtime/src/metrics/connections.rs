@@ -71,7 +71,8 @@ fn connections() -> MutexGuard<'static, Connections> {
     CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes a connection from the sampled connections when this value is dropped.
+/// A guard for a sampled connection. Dropping it removes the connection, adds its counters to the totals, and counts
+/// the close.
 struct Sampled {
     id: u64,
     role: ConnectionRole,
@@ -171,10 +172,10 @@ pub(crate) fn add_source(record: fn()) {
 /// [connections](crate::metrics#connections).
 ///
 /// The values go to the recorder of the thread that calls this function, usually the global one. Without a recorder,
-/// they are lost. Two threads may call it at the same time. Each call is then part of one of the samples.
+/// they are lost. Two threads may take samples at the same time. Each RPC is then part of exactly one of them.
 ///
 /// The cost is proportional to the number of open connections, and to the number of procedures and threads. Most
-/// recorders also take the value of each call by itself. New connections wait meanwhile, but calls do not.
+/// recorders also process the value of each RPC separately. New connections wait meanwhile, but calls do not.
 pub fn sample() {
     describe();
     procedures::hand_over();

@@ -64,7 +64,7 @@
 //! - Sizes are exact as long as a procedure has few different pairs of sizes of call and reply on a thread: up to 16,
 //!   or less if their hashes collide. Further sizes are counted in buckets like durations.
 //!
-//! A thread takes 9 KiB for each procedure that it has ended a successful call of, on each side, and 16 KiB more if the
+//! A thread takes 9 KiB for each procedure and side of which it has completed a successful call, and 16 KiB more if the
 //! sizes need buckets. A procedure takes another 8 KiB, or 24 KiB. Memory of threads that have ended is reused. It is
 //! never freed.
 //!

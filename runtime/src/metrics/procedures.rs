@@ -116,7 +116,7 @@ impl Procedures {
     }
 }
 
-/// Returns the identifier of the procedure `method`.
+/// Returns the identifier of the procedure `method`, or of [`OTHER`] if the process has too many procedures.
 pub(super) fn procedure(side: Side, method: &'static str) -> ProcedureId {
     procedures().id(side, method)
 }
@@ -180,7 +180,7 @@ pub(super) fn hand_over() {
 }
 
 /// Records a failed call, with the sizes of its messages if there were any. `started` is in ticks. `has_reply` is
-/// `true` if `error_type` is the status of a reply. Failures are rare, so that they go to the recorder at once.
+/// `true` if `error_type` is the status of a reply. Failures are rare, so they go to the recorder at once.
 #[cold]
 #[inline(never)]
 pub(super) fn record_failure(id: ProcedureId, started: u64, sizes: Sizes, error_type: &'static str, has_reply: bool) {

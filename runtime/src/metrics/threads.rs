@@ -10,19 +10,19 @@ use super::{
     values::{ProcedureId, Shard, Sizes},
 };
 
-/// Number of client procedures that a thread finds without a look-up in a map.
+/// Maximum number of client procedures that a thread finds without a look-up in a map.
 const CALLED: usize = 128;
 
-/// Number of server procedures that a thread finds without a look-up in a map.
+/// Maximum number of server procedures that a thread finds without a look-up in a map.
 const SERVED: usize = 64;
 
 /// The placeholder where no shard is cached. Its last sizes fit no call, so nothing is added to it.
 static NONE: Shard = Shard::new(ProcedureId(u32::MAX), "");
 
 thread_local! {
-    /// Shards by the name of the procedure.
+    /// Cached shards of client procedures, by name.
     static CALLED_SHARDS: [Cell<&'static Shard>; CALLED] = const { [const { Cell::new(&NONE) }; CALLED] };
-    /// Shards by the number of the procedure.
+    /// Cached shards of server procedures, by identifier.
     static SERVED_SHARDS: [Cell<&'static Shard>; SERVED] = const { [const { Cell::new(&NONE) }; SERVED] };
     /// All shards of this thread.
     static OWN: RefCell<OwnShards> = RefCell::default();

@@ -26,7 +26,7 @@ const ONE: u64 = 1.0_f64.to_bits() >> SHIFT;
 /// Number of buckets, for 64 powers of two.
 const BUCKETS: usize = 64 << PRECISION;
 
-/// Number of pairs of sizes that have a counter of their own.
+/// Maximum number of pairs of sizes that have a counter of their own in a shard.
 const PAIRS: usize = 16;
 
 /// Maximum number of places where a pair of sizes is looked for.
@@ -54,8 +54,8 @@ impl Buckets {
         Self { counts: [const { AtomicU32::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
     }
 
-    /// Adds a number. It is taken as signed, because that conversion is one instruction. A negative number counts as
-    /// its absolute value.
+    /// Adds a number. The number is converted as a signed integer, which takes one instruction. A negative number
+    /// counts as its absolute value.
     #[inline(always)]
     fn add(&self, value: u64) {
         let bits = (value as i64 as f64).to_bits();

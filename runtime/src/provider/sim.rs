@@ -53,8 +53,8 @@ type DialAnswer = Result<Connected<SimQueuePair>, Bytes>;
 impl SimFabric {
     /// Creates a separate network.
     ///
-    /// Each connection uses `config` with a different seed, except for `max_reads` and the Receives, which both sides
-    /// negotiate at connection set-up.
+    /// Each connection uses `config` with a different seed. Its `max_reads`, Receives and buffer pool come from the
+    /// parameters that both sides pass at connection set-up.
     #[must_use]
     pub fn new(config: SimConfig) -> Self {
         Self(Arc::new(FabricInner { config, ..FabricInner::default() }))

@@ -28,7 +28,8 @@ impl Hosts {
 }
 
 impl Admissions {
-    /// Creates the total limit `most` and the limit `most_of_host` for each host. Each is at least 1.
+    /// Creates limits for the work in progress: `most` in total, and `most_of_host` for each host. A limit of 0 counts
+    /// as 1.
     pub(crate) fn new(most: usize, most_of_host: usize) -> Self {
         let all = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
         Self { all, hosts: Arc::default(), most_of_host: most_of_host.clamp(1, Semaphore::MAX_PERMITS) }

@@ -59,7 +59,7 @@ pub struct AuthenticatedCaller {
 }
 
 impl AuthenticatedCaller {
-    /// Creates the identity of a caller that proves nothing. The reply is not secured.
+    /// Creates the identity of a caller without an authenticated principal. The reply is not secured.
     #[must_use]
     pub fn new(credential: Credential) -> Self {
         Self { credential, principal: None, security: None }
@@ -72,14 +72,14 @@ impl AuthenticatedCaller {
         self
     }
 
-    /// Secures the reply.
+    /// Sets the security of the reply.
     #[must_use]
     pub fn with_security(mut self, security: Arc<dyn ReplySecurity>) -> Self {
         self.security = Some(security);
         self
     }
 
-    /// Returns the protection of arguments and results.
+    /// Returns the protection of arguments and results, or `None` if they are not protected.
     pub(crate) fn protection(&self) -> Option<Arc<dyn Protection>> {
         self.security.as_ref()?.protection()
     }

@@ -412,7 +412,7 @@ impl<'a> SecurityLink<'a> {
     ///
     /// # Errors
     /// Returns an error if there is no valid reply. If the reason is the connection or the deadline, the call that has
-    /// to be secured fails with it, and is retried like any other call that was not sent.
+    /// to be secured fails with that reason, and is retried like any other call that was not sent.
     pub async fn call(&self, call: ControlCall) -> Result<ControlReply, SecurityError> {
         self.port.call(call).await
     }

@@ -1,6 +1,6 @@
 //! Authenticated and protected calls: the interfaces of security flavors, at clients and at servers.
 //!
-//! A channel has a [`Security`], and a server has an [`Authenticator`]. [`gss`](crate::gss) implements both by
+//! A channel has a [`Security`], and a server has an [`Authenticator`]. [`gss`](crate::gss) implements both with
 //! RPCSEC_GSS (RFC 2203).
 
 mod admissions;

@@ -17,8 +17,8 @@ pub struct TlsSession {
 }
 
 impl TlsSession {
-    /// Returns the peer's certificates in DER, its own first. Empty if the peer is a client that presented no
-    /// certificate.
+    /// Returns the peer's certificates in DER, the end-entity certificate first. Empty if the peer is a client that
+    /// presented no certificate.
     #[must_use]
     pub fn certificates(&self) -> &[Bytes] {
         &self.certificates
@@ -57,7 +57,7 @@ impl fmt::Debug for TlsSession {
 /// The identity in a verified certificate.
 ///
 /// The issuer and the serial number together identify an RPC client (RFC 9289 §5.2.1). The `Display` form contains the
-/// DNS names and the serial number.
+/// DNS names, the URIs and the serial number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TlsIdentity {

@@ -89,8 +89,9 @@ impl ServerBuilder {
     /// Starts listening. Connections wait until [`Server::serve`] accepts them.
     ///
     /// # Errors
-    /// See [`BindError`]: a setting is out of its range, a URL is invalid, the server cannot listen on a URL, there is
-    /// no listener, or two services have the same program and version.
+    /// See [`BindError`]: a setting is out of its range or refers to a program without a service, a URL is invalid or
+    /// asks for TLS without a certificate, the server cannot listen on a URL, there is no listener, or two services
+    /// have the same program and version.
     pub async fn bind(mut self) -> Result<Server, BindError> {
         self.config.check()?;
         for limiter in self.limits.values() {

@@ -119,8 +119,8 @@ impl ServerBuilder {
     ///
     /// Calls of procedure 0, by which clients probe the server, pass through the layer as well. If the layer lets them
     /// wait for longer than [`ConnectionConfig::keepalive_timeout`], for example for one of a limited number of
-    /// handlers, clients consider the server unresponsive and close the connection. [Limits](Self::limits) do not apply
-    /// to procedure 0.
+    /// handlers, clients consider the server unresponsive and close the connection. [Limits](Self::limits) apply to
+    /// procedure 0 only if they are set for that procedure.
     ///
     /// ```no_run
     /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {

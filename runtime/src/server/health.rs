@@ -132,7 +132,7 @@ impl ServerHealth {
     }
 
     /// Returns a service whose state differs from the last report to the client of a connection, with the latest state
-    /// of the service. `connection` is the address of the connection's state.
+    /// of the service. Records that state as reported. `connection` is the address of the connection's state.
     fn next_change(&self, connection: usize) -> Option<HealthChange> {
         let mut table = self.watched();
         table.connections.get_mut(&connection)?.told.iter_mut().find_map(|(&(program, version), told)| {

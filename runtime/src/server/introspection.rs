@@ -65,7 +65,8 @@ impl Introspection {
         let _ = self.server.set(observed);
     }
 
-    /// Returns the server, or AUTH_TOOWEAK as the error if the caller may not look into it.
+    /// Returns the server. Fails with AUTH_TOOWEAK if the caller may not look into the server, and with a system error
+    /// after the server has ended.
     fn inspect(&self, cx: &Context) -> Result<(&Observed, ServerHandle), HandlerError> {
         if !(self.allows)(cx) {
             return Err(HandlerError::Rejected(AuthStat::AuthTooweak.into()));

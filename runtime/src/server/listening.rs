@@ -71,8 +71,8 @@ impl Server {
         self.acceptors.iter().map(|acceptor| acceptor.local_addr()).collect()
     }
 
-    /// Returns the URLs that clients can connect to: one for each address of [`ServerBuilder::listen`], in order. Port
-    /// 0 is replaced by the port that was selected. Options such as `?crc=off` are kept.
+    /// Returns the URLs that clients can connect to: one for each address of [`ServerBuilder::listen`], in the order in
+    /// which they were added. Port 0 is replaced by the port that was selected. Options such as `?crc=off` are kept.
     ///
     /// The URL of a wildcard address, such as `iwarp://0.0.0.0:20100` or `iwarp://[::]:20100`, names no particular
     /// host. A client on another host has to replace the address by a name or address of this host. Listeners of

@@ -22,7 +22,7 @@ const LONG_IDLE: Duration = Duration::from_secs(60);
 /// of connections, but at least this number. At the limit, new connections are refused.
 const MIN_LEAVING: usize = 16;
 
-/// Time between two warnings about connections that are refused.
+/// Minimum time between two warnings about connections that are refused.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Returns the current time of tokio's clock, which drivers use as well, and which tests can pause.
@@ -30,7 +30,7 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// The room for the connections of a server.
+/// Admits connections to a server within its limits.
 pub(super) struct ConnectionRoom {
     max: usize,
     max_per_host: usize,
@@ -73,7 +73,7 @@ impl Occupant {
     }
 }
 
-/// A connection in the room, from its acceptance until it is removed.
+/// The place of an admitted connection within the limits. Dropping it frees the place.
 pub(super) struct RoomPermit {
     room: Arc<ConnectionRoom>,
     host: HostAddr,
@@ -98,10 +98,11 @@ impl ConnectionRoom {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in. If there is no room, an idle connection has to leave. The first choice is the longest idle
-    /// connection of the host with the most connections, if that host has more connections than the host of the new one
-    /// would have. The second choice is the connection that has been idle for longest, if it has been idle for
-    /// [`LONG_IDLE`] or more. At the limit of a host, only the second choice applies, among connections of that host.
+    /// Admits a connection. If there is no room, an idle connection has to leave, or the new connection is refused. The
+    /// first choice is the longest idle connection of the host with the most connections, if that host has more
+    /// connections than the host of the new one would have. The second choice is the connection that has been idle for
+    /// longest, if it has been idle for [`LONG_IDLE`] or more. At the limit of a host, only the second choice applies,
+    /// among connections of that host.
     pub(super) fn enter(self: &Arc<Self>, host: HostAddr) -> Result<RoomPermit, NoRoom> {
         let now = now();
         let mut state = self.state();
@@ -203,7 +204,7 @@ impl RoomPermit {
         self.host
     }
 
-    /// Returns the place of the connection, for the task that sets it up.
+    /// Returns a reference to the entry of the connection, by which the task that sets it up is recorded.
     pub(super) fn place(&self) -> RoomPlace {
         RoomPlace { room: Arc::clone(&self.room), host: self.host, id: self.id }
     }
@@ -237,7 +238,7 @@ impl Drop for RoomPermit {
     }
 }
 
-/// The place of a connection in set-up.
+/// A reference to the entry of a connection in set-up.
 pub(super) struct RoomPlace {
     room: Arc<ConnectionRoom>,
     host: HostAddr,

@@ -140,7 +140,8 @@ impl Runtimes {
     }
 
     /// Sets a connection up in one of the runtimes: runs `set_up` there. A runtime that has ended, or that does not
-    /// begin in time, is passed over. Fails if no runtime begins within `limit`. Dropping the future aborts the set-up.
+    /// begin in time, is passed over. Fails if no runtime begins within `limit`, or if the set-up fails. Dropping the
+    /// future aborts the set-up.
     pub(super) async fn run<C, F>(
         &self,
         mut connection: C,

@@ -16,7 +16,7 @@ pub struct ServerStats {
     pub open: u64,
     /// Number of connections that were not set up: the set-up failed, or the connection limit was reached.
     pub setup_failed: u64,
-    /// Connections that were closed.
+    /// Numbers of closed connections.
     pub ended: EndedConnections,
     /// Sums of the counters of all connections. Credits and queued calls are sums over the open connections only.
     /// [`exposed_regions`](ConnectionCounters::exposed_regions) and
@@ -31,7 +31,8 @@ pub struct ServerStats {
 pub struct EndedConnections {
     /// Number of connections that the client closed.
     pub by_client: u64,
-    /// Number of connections that the server's shutdown closed.
+    /// Number of connections that the server closed to shut down or to make room for other connections, or whose
+    /// runtime ended.
     pub by_server: u64,
     /// Number of connections that were closed because they were idle ([`CloseReason::Idle`], [`CloseReason::NoCall`]).
     pub idle: u64,

@@ -102,7 +102,8 @@ impl InboundCall {
 pub struct InboundCall {
     incoming: IncomingCall,
     procedure: u32,
-    /// Length of the RPC header, in bytes. A header has less than 1 KiB.
+    /// Position of the arguments in the payload, in bytes: the length of the RPC header, which has less than 1 KiB, or
+    /// 0 after their protection was removed.
     arguments_at: u32,
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
@@ -155,7 +156,7 @@ impl InboundCall {
         self.procedure
     }
 
-    /// Returns the origin of the call.
+    /// Returns the origin of the call: its connection and its caller.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
@@ -200,8 +201,8 @@ impl InboundCall {
     /// [`finish`](Self::finish) checks.
     ///
     /// # Errors
-    /// The reply to malformed arguments: GARBAGE_ARGS (RFC 5531 §9), or ERR_CHUNK if a Read chunk replaces an item that
-    /// is not eligible (RFC 8166 §4.5.2, §6.1, RPC-over-RDMA v2 §7.2).
+    /// Returns the reply to malformed arguments: GARBAGE_ARGS (RFC 5531 §9), or ERR_CHUNK if a Read chunk replaces an
+    /// item that is not eligible (RFC 8166 §4.5.2, §6.1, RPC-over-RDMA v2 §7.2).
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]

@@ -55,7 +55,7 @@ impl ChannelConfig {
 /// not repeat before 2^32 calls.
 #[derive(Debug)]
 pub(crate) struct ResendableXids {
-    /// The programs. `None` stands for all.
+    /// The programs whose calls the server recognizes. `None` stands for all programs.
     programs: Option<Vec<u32>>,
     next: AtomicU32,
     /// The time after the first attempt of a call during which the call may be sent again.

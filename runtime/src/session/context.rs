@@ -38,7 +38,7 @@ impl ServedConnection {
         &self.reservations
     }
 
-    /// Returns the pool of messages and payload.
+    /// Returns the pool for messages and for the memory of chunks.
     pub(super) fn pool(&self) -> &BufferPool {
         &self.back.connection.engine.pool
     }

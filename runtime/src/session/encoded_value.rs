@@ -14,7 +14,7 @@ const MAX_RESERVED_LEN: usize = 4096;
 pub(crate) struct EncodedValue {
     /// The encoding without the eligible items.
     pub(super) stream: Bytes,
-    /// The eligible items, in order.
+    /// The eligible items, in the order of their positions.
     pub(super) items: SmallVec<[EncodedItem; 1]>,
 }
 
@@ -31,7 +31,7 @@ impl EncodedValue {
     /// together with the whole buffer that it is a part of.
     ///
     /// # Errors
-    /// Returns an error if the value exceeds a bound of its XDR declaration.
+    /// Returns an error if the value exceeds a bound of its XDR declaration, or is nested too deeply.
     pub(crate) fn new(value: &(impl XdrEncode + ?Sized), max_copied: usize) -> Result<Self, EncodeError> {
         // Exact for a short value without eligible items.
         let stream = Vec::with_capacity(value.encoded_len().min(MAX_RESERVED_LEN));

@@ -21,8 +21,8 @@ use crate::{
     xdr::{DecodeError, DecodeErrorKind, Decoder, EncodeError, FlatSink, ReadChunk, XdrEncode, pad_len, padded_len},
 };
 
-/// Number of bytes at the start of the arguments that the checksum of a call covers. Inline arguments of the default
-/// size are covered completely.
+/// Maximum number of bytes at the start of the arguments that the checksum of a call covers. Inline arguments of the
+/// default size are covered completely.
 const MAX_CHECKED_LEN: u64 = 4096;
 
 /// Length in bytes up to which recorded items are copied. A longer item is kept by reference, together with the whole
@@ -89,7 +89,7 @@ impl RequestKey {
     }
 
     /// Returns the key as bytes, for a store. Equal keys have equal bytes, and different keys have different bytes,
-    /// also in later runs of the server. The key is at most 60 bytes longer than the machine name or the principal.
+    /// also in later runs of the server. The key is at most 61 bytes longer than the machine name or the principal.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(36 + self.client.len());
@@ -224,7 +224,7 @@ impl RecordedReply {
     /// Records the successful reply of procedure `P` with this result.
     ///
     /// # Errors
-    /// Returns an error if the result exceeds a bound of its XDR declaration.
+    /// Returns an error if the result exceeds a bound of its XDR declaration, or is nested too deeply.
     pub fn of<P: Procedure>(result: &P::Reply) -> Result<Self, EncodeError> {
         Self::success(result)
     }
@@ -236,7 +236,7 @@ impl RecordedReply {
     /// Records a successful reply with this result.
     ///
     /// # Errors
-    /// Returns an error if the result exceeds a bound of its XDR declaration.
+    /// Returns an error if the result exceeds a bound of its XDR declaration, or is nested too deeply.
     pub(crate) fn success(result: &(impl XdrEncode + ?Sized)) -> Result<Self, EncodeError> {
         encode_results(result).map(Self::of_results)
     }
@@ -391,7 +391,8 @@ impl RecordedCall {
         *self.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
     }
 
-    /// Takes the recorded reply. `None` if the call was not executed to its end.
+    /// Takes the recorded reply. `None` if no reply was recorded, for example because the call was not executed to its
+    /// end.
     pub(crate) fn take(&self) -> Option<RecordedReply> {
         self.reply.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -87,7 +87,7 @@ impl ServiceRegistry {
         }
     }
 
-    /// Raises the limits on inbound calls as far as the services need.
+    /// Raises the maximum number of chunks in inbound calls as far as the services need.
     pub(crate) fn provide(&self, config: &mut EngineConfig) {
         config.max_chunks = self.services.iter().map(|service| service.max_chunks()).fold(config.max_chunks, u32::max);
     }
@@ -239,7 +239,8 @@ pub(super) struct CallHead {
     program: u32,
     version: u32,
     procedure: u32,
-    /// Length of the RPC header in the payload stream, in bytes.
+    /// Position of the arguments in the payload, in bytes: the length of the RPC header, or 0 after their protection
+    /// was removed.
     pub(super) arguments_at: usize,
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn wrap(protection: Arc<dyn Protection>, body: Bytes) -> Result
     off_task(protection, body, |protection, body| protection.wrap(body)).await
 }
 
-/// Checks a protected body and returns the original body.
+/// Checks a protected body, and returns the original body. A large body is checked on a thread for blocking work.
 pub(crate) async fn unwrap(protection: Arc<dyn Protection>, body: Bytes) -> Result<Bytes, UnwrapError> {
     off_task(protection, body, |protection, body| protection.unwrap(body)).await
 }

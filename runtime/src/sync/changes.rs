@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use super::Notify;
 
-/// The changes of a state that tasks wait for.
+/// Notifies tasks of changes to a state that they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Changes(Notify);
 

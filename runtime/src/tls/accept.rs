@@ -20,14 +20,15 @@ use crate::{
 };
 
 /// The content type of the TLS record with which a handshake begins (RFC 8446 §5.1). A record marker cannot have this
-/// value as its first byte, unless its fragment is not the last and has more than 352 MiB.
+/// value as its first byte, unless its fragment is not the last and has 352 MiB or more.
 const HANDSHAKE: u8 = 22;
 /// `msg_type` of a call (RFC 5531 §9).
 const CALL: u32 = 0;
 /// Length in bytes of the header of a call up to the flavor of its credential (RFC 5531 §9).
 const HEAD_LEN: usize = 28;
 
-/// Waits for the first call of a connection, and starts TLS if it is a probe.
+/// Waits for the first call of a connection, and starts TLS if it is a probe. Fails if it is not a probe and `policy`
+/// requires TLS.
 ///
 /// `idle` limits the time to the first byte if TLS is not required. The time from the first byte to the end of the
 /// handshake is always limited. `null` returns the outcome of a NULL call of a program and a version.
@@ -76,7 +77,7 @@ impl ClientStream for TcpStream {
 pub(super) enum AcceptedStream<S> {
     /// The client does not use TLS.
     Plain { stream: S, received: Vec<u8> },
-    /// The handshake is complete, and the session was not checked. Boxed because it is much larger.
+    /// The handshake is complete, and the session has not been checked yet. Boxed because it is much larger.
     Tls(Box<TlsStream<S>>),
 }
 

@@ -32,9 +32,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Starts TLS on a new connection, if the server offers it. Nothing else has been sent or received on `stream`.
 ///
-/// nfs-ganesha loses a ClientHello that arrives too soon after its offer. The first attempt therefore takes a third of
-/// the time limit. If [`is_silence`] returns `true` for the error, the caller makes a second connection with
-/// `is_retry`, which waits before it sends the ClientHello.
+/// nfs-ganesha loses a ClientHello that arrives too soon after its offer. The handshake of the first attempt is
+/// therefore limited to a third of the time limit. If [`is_silence`] returns `true` for the error, the caller makes a
+/// second connection and passes `true` for `is_retry`. The ClientHello is then delayed by [`RETRY_PAUSE`].
 pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry: bool) -> Result<TlsSetUp, SetupError> {
     let limit = target.config.handshake_timeout();
     tokio::time::timeout(limit, async {
@@ -71,19 +71,21 @@ pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry:
     .map_err(|_| TlsError::TimedOut(limit))?
 }
 
-/// Returns `true` if the peer has refused the session by an alert: in TLS 1.3, a server does that after the client's
-/// handshake.
+/// Returns `true` if the peer has refused the session by an alert. In TLS 1.3, a server can send this alert after the
+/// client has finished its handshake.
 pub(crate) fn is_alert(error: &IoError) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     matches!(cause, Some(rustls::Error::AlertReceived(_)))
 }
 
-/// Returns `true` if the server has offered TLS, but not finished the handshake of a first attempt in time.
+/// Returns `true` if the server has offered TLS, but did not finish the handshake of the first attempt within its time
+/// limit.
 pub(crate) fn is_silence(error: &SetupError, target: &TlsTarget) -> bool {
     matches!(TlsError::find(error), Some(TlsError::TimedOut(after)) if *after < target.config.handshake_timeout())
 }
 
-/// Sends the probe. Returns a description of the reply if it does not offer TLS.
+/// Sends the probe and reads the reply. Returns `None` if the reply offers TLS, and otherwise a description of the
+/// reply.
 async fn refused(
     stream: &mut TcpStream,
     (program, version): (u32, u32),

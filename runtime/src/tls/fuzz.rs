@@ -25,7 +25,7 @@ const MAX_SENT: usize = 16 << 10;
 struct ScriptedClient<'a> {
     bytes: &'a [u8],
     rest: &'a [u8],
-    /// Maximum number of bytes of one read.
+    /// Maximum number of bytes that one read returns.
     at_once: usize,
     /// Number of bytes that the server has sent.
     sent: &'a AtomicUsize,
@@ -96,10 +96,12 @@ pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
     sent.load(Ordering::Relaxed)
 }
 
-/// Length in bytes of the markers that are read: one for each fragment that a record may have, and one more.
+/// Maximum length in bytes of the record markers that are read for one record: one marker for each fragment that a
+/// record may have, and one more.
 const MARKERS_LEN: usize = 4 * 9;
 
-/// Reads `bytes` as the first call of a client, and as the reply of a server to the probe.
+/// Reads `bytes` as the first call of a client, and as the reply of a server to the probe. Panics if a probe or an
+/// offer that is recognized does not have the encoding of RFC 9289 §4.1.
 pub fn tls_probe(bytes: &[u8]) {
     if let Some(ShortRecord { message: Some(message), .. }) = record(bytes, PROBE_LEN)
         && let Some(header) = probe::as_probe(&message)
@@ -124,7 +126,7 @@ fn is_offer(message: &[u8]) -> bool {
     ReplyHeader::decode(&mut decoder).is_ok_and(|reply| decoder.finish().is_ok() && probe::offers_tls(&reply))
 }
 
-/// Reads a record of at most `max` bytes. Returns `None` if the stream ends within it.
+/// Reads a record of at most `max` bytes. Returns `None` if `bytes` ends before the record does.
 fn record(bytes: &[u8], max: u64) -> Option<ShortRecord> {
     let mut rest = bytes;
     let read: io::Result<ShortRecord> = {

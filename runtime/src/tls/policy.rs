@@ -13,7 +13,7 @@ pub(crate) enum TlsUnavailable {
 
 /// Returns the policy for one connection or listener. `configured` is the policy of the TLS configuration, if there is
 /// one. `requested` is the policy in the URL, which takes precedence. `is_tcp` is `true` for `tcp://`, the only
-/// transport that supports TLS.
+/// transport that supports TLS; the others ignore [`TlsPolicy::Opportunistic`].
 pub(crate) fn effective_policy(
     configured: Option<TlsPolicy>,
     requested: Option<TlsPolicy>,

@@ -14,7 +14,7 @@ use crate::{
 pub(crate) const AUTH_TLS: u32 = 7;
 /// The body of the verifier that offers TLS (RFC 9289 §4.1).
 const STARTTLS: &[u8] = b"STARTTLS";
-/// Length in bytes of the probe without its marker.
+/// Length in bytes of the probe without its record marker.
 pub(super) const PROBE_LEN: u64 = 40;
 /// Maximum length in bytes of the reply to a probe: a verifier of 400 bytes, and the versions of a mismatch
 /// (RFC 5531 §9).
@@ -24,21 +24,21 @@ const MAX_FRAGMENTS: u32 = 8;
 /// The bit of a marker that flags the last fragment of a record (RFC 5531 §11).
 const LAST: u32 = 1 << 31;
 
-/// Returns the record of a probe.
+/// Returns an AUTH_TLS probe as a record, including the record marker.
 pub(super) fn probe(xid: u32, program: u32, version: u32) -> Result<Vec<u8>, EncodeError> {
     let credential = OpaqueAuth { flavor: AUTH_TLS, body: Default::default() };
     let header = CallHeader { credential, ..CallHeader::new(xid, program, version, 0) };
     record(|sink| header.encode(sink))
 }
 
-/// Returns the record of the reply that offers TLS. `outcome` is the outcome of the NULL call, and does not affect the
-/// offer.
+/// Returns the reply that offers TLS as a record, including the record marker. `outcome` is the outcome of the NULL
+/// call, and does not affect the offer.
 pub(super) fn offer(xid: u32, outcome: Result<(), RpcError>) -> Result<Vec<u8>, EncodeError> {
     let verifier = OpaqueAuth { body: STARTTLS.to_vec().into(), ..OpaqueAuth::none() };
     reply(&ReplyHeader { xid, verifier, outcome })
 }
 
-/// Returns the record of a reply without results.
+/// Returns a reply without results as a record, including the record marker.
 pub(super) fn reply(header: &ReplyHeader) -> Result<Vec<u8>, EncodeError> {
     record(|sink| header.encode(sink))
 }
@@ -51,7 +51,8 @@ fn record(message: impl FnOnce(&mut FlatSink<'_, Vec<u8>>) -> Result<(), EncodeE
     Ok(record)
 }
 
-/// Returns the header of a call without arguments if it is a probe as RFC 9289 §4.1 defines it.
+/// Returns the header of the call in `message` if the call is a probe (RFC 9289 §4.1), and `None` otherwise. A probe
+/// has no arguments.
 pub(super) fn as_probe(message: &[u8]) -> Option<CallHeader> {
     let mut decoder = Decoder::new(message);
     let header = CallHeader::decode(&mut decoder).ok()?;

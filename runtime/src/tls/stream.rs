@@ -29,7 +29,7 @@ const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
 
 /// The stream of a connection whose set-up may have started TLS.
 pub(crate) enum TlsOrTcp {
-    /// The stream of a TLS session. Boxed because it is much larger.
+    /// The stream of a TLS session. Boxed because it is much larger than the stream of a TCP connection.
     Tls(Box<TlsStream<TcpStream>>),
     Tcp(TcpStream),
 }

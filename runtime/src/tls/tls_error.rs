@@ -16,13 +16,14 @@ pub enum TlsError {
         /// A description of the reply to the probe.
         reply: String,
     },
-    /// The client made a call without TLS. It was answered with AUTH_TOOWEAK.
+    /// The client began with something other than an AUTH_TLS probe, although TLS is required. The server denied a call
+    /// with AUTH_TOOWEAK, or with AUTH_BADCRED if the call has a credential of flavor AUTH_TLS.
     #[error("TLS is required, but the client made a call without it")]
     NotRequested,
     /// The peer sent data between the AUTH_TLS probe and the handshake (RFC 9289 §5.1.1).
     #[error("the peer sent unprotected data between the AUTH_TLS probe and the TLS handshake")]
     SpuriousData,
-    /// The TLS library refused the handshake: for example an unknown issuer, an expired certificate, a wrong name.
+    /// The handshake failed, for example because a certificate has an unknown issuer, a wrong name, or has expired.
     #[error("the TLS handshake failed: check the certificates and authorities of both sides")]
     Handshake(#[source] IoError),
     /// The peer did not negotiate the application protocol (RFC 9289 §5).

@@ -40,7 +40,8 @@ impl TraceContext {
         OpaqueAuth { body: Bytes::from(body), ..OpaqueAuth::none() }
     }
 
-    /// Returns the context of an encoded call. `None` if the call has no context, or a context of another version.
+    /// Returns the context of an encoded call. Returns `None` if the call has no context, a context of another version,
+    /// or a context with an ID of zeros.
     fn of(call: &[u8]) -> Option<Self> {
         let (at, _) = CallHeader::split_verifier(call)?;
         let (flavor, rest) = call.get(at..)?.split_first_chunk()?;

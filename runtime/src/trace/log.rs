@@ -16,7 +16,7 @@ use tracing::{
     subscriber::{Interest, NoSubscriber, with_default},
 };
 
-/// Records the fields of spans and the messages of events.
+/// A subscriber that records the fields of spans and the messages of events.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<LogEntries>);
 
@@ -28,7 +28,7 @@ struct LogEntries {
 }
 
 impl Log {
-    /// Runs `work` with this log.
+    /// Runs `work` with a new log, which receives the spans and events of the current thread during this time.
     pub(crate) fn of(work: impl FnOnce(&Self)) {
         // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be
         // another test's.
@@ -42,7 +42,7 @@ impl Log {
         std::mem::take(&mut self.0.messages.lock().unwrap())
     }
 
-    /// Returns the fields `names` of the last span.
+    /// Returns the values of the fields `names` of the last span, as text. A field without a value is `None`.
     pub(crate) fn last<const N: usize>(&self, names: [&str; N]) -> [Option<String>; N] {
         let spans = self.0.spans.lock().unwrap();
         let (_, fields) = spans.last_key_value().unwrap();

@@ -40,7 +40,7 @@ const TLS: UrlOption = UrlOption::new("tls", "off|opportunistic|required", |valu
 /// The option `crc` of `iwarp`: the use of the CRC of RFC 5044.
 const CRC: UrlOption = UrlOption::new("crc", "on|off", |value| matches!(value, "on" | "off"));
 
-/// The option `busy` of `iwarp` and `rdma`: the time of busy polling.
+/// The option `busy` of `iwarp` and `rdma`: the time of busy polling, in microseconds.
 const BUSY: UrlOption = UrlOption::new("busy", "MICROSECONDS", |value| microseconds(value).is_some());
 
 /// The option `tclass` of `iwarp` and `rdma`: the traffic class of the packets.
@@ -60,10 +60,10 @@ const RELAXED: UrlOption = UrlOption::new("relaxed", "on|off", |value| matches!(
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const SHARED_RECEIVES: UrlOption = UrlOption::new("srq", "RECEIVES", |value| shared_receives(value).is_some());
 
-/// Maximum of the option `busy`.
+/// Maximum value of the option `busy`.
 const MAX_BUSY_POLL: Duration = Duration::from_secs(1);
 
-/// Maximum of the option `srq`.
+/// Maximum value of the option `srq`.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const MAX_SHARED_RECEIVES: u32 = 1 << 16;
 

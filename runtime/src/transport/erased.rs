@@ -1,7 +1,7 @@
 //! Type-erased connectors and listeners of any provider.
 //!
-//! A connection costs a few allocations and dynamic calls more during its set-up. The engine posts its work by dynamic
-//! calls in any case, so that a connection in use costs nothing more than one such call for each poll.
+//! Type erasure adds a few allocations and dynamic calls to the set-up of a connection. The engine posts its work by
+//! dynamic calls in any case. A connection in use therefore has one additional dynamic call for each poll.
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin};
 

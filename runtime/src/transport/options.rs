@@ -16,7 +16,7 @@ impl UrlOption {
     /// The option `local=ADDRESS`: the IP address from which a client connects, without a port.
     pub const LOCAL: Self = Self::new("local", "ADDRESS", |value| value.parse::<IpAddr>().is_ok());
 
-    /// The option `version` of every RDMA provider.
+    /// The option `version` of every RDMA scheme: the versions of RPC-over-RDMA that a client offers.
     pub(super) const VERSION: Self = Self::new("version", "1|2|both", |value| value.parse::<Versions>().is_ok());
 
     /// The options `priority` and `weight` of every scheme.

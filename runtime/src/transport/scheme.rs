@@ -14,10 +14,10 @@ use super::{
 };
 use crate::provider::{Connector, Listener};
 
-/// The schemes that were registered. No scheme is ever removed, because channels and servers keep references to it.
+/// The registered schemes. No scheme is ever removed, because channels and servers keep references to schemes.
 static REGISTERED: RwLock<Vec<Scheme>> = RwLock::new(Vec::new());
 
-/// The scheme of a transport URL: an RDMA provider, or TCP.
+/// The scheme of a transport URL: an RDMA provider, TCP, or another provider of byte streams.
 ///
 /// The constants are the schemes of this crate. [`register`](Self::register) and
 /// [`register_stream`](Self::register_stream) add other schemes.
@@ -145,14 +145,14 @@ pub enum SchemeError {
         /// The rejected name.
         name: &'static str,
     },
-    /// A scheme of this name exists.
+    /// A scheme of this name exists. `rdma` exists even if verbs are not built in.
     #[error("the URL scheme `{name}` is registered already")]
     Taken {
         /// The name of both schemes.
         name: &'static str,
     },
-    /// The name of an option has other characters than lower-case letters, digits and `-`, or the scheme has the option
-    /// twice.
+    /// The name of an option is empty, contains characters other than lower-case letters, digits and `-`, or is not
+    /// unique. `version`, `priority` and `weight` are reserved.
     #[error(
         "the option `{option}` of the URL scheme `{name}` is not lower-case letters, digits and `-`, or exists already"
     )]
@@ -249,7 +249,7 @@ impl Scheme {
         self.0.kind
     }
 
-    /// Returns the options of a URL with this scheme.
+    /// Returns the options that a URL with this scheme may have.
     pub(super) fn options(self) -> impl Iterator<Item = &'static UrlOption> {
         const COMMON: &[UrlOption] = &[UrlOption::VERSION, UrlOption::PRIORITY, UrlOption::WEIGHT];
         let (own, common) = match self.0.kind {

@@ -233,26 +233,28 @@ impl Url {
         self.options.parsed("tls")
     }
 
-    /// Returns the name that the certificate of the server must have (`name=NAME`), or `None` without the option. The
-    /// certificate must then have the name of the host.
+    /// Returns the name that the certificate of the server must have (`name=NAME`). Without this option, returns
+    /// `None`, and the certificate must have the name of the host.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.options.get("name")
     }
 
-    /// Returns the priority of the server in service discovery (`priority=NUMBER`). 0 without the option.
+    /// Returns the priority of the server in service discovery (`priority=NUMBER`). Returns 0 if the URL does not have
+    /// this option.
     #[must_use]
     pub fn priority(&self) -> u16 {
         self.options.parsed("priority").unwrap_or(0)
     }
 
-    /// Returns the weight of the server among the servers of its priority (`weight=NUMBER`). 1 without the option.
+    /// Returns the weight of the server among the servers of its priority (`weight=NUMBER`). Returns 1 if the URL does
+    /// not have this option.
     #[must_use]
     pub fn weight(&self) -> u32 {
         self.options.parsed("weight").unwrap_or(1)
     }
 
-    /// Returns the same URL with another priority and another weight.
+    /// Returns the same URL with this priority and this weight, in place of its previous ones.
     #[must_use]
     pub fn with_priority(mut self, priority: u16, weight: u32) -> Self {
         self = self.without_priority();

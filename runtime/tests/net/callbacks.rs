@@ -141,7 +141,7 @@ struct Reader {
     notes: Mutex<Vec<Bytes>>,
     started: AtomicUsize,
     gate: Semaphore,
-    /// Number of times that ANSWER calls the server in turn.
+    /// Number of further ANSWER calls that call the server back before they reply.
     depth: AtomicU32,
 }
 

@@ -140,7 +140,7 @@ async fn both(transport: &Transport) -> Both {
     Both { server, board, client, notes }
 }
 
-/// Polls a call until the server has it, then stops polling.
+/// Polls a call of HOLD until its handler has started, then stops polling.
 async fn begin(mut call: std::pin::Pin<&mut impl Future>, board: &Board) {
     let arrived = eventually(|| board.0.held.load(Ordering::SeqCst) > 0);
     tokio::select! {

@@ -50,14 +50,14 @@ use ledger::{
     ledger_v1::{Add, Fail, LedgerV1, LedgerV1Client, LedgerV1Server, PROGRAM},
 };
 
-/// The ways in which `FAIL` fails the first time.
+/// Arguments of `FAIL`: how the call fails if it is the first call that the ledger executes. Later calls succeed.
 const PANIC: u32 = 0;
 const SYSTEM: u32 = 1;
 const UNAVAILABLE: u32 = 2;
 const NO_EFFECT: u32 = 3;
 const SYSTEM_WITHOUT_EFFECT: u32 = 4;
 
-/// State of the service that tests inspect.
+/// The state of the service, which tests inspect.
 #[derive(Debug)]
 struct State {
     /// One permit for each call that may go on.
@@ -211,7 +211,7 @@ async fn a_lost_reply_is_sent_again(scheme: &str) {
     }
 }
 
-/// Connects over each of these paths in turn: a local address and the address of the server.
+/// A connector that uses its paths in turn. A path is a local address and the address of a server.
 struct Paths {
     paths: [(&'static str, SocketAddr); 2],
     next: AtomicUsize,
@@ -324,7 +324,7 @@ async fn eligible_results_are_sent_again(scheme: &str) {
     assert!(setup.handle.duplicate_requests()[0].bytes >= 100_000);
 }
 
-/// A copy of a call in progress waits for its result.
+/// If a call is sent again while its handler runs, the copy waits for the result of that handler.
 async fn copies_wait_for_a_call_in_progress(scheme: &str) {
     let setup = Setup::cached(scheme).await;
     let (client, args) = (setup.client(), entry(0));

@@ -24,7 +24,7 @@ fn id<P: Procedure>() -> ProcedureId {
     ProcedureId::of::<P>()
 }
 
-/// Starts the test service over the simulated provider, within limits.
+/// Starts the test service over the simulated provider, with the limits that `configure` sets, and connects a channel.
 async fn limited(configure: impl FnOnce(ServerBuilder) -> ServerBuilder) -> (Running, Arc<State>, Channel) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);

@@ -28,7 +28,7 @@ enum PathState {
     Up,
     /// Attempts to connect are refused.
     Refused,
-    /// Nothing gets through.
+    /// Attempts to connect get no response, and open connections carry nothing.
     Silent,
     /// Connections are made, and then nothing gets through.
     Mute,

@@ -352,7 +352,7 @@ async fn one_connection_is_enough_to_begin() {
     .await;
 }
 
-/// Local addresses are used, and results are placed in the caller's memory over all of them.
+/// The connections of a pool use the local addresses in their URLs, and each places results in the caller's memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg(target_os = "linux")]
 async fn local_addresses_and_landing_memory() {

@@ -103,7 +103,7 @@ async fn one_host_cannot_keep_others_out_of_iwarp() {
     .await;
 }
 
-/// A host with calls in flight keeps its connections, even if it has the most.
+/// A host with calls in flight keeps its connections, even if it has more connections than any other host.
 #[tokio::test]
 async fn connections_in_use_stay() {
     timed(async {

@@ -115,7 +115,7 @@ impl Threads {
         self.0.iter().map(|thread| thread.runtime.clone()).collect()
     }
 
-    /// Returns a configuration of a server that these threads serve.
+    /// Returns the configuration of a server whose connections these threads serve.
     fn server(&self, service: TestService) -> ServerBuilder {
         Server::builder().service(ThreadService).service(service).runtimes(self.handles())
     }
@@ -130,7 +130,7 @@ async fn connect(running: &Running, count: usize) -> Vec<Channel> {
     channels
 }
 
-/// Returns the number of channels for each thread.
+/// Returns the number of channels that each thread serves, by the number of the thread.
 async fn threads_of(channels: &[Channel]) -> BTreeMap<u32, usize> {
     let mut threads = BTreeMap::new();
     for channel in channels {
@@ -205,7 +205,7 @@ async fn tls_connections_are_spread() {
     .await;
 }
 
-/// A server on one current-thread runtime can serve connections there, too.
+/// The runtime that accepts the connections of a server may also be one of those that serve them.
 #[tokio::test]
 async fn the_accepting_runtime_may_serve() {
     timed(async {

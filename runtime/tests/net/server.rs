@@ -210,7 +210,7 @@ async fn client_disconnects(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
 }
 
-/// When the server disconnects, every call in progress fails, and the error states if the call was sent. With
+/// When the server disconnects, every call in progress fails, and the error states whether the call was sent. With
 /// `on_demand`, the next call reconnects, and idempotent calls are retried automatically.
 async fn server_disconnects(transport: Transport) {
     let service = TestService::default();
@@ -501,7 +501,8 @@ async fn urls() {
     .await;
 }
 
-/// Servers that share a port each get a part of the connections. A server without the option does not get the port.
+/// Servers that share a port each get a part of the connections. A server without `share_ports` cannot listen on this
+/// port.
 #[tokio::test]
 async fn servers_share_a_port() {
     timed(async {

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 const MIB: u32 = 1 << 20;
-/// Memory limit of the server.
+/// Memory limit of the server, in bytes.
 const LIMIT: u64 = 12 << 20;
 /// Number of hostile connections, all of one host.
 const ATTACKERS: usize = 16;

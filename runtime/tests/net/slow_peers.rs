@@ -142,7 +142,7 @@ async fn slow(transport: Transport) {
 }
 
 /// An argument that takes longer than the fetch timeout succeeds as long as data flows. The acknowledgement of an
-/// earlier reply waits behind it.
+/// earlier reply waits behind the argument.
 async fn slow_argument() {
     let config = ConnectionConfig::new().fetch_timeout(Duration::from_secs(2)).reply_timeout(Duration::from_secs(2));
     let server = Transport::Iwarp.serve(Server::builder().connection(config).service(TestService::default())).await;

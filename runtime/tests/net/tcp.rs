@@ -285,7 +285,8 @@ async fn slow_peers() {
     .await;
 }
 
-/// TCP has no set-up in which a client could be rejected, so its first call finds the connection closed.
+/// TCP has no set-up in which a server could reject a client, so the first call of a rejected client finds the
+/// connection closed.
 #[tokio::test]
 async fn connection_limit() {
     timed(async {
@@ -318,7 +319,7 @@ async fn null_of_any_program() {
     .await;
 }
 
-/// A server with a client that sends many calls and reads nothing executes no more calls at a time than its number of
+/// If a client sends many calls and reads no replies, the server executes at most as many of them at a time as it has
 /// credits.
 #[tokio::test]
 async fn concurrent_calls_are_limited() {

@@ -6,8 +6,9 @@ use tokio::task::JoinSet;
 
 /// Stops the clock of the test's runtime, which has one thread. The clock runs again when this value is dropped.
 ///
-/// The clock that `start_paused` pauses moves whenever the runtime is idle, also while it waits for a socket. A
-/// `ManualClock` does not. Meanwhile, `tokio::time::sleep` only ends if another task moves the clock.
+/// The clock that `start_paused` pauses moves whenever the runtime is idle, also while it waits for a socket. A clock
+/// that a `ManualClock` has stopped does not. As long as the `ManualClock` exists, `tokio::time::sleep` ends only if
+/// another task moves the clock.
 #[derive(Debug)]
 pub struct ManualClock {
     /// A sender that ends a blocking task when it is dropped. tokio does not move a paused clock while a blocking task
@@ -41,7 +42,8 @@ impl Drop for ManualClock {
 /// Runs a test by a clock that keeps pace with the test rather than with real time. The runtime must have one thread.
 /// The test must not wait for other threads or processes that need time.
 ///
-/// A millisecond passes after all tasks have repeatedly processed their input. A busy machine slows both down.
+/// A millisecond passes after all tasks have repeatedly processed their input. A busy machine slows down the clock
+/// together with the test.
 pub async fn in_step<T>(body: impl Future<Output = T>) -> T {
     let mut ticking = JoinSet::new();
     let clock = ManualClock::new();

@@ -30,7 +30,7 @@ const CALLS: u32 = 8;
 
 const COPY_PROGRAM: u32 = 0x2000_0779;
 
-/// The blocks that were written, by their number, as hashes.
+/// Hashes of the blocks that were written, by the number of the block.
 type Written = Mutex<BTreeMap<u32, u64>>;
 
 /// A server's file. Its contents are computed, and only the hashes of written blocks are kept.
@@ -151,7 +151,7 @@ pub fn blocks() -> u32 {
 pub struct Pace {
     /// One permit for each block that may be copied.
     allowed: Semaphore,
-    /// Number of blocks that were copied in both directions.
+    /// Number of blocks copied so far, in both directions together.
     copied: watch::Sender<u32>,
 }
 

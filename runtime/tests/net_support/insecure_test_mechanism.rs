@@ -34,7 +34,7 @@ pub struct Faults {
     pub hold: Hold,
     /// The switch that holds back the steps of contexts.
     pub hold_steps: Hold,
-    /// Number of the latest context that has expired, in the order of [`InsecureTestMechanism::begun`]. Such a context
+    /// Number of the latest context that has expired, as [`InsecureTestMechanism::started`] counts them. Such a context
     /// makes no messages either.
     pub expired: AtomicUsize,
     /// Number of the latest context that no longer accepts messages but still makes them, as an expired Kerberos

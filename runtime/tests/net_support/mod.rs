@@ -156,7 +156,7 @@ procedures! {
     Put = 2, Data => u64, false, |_a| (8, &[]);
     /// Sends arguments whose length differs from their count.
     PutMisstated = 2, MisstatedData => u64, false, |_a| (8, &[]);
-    /// Calls `Get` with a result that has only the count of the data, which is in a chunk.
+    /// Calls `Get`, and decodes only the count of the data. The data itself is in a chunk.
     GetCount = 3, Range => u32, true, |a| (4, &[u64::from(a.1)]);
     Get = 3, Range => Data, true, |a| (4, &[u64::from(a.1)]);
     Both = 4, Range => Two, true, |a| (12, &[u64::from(a.1), u64::from(a.1)]);
@@ -174,7 +174,7 @@ procedures! {
     Missing = 9, () => (), false, |_a| (0, &[]);
     /// Sends arguments that the service decodes as a longer type.
     Short = 10, u32 => (), false, |_a| (0, &[]);
-    /// Replies with an inline result although it has a chunk.
+    /// Gets its result inline although the call provides a Write chunk for the result.
     Unreduced = 12, Range => Data, false, |a| (4, &[u64::from(a.1)]);
     /// The binding by which the service implements `Unreduced`.
     Flat = 12, Range => Bytes, false, |a| (opaque_len(a.1 as usize) as u64, &[]);
@@ -188,7 +188,7 @@ procedures! {
     Sleep = 11, u32 => u32, true, |_a| (4, &[]);
 }
 
-/// State of the service that tests inspect.
+/// The state of the service, which tests inspect.
 #[derive(Debug)]
 pub struct State {
     pub gate: Semaphore,
@@ -197,11 +197,11 @@ pub struct State {
     pub most: AtomicUsize,
     pub put_bytes: AtomicU64,
     pub last_put: std::sync::Mutex<Bytes>,
-    /// Bytes of the results of `Get`.
+    /// Number of bytes in all results of `Get`.
     pub got_bytes: AtomicU64,
     /// `true` to fail all calls of `Sleep`.
     pub is_broken: AtomicBool,
-    /// Milliseconds by which calls of `Sleep` take longer.
+    /// Time in milliseconds that is added to each call of `Sleep`.
     pub delay: AtomicU64,
 }
 

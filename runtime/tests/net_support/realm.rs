@@ -57,12 +57,13 @@ impl Drop for Realm {
 #[derive(Debug)]
 pub struct RealmClock {
     file: PathBuf,
-    /// Seconds since the epoch.
+    /// The time of the stopped clock, in seconds since the epoch.
     now: u64,
 }
 
 impl RealmClock {
-    /// The variable with the path of the file that has the difference to the time of the system.
+    /// The environment variable with the path of the file that sets the clock. The file contains an offset from the
+    /// time of the system, or the time in seconds since the epoch.
     const FILE: &str = "FAKETIME_TIMESTAMP_FILE";
 
     /// Returns the environment variables of processes that use this clock. Returns `None` if faketime is not installed.
@@ -80,7 +81,7 @@ impl RealmClock {
         ])
     }
 
-    /// Stops the clock of this process, if it has one.
+    /// Stops the clock of this process. Returns `None` if the process has no clock of its own.
     pub fn stop() -> Option<Self> {
         let file = env::var_os(Self::FILE)?.into();
         let mut clock = Self { file, now: UNIX_EPOCH.elapsed().unwrap().as_secs() };

@@ -81,18 +81,18 @@ impl Authority {
         issued
     }
 
-    /// Returns a server configuration with a certificate for `localhost`.
+    /// Returns the builder of a server configuration with a certificate for `localhost` and 127.0.0.1.
     pub fn server(&self) -> TlsServerBuilder {
         let Issued { certificate, key } = self.issue("server", &["localhost", "127.0.0.1"]);
         TlsServerConfig::builder().certificate(certificate, key)
     }
 
-    /// Returns a client configuration that trusts this authority.
+    /// Returns the builder of a client configuration that trusts this authority.
     pub fn client(&self) -> TlsClientBuilder {
         TlsClientConfig::builder().ca(self.ca())
     }
 
-    /// Returns a client configuration with a certificate of this authority.
+    /// Returns the builder of a client configuration that trusts this authority and presents the certificate `issued`.
     pub fn client_with(&self, issued: &Issued) -> TlsClientBuilder {
         self.client().certificate(&issued.certificate, &issued.key)
     }

@@ -85,7 +85,8 @@ pub(super) struct CmEvent {
     pub(super) initiator_depth: u8,
 }
 
-/// The events of an identifier, or of a listener and its requests.
+/// An event channel that is registered with a tokio runtime. It reports the events of one identifier, or of a listener
+/// and its connection requests.
 #[derive(Debug)]
 pub(super) struct CmEvents(AsyncFd<Arc<EventChannel>>);
 
@@ -277,7 +278,8 @@ impl CmId {
         check(unsafe { ffi::rdma_listen(self.0.as_ptr(), backlog) })
     }
 
-    /// Resolves the route to `peer`, from the device with the address `local`, if given.
+    /// Starts to resolve `peer` to an RDMA device, within `timeout_ms` milliseconds. `local` selects the device by its
+    /// address. An event reports the result.
     // RFC 8166 §5, RPC-over-RDMA v2 §9: librdmacm translates IP addresses and ports to those of an InfiniBand network.
     pub(super) fn resolve_addr(&self, local: Option<IpAddr>, peer: SocketAddr, timeout_ms: i32) -> io::Result<()> {
         let local = local.map(|ip| socket2::SockAddr::from(SocketAddr::new(ip, 0)));

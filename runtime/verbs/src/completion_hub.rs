@@ -37,10 +37,11 @@ pub(super) const SHARED_SENDS: u32 = 63;
 /// Minimum depth of a shared receive queue.
 const MIN_RECEIVES: u32 = 64;
 
-/// Maximum number of completions in a shared completion queue. Devices round it up to a power of two.
+/// Number of completions for which a shared completion queue has room, unless its Receives need more or the device
+/// supports less. Devices round the number up to a power of two.
 const QUEUE_SIZE: u32 = (1 << 13) - 1;
 
-/// Number of completions fetched at a time.
+/// Maximum number of completions fetched at a time.
 const COMPLETION_BATCH: usize = 64;
 
 /// Maximum number of completions distributed before other tasks run.
@@ -52,7 +53,7 @@ struct CompletionInbox {
     completions: VecDeque<ffi::ibv_wc>,
     /// The memory of the Receives in `completions`, in the same order.
     slots: VecDeque<SlotGuard>,
-    /// Number of messages that the peer may send.
+    /// Number of messages that the peer may still send.
     granted: usize,
     /// `true` if the peer sent a message that was not granted.
     overrun: bool,
@@ -98,8 +99,9 @@ struct HubState {
 }
 
 impl HubState {
-    /// Fetches completions, at most [`MAX_DISTRIBUTED`], and puts them into the inboxes. Returns their number. Adds the
-    /// wakers of the connections that received completions to `wakers`.
+    /// Fetches completions, at most [`MAX_DISTRIBUTED`], puts them into the inboxes, and posts shared Receives in place
+    /// of those that have completed. Returns the number of completions. Adds the wakers of the connections that
+    /// received completions to `wakers`.
     fn distribute(&mut self, wakers: &mut Vec<Waker>) -> io::Result<usize> {
         let Self { cq, receives, members, batch, .. } = self;
         let mut count = 0;
@@ -146,7 +148,8 @@ impl HubState {
 /// The state that a hub shares with its task. `None` after the hub was dropped.
 type HubCore = Mutex<Option<HubState>>;
 
-/// Distributes the completions that the queue has. Returns `false` if there were none.
+/// Distributes completions of the queue, at most [`MAX_DISTRIBUTED`]. Returns `false` if there were none, or if the
+/// queue has failed.
 fn distribute(core: &HubCore) -> bool {
     let mut wakers = Vec::new();
     let mut state = lock(core);
@@ -233,7 +236,7 @@ impl CompletionHub {
         }
     }
 
-    /// Reserves room for the completions of `sends` requests. Returns `false` if there is none.
+    /// Reserves room for the completions of `sends` requests. Returns `false` if the queue has not enough room left.
     fn reserve(&self, sends: u32) -> bool {
         let mut state = lock(&self.core);
         let Some(hub) = state.as_mut() else { return false };
@@ -257,7 +260,8 @@ impl Drop for CompletionHub {
 pub(super) struct SharedQueues(Arc<Mutex<Vec<Weak<CompletionHub>>>>);
 
 impl SharedQueues {
-    /// Returns shared queues for a connection on this device. `size` is the size of each Receive, in bytes.
+    /// Returns a membership in a hub for a connection on this device, in the current tokio runtime. Creates a hub if no
+    /// suitable hub has room. `size` is the size of each Receive, in bytes.
     pub(super) fn join(
         &self,
         context: NonNull<ffi::ibv_context>,
@@ -415,7 +419,7 @@ impl HubMember {
         distribute(&self.hub.core);
     }
 
-    /// Registers the task for the next completion.
+    /// Registers the task for the next completion, unless completions or a failure are waiting in the inbox.
     pub(super) fn poll_event(&self, cx: &mut Context<'_>) -> EventWait {
         let mut inbox = lock(&self.inbox);
         if !inbox.is_empty() {

@@ -40,13 +40,13 @@ use crate::{
 /// The RNR timer code of 0.64 ms (InfiniBand Architecture, table 45).
 const RNR_TIMER: u8 = 12;
 
-/// Number of completions fetched at a time.
+/// Maximum number of completions fetched at a time.
 const COMPLETION_BATCH: usize = 32;
 
-/// Maximum number of completions processed in one poll.
+/// Maximum number of completions that one call of [`VerbsQueuePair::drain`] processes.
 const MAX_PROCESSED: usize = 512;
 
-/// Number of completion checks while busy polling, between checks of the time and of other events.
+/// Maximum number of completion checks while busy polling, between checks of the time and of other events.
 const BUSY_CHECKS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,7 +182,8 @@ impl VerbsQueuePair {
         self.queues.are_shared()
     }
 
-    /// Makes the peer soon repeat a Send that found no shared Receive. The connection manager's default is 655 ms.
+    /// Shortens the time after which the peer repeats a Send that found no shared Receive, from the connection
+    /// manager's default of 655 ms. Does nothing if the Receives are not shared.
     pub(super) fn set_rnr_timer(&self) {
         if let Some(qp) = self.qp.as_ref().filter(|_| self.shares_receives()) {
             qp.set_rnr_timer(RNR_TIMER);

@@ -137,7 +137,7 @@ impl ConnectionQueues {
         }
     }
 
-    /// Returns the memory of the first Receive that has completed.
+    /// Removes and returns the memory of the first Receive that has completed.
     pub(super) fn complete_receive(&mut self) -> Option<SlotGuard> {
         match self {
             Self::Own { receives, .. } => receives.complete(),
@@ -170,7 +170,7 @@ impl ConnectionQueues {
     /// Posts the connection's own Receives that are permitted.
     ///
     /// # Errors
-    /// Returns an error if the device refuses them. The queue pair is then unusable.
+    /// Returns an error if the device refuses the Receives. The queue pair is then unusable.
     pub(super) fn post_permitted(&mut self, pd: &Pd, qp: &Qp) -> io::Result<()> {
         match self {
             Self::Own { receives, .. } => receives.post(pd, qp),

@@ -40,14 +40,14 @@ pub(super) struct DeviceLimits {
     /// Maximum number of Receives in a shared receive queue, or 0 if connections must not share Receives.
     ///
     /// Receives can be shared only within a protection domain. With windows of type 2B, each of which belongs to a
-    /// queue pair, connections in one domain still cannot access the memory of each other (RFC 8166 §8.1,
-    /// RFC 5042 §6.1.1). Without them, they could. On iWARP, an empty queue would end the connection of a peer that did
+    /// queue pair, connections in one domain still cannot access the memory of each other (RFC 8166 §8.1, RFC 5042
+    /// §6.1.1). Without such windows, they could. On iWARP, an empty queue would end the connection of a peer that did
     /// nothing wrong (RFC 5041 §7.2), whereas an InfiniBand receiver asks for a retry.
     pub(super) max_shared_receives: u32,
 }
 
 impl DeviceLimits {
-    /// Queries the device, and the port unless it is 0.
+    /// Queries the device, and its port `port` unless `port` is 0.
     pub(super) fn query(context: NonNull<ffi::ibv_context>, port: u8) -> Result<Self, VerbsError> {
         let mut device = MaybeUninit::<ffi::ibv_device_attr>::zeroed();
         let mut port_attr = MaybeUninit::<ffi::ibv_port_attr>::zeroed();

@@ -159,7 +159,7 @@ enum EventSubject {
     Element,
 }
 
-/// Returns the meaning of an event for connections.
+/// Converts the number of an event of libibverbs. Returns `None` for an event that connections do not process.
 fn classify(number: u32) -> Option<(DeviceEvent, EventSubject)> {
     const FATAL: u32 = kind::IBV_EVENT_DEVICE_FATAL as u32;
     const CQ: u32 = kind::IBV_EVENT_CQ_ERR as u32;

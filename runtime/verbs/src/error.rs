@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// An error of an RDMA device or library. Wrapped in a [`std::io::Error`].
+/// An error of an RDMA device or library. Callers receive it wrapped in a [`std::io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
@@ -97,7 +97,7 @@ impl VerbsError {
         }
     }
 
-    /// Creates an error for a failed registration, which is often a `VerbsError` already.
+    /// Converts the error of a failed registration. If `source` contains a [`VerbsError`], returns that error.
     pub(super) fn registering(source: io::Error) -> Self {
         match source.downcast::<Self>() {
             Ok(error) => error,

@@ -26,7 +26,7 @@ struct WakeState {
 }
 
 impl EventReadiness {
-    /// Creates an object whose sources have not been polled yet.
+    /// Creates a tracker whose sources have not been polled yet.
     pub(super) fn new() -> Self {
         let task = Waker::noop().clone();
         let state = Arc::new(WakeState { is_woken: AtomicBool::new(true), task: Mutex::new(task.clone()) });

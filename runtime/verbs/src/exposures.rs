@@ -1,7 +1,7 @@
 //! Memory registered on a queue pair, by handle: its regions, windows and local RDMA Reads.
 //!
-//! Each connection has its own protection domain and windows, so a handle is meaningless on another connection
-//! (RFC 5042 §6.1.1, RFC 8166 §8.1).
+//! Each connection has its own windows, and its own protection domain unless it shares queues, so a handle is
+//! meaningless on another connection (RFC 5042 §6.1.1, RFC 8166 §8.1).
 
 use std::{io, sync::Arc};
 
@@ -15,10 +15,11 @@ use super::{
 };
 use crate::provider::{Access, IoError, MemoryHandle, Region, RegisterableMemory};
 
-/// Number of released handles that are not reused yet (promised by [`Region`]).
+/// Number of most recently released handles that new memory does not reuse, as [`Region`] promises.
 const RECENT_HANDLES: usize = 512;
 
-/// Minimum number of free windows to choose from, so that handles are unpredictable.
+/// Number of free windows from which one is chosen at random, so that handles are unpredictable. If the device has
+/// fewer windows, the choice is among those.
 const MIN_FREE_WINDOWS: usize = 64;
 
 /// Maximum size of a window, in bytes: the limit of libmlx5 (`set_bind_wr`). Binding a larger window would fail and end
@@ -47,7 +48,7 @@ struct VerbsExposure {
 
 /// The registration of memory.
 enum ExposureRegistration {
-    /// None, because the memory is empty.
+    /// No registration, because the memory is empty.
     Nothing,
     /// A separate region.
     Own(Mr),
@@ -291,7 +292,7 @@ impl Exposures {
         self.entries.contains_key(&handle) || self.recent.contains(&handle)
     }
 
-    /// Checks the sink of a local RDMA Read. Adds a user of the memory.
+    /// Checks the sink of a local RDMA Read. Counts the RDMA Read as in flight.
     pub(super) fn begin_read(&mut self, sink: MemoryHandle, offset: u64, len: u32) -> Result<(), String> {
         let entry = self
             .entries
@@ -312,7 +313,7 @@ impl Exposures {
         Some(LocalSegment { address: entry.address + offset, len, lkey: entry.region.region()?.lkey() })
     }
 
-    /// Removes a user after an RDMA Read has completed.
+    /// Removes a completed RDMA Read from the number of those in flight.
     pub(super) fn end_read(&mut self, sink: MemoryHandle) {
         if let Some(entry) = self.entries.get_mut(&sink.0) {
             entry.reads = entry.reads.saturating_sub(1);
@@ -327,7 +328,7 @@ impl Exposures {
         }
     }
 
-    /// Begins the return of memory, and returns the method.
+    /// Begins the return of memory to its owner. Returns the method by which the memory must be invalidated first.
     pub(super) fn begin_invalidate(&mut self, handle: MemoryHandle) -> InvalidationMethod {
         let Some(entry) = self.entries.get_mut(&handle.0).filter(|entry| !entry.is_requested) else {
             return InvalidationMethod::Unknown;

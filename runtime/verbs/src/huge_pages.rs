@@ -23,9 +23,9 @@ const MAP_HUGE_2MB: libc::c_int = 21 << 26;
 
 /// Huge pages for the buffers of a [`BufferPool`](super::memory::BufferPool), of 2 MiB each.
 ///
-/// Takes pages that the system has reserved (`vm.nr_hugepages`). Without them, it takes normal pages, for which the
-/// kernel is asked to use transparent huge pages. The log says so once. Buffers of less than 2 MiB share a page. Needs
-/// Linux 5.14 for reserved pages.
+/// Takes pages that the system has reserved (`vm.nr_hugepages`). If no reserved page is free, it takes normal pages,
+/// for which the kernel is asked to use transparent huge pages, and logs this once. Buffers of less than 2 MiB share a
+/// page. Needs Linux 5.14 for reserved pages.
 ///
 /// Pools do not use huge pages by default: reserved pages are missing on most systems, and memory of a pool is returned
 /// to the system in pieces of at least 2 MiB.
@@ -53,7 +53,7 @@ struct SharedPage {
 }
 
 impl HugePages {
-    /// Creates a source without pages. They are taken when buffers need them.
+    /// Creates a source without pages. Pages are taken when buffers need them.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -37,9 +37,9 @@
 //!
 //! With [`VerbsConfig::shared_receives`], the connections that a listener accepts on a device share a protection
 //! domain, a shared receive queue, memory for messages, and completion queues. The memory of the server then depends on
-//! the messages that it processes at a time. Without it, each connection has Receives for all of its credits. If
-//! connections are set up in several tokio runtimes, the connections of each runtime share objects of their own, so
-//! threads do not wait for each other.
+//! the messages that it processes at a time. Without shared Receives, each connection has Receives for all of its
+//! credits. If connections are set up in several tokio runtimes, the connections of each runtime share objects of their
+//! own, so threads do not wait for each other.
 //!
 //! - The queue has Receives for as many messages as the peers' credits permit at the moment, but at most the configured
 //!   number. If more messages arrive, the device asks the peers to repeat them. No connection is lost.
@@ -67,7 +67,7 @@
 //!
 //! - Soft RoCE (Linux 6.1) checks the bounds of the region, not those of the window bound to it. The provider therefore
 //!   registers a region that is no larger than the window. Soft RoCE destroys a queue pair with a bound window only
-//!   after 50 s, so windows are freed first. Invalidating a window twice crashes its kernel, so windows are freed after
+//!   after 50 s, so windows are freed first. Invalidating a window twice crashes the kernel, so windows are freed after
 //!   each use. A peer that guesses a handle can invalidate a window of another connection, even in another domain. Soft
 //!   RoCE reports the peer's invalidation with a flag of the Linux kernel. When it repeats a request, it also repeats
 //!   the binds that follow, which ends the queue pair without a report. A bind therefore waits for the completion of
@@ -139,7 +139,7 @@ pub struct VerbsConfig {
     /// bytes. Default: 64 MiB.
     pub max_registered: usize,
     /// Maximum number of Receives that the connections of a listener share on a device, with their memory and
-    /// completion queues. With 0, each connection has its own. Default: 0.
+    /// completion queues. With 0, each connection has its own Receives. Default: 0.
     ///
     /// If a server has several tokio runtimes, this is the number for each of them.
     ///
@@ -173,14 +173,14 @@ pub struct VerbsConfig {
     /// lost. 7 means without limit. Ignored by iWARP devices. Default `None`: 7 if the connection [shares
     /// Receives](Self::shared_receives), and otherwise 0.
     ///
-    /// Without shared Receives, every message within the credits finds a Receive. With them, numbers below 7 lose
-    /// connections when many messages arrive at once.
+    /// Without shared Receives, every message within the credits finds a Receive. With shared Receives, numbers below 7
+    /// lose connections when many messages arrive at once.
     pub rnr_retries: Option<u8>,
     /// `true` to permit the device to write memory in any order (`IBV_ACCESS_RELAXED_ORDERING`), which is faster on
     /// some processors. A device or system that does not know the flag ignores it. Default `false`.
     ///
-    /// The provider reads memory only after the completion that follows the writes, which the order of PCI Express
-    /// guarantees.
+    /// The provider reads memory only after the completion of the writes. PCI Express keeps a completion behind the
+    /// writes that precede it.
     pub relaxed_ordering: bool,
 }
 

@@ -44,7 +44,8 @@ impl VerbsListener {
     /// Listens on `addr`: the address of an RDMA device's network interface, or the wildcard address.
     ///
     /// # Errors
-    /// Returns a [`VerbsError`] inside the I/O error, or the error of the operating system, for example if the address
+    /// Returns [`InvalidInput`](io::ErrorKind::InvalidInput) if a number in `config` is out of bounds. Otherwise
+    /// returns a [`VerbsError`] inside the I/O error, or the error of the operating system, for example if the address
     /// is in use.
     pub fn bind(addr: SocketAddr, config: VerbsConfig) -> io::Result<Self> {
         config.check()?;
@@ -68,7 +69,7 @@ impl VerbsListener {
         self.id.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Waits until the address can be listened on again.
+    /// Tries to listen on the address again until an attempt succeeds.
     async fn listen_again(&self) {
         let mut reported = String::new();
         loop {

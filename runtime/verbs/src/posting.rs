@@ -183,8 +183,8 @@ enum PayloadPlacement {
     Registered,
 }
 
-/// Prepares the data for the device. Returns its location, its holder, and `true` if its memory is free once the
-/// request is posted.
+/// Prepares the data for the device. Returns the location of the data, the resource to hold until the device has
+/// finished, and `true` if the request is complete for the caller once it is posted.
 fn prepare(
     pd: &Pd,
     regions: &mut PooledRegions,

@@ -21,7 +21,7 @@ use crate::{
     provider::{MemoryHandle, RemoteMemory, WorkError, WrId},
 };
 
-/// Maximum number of requests without a completion of their own.
+/// Maximum number of requests from one signaled request to the next.
 pub(super) const SIGNAL_EVERY: u32 = 16;
 
 /// The operation of a work request.
@@ -134,7 +134,7 @@ pub(super) struct SendQueue {
     first_posted: u64,
     /// Number of requests posted since the last signaled one.
     unsignaled: u32,
-    /// `true` if the completion of at least one of these unsignaled requests is awaited.
+    /// `true` if the completion of at least one request posted since the last signaled one is awaited.
     is_awaited: bool,
 }
 
@@ -180,8 +180,8 @@ impl SendQueue {
         self.next += 1;
     }
 
-    /// Inserts a marker before the next request, unless a completion of the last posted request is awaited. Returns
-    /// `true` if a marker was needed.
+    /// Inserts a marker before the next request if there are posted requests of which no completion is requested or
+    /// awaited. Returns `true` if a marker was inserted.
     pub(super) fn insert_marker(&mut self) -> bool {
         let needs_marker = self.has_unsignaled() && !self.is_awaited;
         if needs_marker && let Some(index) = self.next.checked_sub(self.first).and_then(|n| usize::try_from(n).ok()) {
@@ -255,7 +255,7 @@ impl SendQueue {
         }
     }
 
-    /// Completes all requests after the queue pair was destroyed.
+    /// Completes all unfinished requests with [`WorkError::Flushed`], after the queue pair was destroyed.
     pub(super) fn abandon(&mut self) {
         self.posted.clear();
         self.next = self.first + self.works.len() as u64;

@@ -76,7 +76,7 @@ impl VerbsReceives {
     /// Posts permitted Receives in one chain, as far as room and memory suffice.
     ///
     /// # Errors
-    /// Returns an error if the device refuses them. The queue pair is then unusable.
+    /// Returns an error if the device refuses the Receives. The queue pair is then unusable.
     pub(super) fn post(&mut self, pd: &Pd, qp: &Qp) -> io::Result<()> {
         let count = self.permitted.min(self.room.saturating_sub(self.posted.len()));
         if count == 0 {

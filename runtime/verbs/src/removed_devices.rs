@@ -15,14 +15,14 @@ use std::{
 
 use super::ffi;
 
-/// Time between comparisons.
+/// Time before each comparison of librdmacm's list of devices with that of the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Number of comparisons after the report of a removal. The system lists the device until it has informed all users of
 /// it.
 const COMPARISONS: u32 = 10;
 
-/// The remaining comparisons.
+/// The progress of closing removed devices: the number of remaining comparisons, and whether a thread makes them.
 #[derive(Debug)]
 struct Closing {
     remaining: u32,

@@ -74,9 +74,9 @@ impl VerbsConnector {
     }
 }
 
-/// Returns the parameters to offer. The maximum number of RDMA Reads to serve and the maximum number in flight are the
-/// lowest that `params`, the device and the peer's request permit. `device` and `asked` are pairs of these two limits,
-/// in this order.
+/// Returns the parameters to offer. Two limits are negotiated: the number of RDMA Reads to serve at a time, and the
+/// number of local RDMA Reads in flight. Each is the minimum of the limits in `params`, of the device and of the peer's
+/// request. `device` and `asked` are pairs of these limits, in this order.
 fn offer(params: &SetupParams, config: &VerbsConfig, device: (u8, u8), asked: Option<(u8, u8)>) -> ConnParam<'static> {
     let asked = asked.unwrap_or((u8::MAX, u8::MAX));
     let lowest = |wanted: u32, device: u8, asked: u8| u8::try_from(wanted).unwrap_or(u8::MAX).min(device).min(asked);

@@ -75,7 +75,7 @@ impl Slab {
     }
 }
 
-/// Slots that grow with use and are returned to the system afterwards.
+/// A pool of slots, which allocates memory when it is needed and returns unused memory to the system.
 #[derive(Debug)]
 pub(super) struct SlotPool {
     /// The oldest slabs come first, and their slots are preferred, so that later slabs become free.
@@ -86,7 +86,7 @@ pub(super) struct SlotPool {
 }
 
 impl SlotPool {
-    /// Size of the slabs that are added, in bytes, unless a slot is larger.
+    /// Maximum size of the slabs that are added, in bytes, unless one slot is larger.
     const SLAB: usize = 128 << 10;
 
     /// Creates a pool of at most `max_slots` slots of `slot_len` bytes. It has no slots yet.
@@ -99,7 +99,8 @@ impl SlotPool {
         self.slot_len
     }
 
-    /// Takes a free slot. Allocates and registers more slots if there is none. Returns `None` if all slots are in use.
+    /// Takes a free slot. Allocates and registers more slots if there is none. Returns `None` if the maximum number of
+    /// slots is in use.
     ///
     /// # Errors
     /// Returns an error if the allocation or the registration fails.

@@ -117,9 +117,9 @@ pub fn max_chunks<P: Procedure>() -> u32 {
     [P::Args::MAX_DDP_ITEMS, P::Reply::MAX_DDP_ITEMS].into_iter().flatten().fold(0, u32::max)
 }
 
-/// Arguments that compute the bounds of their reply, for procedures whose binding declares `reply_max = computed`. Use
-/// it if no formula over named arguments suffices. An example is COMPOUND of NFS version 4, where each operation adds
-/// to the reply.
+/// Arguments that compute the bounds of their reply, for procedures whose binding declares `reply_max = computed`.
+/// Implement this trait if no formula over named arguments suffices. An example is COMPOUND of NFS version 4, where
+/// each operation adds to the reply.
 ///
 /// ```
 /// # extern crate rpcrdma_xdr as rpcrdma;

@@ -221,7 +221,8 @@ fn maximum_lengths() {
     assert_eq!(kind, DecodeErrorKind::LengthExceedsRemaining { len: u32::MAX, remaining: 4 });
 }
 
-/// RFC 4506 §4.13, §4.14: the elements of an array and the fields of a struct are in their order.
+/// RFC 4506 §4.13, §4.14: the elements of an array are encoded in the order of their indexes, and the fields of a
+/// struct in the order of their declaration.
 #[test]
 fn arrays_and_structs() {
     check(vec![3_u32, 1, 2, 9, 7], &words(&[5, 3, 1, 2, 9, 7]));

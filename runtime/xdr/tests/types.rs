@@ -1,4 +1,4 @@
-//! Generated types at the decoder's limits: recursion and open unions.
+//! Tests of generated types: the limits on recursion, open unions, and the errors for truncated values.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 // Generated code refers to the runtime as `rpcrdma`.

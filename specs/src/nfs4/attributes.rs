@@ -7,8 +7,8 @@ use super::*;
 /// Returns the maximum size, in bytes, of the `fattr4` with the attributes in `request`. The size includes the mask and
 /// the values.
 ///
-/// Returns `None` if one of the attributes has no maximum size. Examples are ACLs, owner names, locations, and data
-/// that is opaque to the protocol.
+/// Returns `None` if one of the attributes is unknown, has no maximum size, or has a maximum above
+/// [`UNKNOWN_RESULT_LEN`]. Examples are ACLs, owner names, locations, and data that is opaque to the protocol.
 pub(super) fn most(request: &Bitmap4) -> Option<u64> {
     let mut bytes = 4 + 4 * request.0.len() as u64 + 4;
     for (word, bits) in (0_u32..).zip(&request.0) {
@@ -19,7 +19,8 @@ pub(super) fn most(request: &Bitmap4) -> Option<u64> {
     Some(bytes)
 }
 
-/// Defines `value`, which returns the maximum size of an attribute's value, in bytes.
+/// Defines `value`, which returns the maximum size of an attribute's value in bytes, if it is at most
+/// [`UNKNOWN_RESULT_LEN`].
 macro_rules! values {
     ($($number:ident: $ty:ident,)*) => {
         fn value(number: u32) -> Option<u64> {

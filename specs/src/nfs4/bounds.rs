@@ -14,7 +14,7 @@ use rpcrdma::{
 
 use super::*;
 
-/// Size of the room that a client provides for a result without a maximum, in bytes.
+/// Number of bytes that a client provides for a result without a maximum size.
 ///
 /// In practice, such results are smaller. An example is attributes with access control lists (RFC 8267 §6.2.2).
 pub const UNKNOWN_RESULT_LEN: u64 = 16 * 1024;
@@ -25,8 +25,8 @@ pub const UNKNOWN_RESULT_LEN: u64 = 16 * 1024;
 /// of current systems.
 pub const MAX_LINK_LEN: u64 = 4096;
 
-/// Size of the room for the segment headers of a READ_PLUS reply, in bytes. The protocol does not limit the number of
-/// segments.
+/// Number of bytes that a client provides for the segment headers of a READ_PLUS reply. The protocol does not limit the
+/// number of segments.
 const SEGMENTS: u64 = 4096;
 
 /// Size of a discriminant or a count, in bytes.

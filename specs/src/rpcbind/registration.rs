@@ -72,7 +72,7 @@ pub enum RegisterError {
         program: u32,
         /// The program version.
         version: u32,
-        /// The transport.
+        /// The network identifier (netid) of the listener.
         netid: Netid,
         /// The address of the listener.
         addr: SocketAddr,
@@ -101,7 +101,8 @@ impl Error for RegisterError {
     }
 }
 
-/// Returns the netids and addresses to register for a listener.
+/// Returns the netids and addresses to register for a listener. The result is empty if `url` is invalid, or if its host
+/// is not an IP address.
 fn addresses(url: &str) -> Vec<(Netid, SocketAddr)> {
     let (addr, transport) = match url.strip_prefix("udp://") {
         Some(addr) => {
@@ -127,7 +128,7 @@ fn addresses(url: &str) -> Vec<(Netid, SocketAddr)> {
     addresses.into_iter().map(|addr| (netid(&addr), addr)).collect()
 }
 
-/// Returns the entries to register for `programs` at `urls`. Only the first URL of each transport is registered.
+/// Returns the entries to register for `programs` at `urls`. Only the first address of each netid is registered.
 fn entries(programs: &[(u32, u32)], urls: &[String]) -> Vec<Entry> {
     let mut listeners: Vec<_> = urls.iter().flat_map(|url| addresses(url)).collect();
     // The sort is stable, so the first URL of each transport stays.
@@ -141,7 +142,7 @@ fn entries(programs: &[(u32, u32)], urls: &[String]) -> Vec<Entry> {
 }
 
 impl Registered {
-    /// Registers `entries`. After an error, none of them is registered.
+    /// Registers `entries`. If one of them cannot be registered, removes those that were registered before it.
     async fn new(rpcbind: Rpcbind, entries: &[Entry]) -> Result<Self, RegisterError> {
         let mut registered = Self { rpcbind, entries: Vec::new() };
         for entry in entries {
@@ -172,14 +173,14 @@ impl Registered {
 
 impl Registration {
     /// Registers each of `programs` at `urls` ([`Server::urls`](rpcrdma::server::Server::urls)). Each program is a pair
-    /// of a program number and a version. Only the first URL of each transport is registered. `udp://ADDRESS:PORT`
+    /// of a program number and a version. Only the first address of each netid is registered. `udp://ADDRESS:PORT`
     /// registers a service that the program offers over UDP itself. Replaces registrations that a predecessor has left.
     ///
     /// The registration is lost if rpcbind restarts. Use [`keep`](Self::keep) to repeat it then.
     ///
     /// # Errors
-    /// Returns [`RegisterError`] if a call to rpcbind fails, or if rpcbind refuses a registration. Nothing stays
-    /// registered then.
+    /// Returns [`RegisterError`] if a call to rpcbind fails, or if rpcbind refuses a registration. Registrations made
+    /// before the error are removed again.
     pub async fn new(rpcbind: Rpcbind, programs: &[(u32, u32)], urls: &[String]) -> Result<Self, RegisterError> {
         let registered = Registered::new(rpcbind, &entries(programs, urls)).await?;
         Ok(Self(RegistrationKind::Once(registered)))

@@ -53,7 +53,8 @@ impl Rpcbind {
     }
 
     /// Connects to rpcbind on this host, through `/run/rpcbind.sock`. Servers register themselves through this socket.
-    /// rpcbind records their user as the owner of a registration, and lets only the owner and the superuser remove it.
+    /// rpcbind records the user of the connecting process as the owner of a registration, and lets only the owner and
+    /// the superuser remove it.
     ///
     /// # Errors
     /// See [`ConnectError`].

@@ -110,7 +110,8 @@ impl RpcbindService {
         (index, self.query(host, *port).await)
     }
 
-    /// Returns the URLs of the server on a host, or `None` if rpcbind does not answer.
+    /// Returns the URL of the server on a host, or an empty set if rpcbind does not list the server. Returns `None` if
+    /// the connection to rpcbind or a call fails.
     async fn query(&self, host: &str, port: u16) -> Option<BTreeSet<String>> {
         let rpcbind = Rpcbind::connect_to_port(host, port).await.ok()?;
         let netids = match self.scheme.transport() {

@@ -22,8 +22,8 @@ pub(crate) struct Transcoder {
 }
 
 impl Transcoder {
-    /// Starts a process for the specification at `path`. Returns `None` where `rpcgen`, a C compiler or libtirpc is not
-    /// installed (Debian: rpcsvc-proto, gcc, libtirpc-dev).
+    /// Generates and compiles the C codecs of the specification at `path`, and starts a process that runs them. Returns
+    /// `None` where `rpcgen`, a C compiler or libtirpc is not installed (Debian: rpcsvc-proto, gcc, libtirpc-dev).
     pub(crate) fn new(path: &Path, spec: &Spec) -> Option<Self> {
         let protocol = path.file_stem().and_then(|stem| stem.to_str()).unwrap();
         if !Path::new("/usr/include/tirpc/rpc/xdr.h").exists() {
@@ -68,7 +68,8 @@ impl Transcoder {
         Some(Self { child, input, output: BufReader::new(output) })
     }
 
-    /// Decodes and re-encodes `bytes` in C, and returns the bytes or the error that C reports.
+    /// Decodes and re-encodes `bytes` in C as a value of the type `name`. Returns the encoding or the error that C
+    /// reports.
     pub(crate) fn transcode(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(self.input, "{name} .{hex}").unwrap();

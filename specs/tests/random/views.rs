@@ -1,4 +1,4 @@
-//! Tests that the borrowed types of NFS versions 3 and 4 behave like the owned types with random values. Both encode to
+//! Tests with random values that the borrowed types of NFS versions 3 and 4 behave like the owned types. Both encode to
 //! the same bytes, and both report the same errors for truncated or damaged input.
 
 use proptest::{

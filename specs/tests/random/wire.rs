@@ -3,10 +3,10 @@
 
 use rpcrdma_xdrgen::ir::{Base, Field, ItemId, ItemKind, Spec, Type};
 
-/// Maximum number of elements of an array or list, and of bytes of opaque data. The lengths include zero, one, several,
-/// and lengths that need padding.
+/// Exclusive upper bound of the number of elements of an array and of the number of bytes of opaque data. The lengths
+/// include zero, one, several, and lengths that need padding.
 const MAX_ITEMS: u32 = 9;
-/// Nesting depth from which optional data is always absent.
+/// Maximum nesting depth at which optional data can be present, and arrays, lists and counted bytes can be non-empty.
 const DEEP: u32 = 12;
 
 /// Random decisions from bytes that proptest generates. When the bytes are used up, each decision is the simplest one.
@@ -91,7 +91,8 @@ impl Writer<'_> {
         self.depth -= 1;
     }
 
-    /// Returns a value of the discriminant that no case has, or `None` if every value has a case.
+    /// Chooses a value of the discriminant at random. Returns `None` if the chosen number has a case, or if every value
+    /// of an enumeration or boolean has one.
     fn other(&mut self, discriminant: &Field, cases: &[(i64, Option<&Field>)]) -> Option<i64> {
         let free = |value: &i64| cases.iter().all(|(case, _)| case != value);
         let mut base = match discriminant.ty {

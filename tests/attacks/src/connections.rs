@@ -14,7 +14,7 @@ use crate::{
     victim::Victim,
 };
 
-/// The default memory limit of the servers.
+/// Memory limit of the servers, in bytes. It equals the default of `nfs3d`.
 const MAX_MEMORY: u64 = 1 << 30;
 
 /// Returns the connection limit of the server, and the number of connections that the attackers make. The attackers
@@ -24,7 +24,7 @@ fn limits(form: Form) -> (usize, usize) {
 }
 
 /// Measures the victim alone, lets the attackers connect, and measures the victim on a connection that it makes during
-/// the attack.
+/// the attack. Checks that the server closes the connections beyond its limit.
 async fn crowd(
     plan: &Plan,
     transport: &str,
@@ -45,7 +45,8 @@ async fn crowd(
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// Opens more idle connections than the server allows, all from one host. Connections over iWARP are set up.
+/// Opens more idle connections than the server allows, all from one host. Over iWARP, the attackers complete the MPA
+/// set-up unless the server closes the connection before.
 pub(crate) async fn idle(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     crowd(plan, transport, async |server, count| {
         let mut attackers = Vec::new();
@@ -64,7 +65,7 @@ pub(crate) async fn idle(plan: &Plan, transport: &'static str) -> anyhow::Result
     .await
 }
 
-/// Opens connections that send nothing, or over iWARP the first half of an MPA request.
+/// Opens connections that send nothing over TCP, or only the first half of an MPA request over iWARP.
 pub(crate) async fn half_open(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     crowd(plan, transport, async |server, count| {
         let mut attackers = connect_many(count, server.address(transport)).await?;
@@ -80,7 +81,7 @@ pub(crate) async fn half_open(plan: &Plan, transport: &'static str) -> anyhow::R
     .await
 }
 
-/// Number of connections whose set-up takes long.
+/// Number of connections that send their MPA request slowly.
 const SLOW: usize = 64;
 
 /// Opens connections that send one byte of their MPA request each second.

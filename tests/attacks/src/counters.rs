@@ -136,12 +136,12 @@ const FLIP: u8 = 0x10;
 struct Damage {
     name: String,
     bytes: Vec<u8>,
-    /// `true` if something must be lost, so that the server must not start.
+    /// `true` if the damage certainly loses acknowledged additions. The server must then not start.
     is_fatal: bool,
 }
 
-/// Returns damaged copies of a database, `flips` of them with one flipped bit. `before` is the database before the last
-/// addition.
+/// Returns damaged copies of the database `whole`, about `flips` of them with one flipped bit. `before` is the database
+/// before the last addition.
 fn damages(before: &[u8], whole: &[u8], flips: usize) -> Vec<Damage> {
     let mut damages = Vec::new();
     for (name, len) in [

@@ -89,8 +89,8 @@ async fn start_with(set: &str, program: &Path, root: &Path, state: &Path) -> any
     said
 }
 
-/// Asks for the parent of a directory as a caller without the right to search it. `..` of another directory is the
-/// counter-check.
+/// Looks up `..` in directories that the caller must not search, which the server must refuse. As a counter-check,
+/// looks up `..` in a directory that the caller may search.
 pub(crate) async fn closed_directory(plan: &Plan) -> anyhow::Result<Findings> {
     if !is_root() {
         return Ok(Findings::not_run("needs root, so that the server acts as its callers"));

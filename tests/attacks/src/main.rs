@@ -32,7 +32,7 @@ use self::{
 const MAX_DURATION: Duration = Duration::from_secs(240);
 /// Maximum duration of one attack in the short form.
 const MAX_SHORT_DURATION: Duration = Duration::from_secs(60);
-/// Number of descriptors of this program: the connections of the largest attack, and room for files.
+/// Number of file descriptors that this program needs: for the connections of the largest attack, and for files.
 const DESCRIPTORS: u64 = 4096;
 
 /// Play attacks against nfs3d, blobstore and a counters server, each on the loopback interface

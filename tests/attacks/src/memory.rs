@@ -134,7 +134,7 @@ pub(crate) async fn unread_blobs(plan: &Plan) -> anyhow::Result<Findings> {
 
 /// Number of entries in the large directory, in the short and in the full form.
 const ENTRIES: (usize, usize) = (20_000, 60_000);
-/// Number of READDIRs at once.
+/// Number of READDIRs in flight at once.
 const LISTINGS: usize = 64;
 /// Number of connections that the READDIRs use.
 const LISTING_CONNECTIONS: usize = 4;

@@ -40,8 +40,8 @@ struct Flood {
     refused: AtomicU64,
 }
 
-/// Floods the server with the messages of `attack` while the victim makes its calls. An attack that fails ends the
-/// trial with a fault.
+/// Floods the server with the messages of `attack` while the victim makes its calls. An error of an attacker is
+/// reported as a fault.
 async fn flood<F>(
     plan: &Plan,
     transport: &'static str,
@@ -133,8 +133,8 @@ pub(crate) async fn malformed(plan: &Plan, transport: &'static str) -> anyhow::R
     .await
 }
 
-/// Returns calls that the server must reject: READs with arguments that cannot be
-/// decoded, unknown programs, versions and procedures, and malformed headers.
+/// Returns calls that the server must reject: READs with arguments that cannot be decoded, unknown programs, versions
+/// and procedures, and malformed headers.
 fn rejected_calls() -> anyhow::Result<Vec<Vec<u8>>> {
     let none = Credential::None;
     let garbage = [words(&[u32::MAX]), vec![0xff; 60]].concat();

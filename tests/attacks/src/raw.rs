@@ -21,13 +21,13 @@ use tokio::{
 pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 /// Maximum time for a raw peer to connect, write or read.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// Marks the last fragment of a record (RFC 5531 section 11).
+/// The bit of a record mark that marks the last fragment (RFC 5531 section 11).
 const LAST_FRAGMENT: u32 = 1 << 31;
 /// Maximum length in bytes of a reply that a raw peer reads.
 const MAX_REPLY: u32 = 4 << 20;
 
 /// Connects from a local address. `buffer` is the approximate number of received bytes that the kernel stores. `None`
-/// for its default.
+/// stands for the default of the kernel.
 pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr, buffer: Option<u32>) -> anyhow::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     if let Some(buffer) = buffer {
@@ -93,7 +93,8 @@ pub(crate) fn call<P: Procedure>(xid: u32, credential: &Credential, args: &P::Ar
     Ok([header_of::<P>(xid, credential)?, encode(args)?].concat())
 }
 
-/// Reads a record of one fragment.
+/// Reads a record of one fragment. Fails if the record has several fragments or is longer than [`MAX_REPLY`], or if
+/// reading takes longer than [`PATIENCE`].
 pub(crate) async fn read_record(stream: &mut TcpStream) -> anyhow::Result<Vec<u8>> {
     let read = async {
         let mark = stream.read_u32().await?;
@@ -117,7 +118,7 @@ pub(crate) fn results<P: Procedure>(reply: &[u8], xid: u32) -> anyhow::Result<P:
     Ok(XdrDecode::decode(&mut decoder)?)
 }
 
-/// Returns `true` if the server has closed the connection. Discards what it has sent, up to a limit.
+/// Returns `true` if the server has closed the connection. Discards up to 1 MiB of received data.
 pub(crate) fn is_closed(stream: &TcpStream) -> bool {
     let mut discarded = [0; 4096];
     for _ in 0..256 {

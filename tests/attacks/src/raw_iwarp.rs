@@ -63,8 +63,8 @@ fn tagged(control: [u8; 2], (stag, offset): Place, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns an MPA request with CRCs, and up to 16 RDMA Reads in each direction. It has no private data, so that the
-/// peer supports version 1 only.
+/// Returns an MPA request with CRCs, and up to 16 RDMA Reads in each direction. It has no private data of RPC-over-RDMA
+/// (RFC 8797), so that the peer supports version 1 only.
 pub(crate) fn mpa_request() -> Vec<u8> {
     [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 16, 0, 16]].concat()
 }

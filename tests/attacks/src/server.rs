@@ -104,7 +104,8 @@ impl NfsServer {
     }
 }
 
-/// Creates a directory to export inside a temporary directory, which is removed on drop.
+/// Creates a directory to export, with the files of the victim and of the attackers. The directory is inside a
+/// temporary directory, which is removed on drop.
 pub(crate) fn prepare_export() -> anyhow::Result<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().context("cannot create a directory for a server")?;
     let root = folder.path().canonicalize()?.join("root");

@@ -14,13 +14,13 @@ use crate::{
     victim::{Latencies, Victim},
 };
 
-/// Number of calls that the victim makes before they are measured.
+/// Number of calls that the victim makes without a measurement, before and after the attack.
 const WARM_UP: usize = 8;
-/// Maximum duration of a measurement in which an attack has not achieved enough.
+/// Duration after which a measurement ends with a fault if the attack has not reached its goal.
 const MAX_MEASUREMENT: Duration = Duration::from_secs(30);
-/// Multiple of the latency without an attack that the full form allows.
+/// Maximum factor by which an attack may increase the p99 latency, in the full form.
 const ALLOWED_SLOWDOWN: u32 = 3;
-/// Latency that the full form allows in any case.
+/// p99 latency during an attack that the full form always allows.
 const ALLOWED_LATENCY: Duration = Duration::from_millis(50);
 
 /// The form of a run.
@@ -103,7 +103,8 @@ impl Trial {
         }
     }
 
-    /// Checks the latencies, the server and its memory. The attackers have left, and the victim makes some more calls.
+    /// Ends the trial after the attackers have left. The victim makes some more calls. Then checks the latencies, the
+    /// server and its memory, and returns the findings.
     pub(crate) async fn finish(mut self, server: &mut ServerProcess, victim: &Victim, outcome: String) -> Findings {
         if let Err(error) = victim.measure(WARM_UP).await {
             self.fault(format!("after the attack: {error:#}"));

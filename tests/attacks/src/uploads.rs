@@ -99,8 +99,9 @@ async fn watch(server: &BlobServer, client: &BlobstoreV1Client, name: &str) -> a
     Ok(())
 }
 
-/// Asks, from one host, for all uploads of 1 TiB each, commits half of them, and asks for all watches. Then the host
-/// leaves.
+/// Asks from one host for all upload slots, with uploads of 1 TiB each, commits half of the uploads, and asks for all
+/// watch slots. Then the host leaves. The victim must be able to upload and watch during the attack, and to upload
+/// after it.
 pub(crate) async fn all_slots(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = BlobServer::start(&plan.programs, MAX_MEMORY).await?;
     let victim = Victim::of_blobs(&server).await?;

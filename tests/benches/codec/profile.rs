@@ -60,7 +60,7 @@ fn decode<'a, T, E: std::fmt::Debug>(message: &'a [u8], n: usize, decode: impl F
     }
 }
 
-/// Returns the attributes of a regular file in 21 words, of which every value is valid.
+/// Returns the encoded attributes of a regular file: 21 words, all with valid values.
 fn file_attributes() -> impl Iterator<Item = u32> {
     [1].into_iter().chain(100..120)
 }

@@ -6,7 +6,7 @@ use rpcrdma::xdr::{Decoder, ReadChunk, ReducingSink, XdrEncode};
 
 use crate::Data;
 
-/// A message, also in encoded form.
+/// A message, and its encoding as a reduced stream and a Read chunk.
 pub(crate) struct Message {
     value: Data,
     stream: Vec<u8>,

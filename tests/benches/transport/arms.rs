@@ -95,7 +95,8 @@ fn quantile(samples: &mut [u64], q: f64) -> f64 {
     samples[((samples.len() - 1) as f64 * q) as usize] as f64
 }
 
-/// Runs `rounds` rounds, in which the two programs alternate. Returns the figures.
+/// Runs one round for warm-up and `rounds` measured rounds, in which the two programs alternate. If `quick` is `true`,
+/// the rounds are shorter. Returns the figures.
 pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
     let mut echo = bare::Client::connect(addresses.echo).await.expect("cannot connect");
     let mut bulk = bare::Client::connect(addresses.bulk).await.expect("cannot connect");

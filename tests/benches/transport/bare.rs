@@ -98,8 +98,8 @@ impl Client {
         Ok(())
     }
 
-    /// Moves `n` blocks of `len` bytes: to the server if `put` is `true`, and otherwise from it. Requests `depth`
-    /// blocks ahead.
+    /// Moves `n` blocks of `len` bytes: to the server if `put` is `true`, and otherwise from it. Requests at most
+    /// `depth` blocks from the server in advance.
     pub(crate) async fn bulk(&mut self, put: bool, n: usize, len: usize, depth: usize) -> io::Result<()> {
         let mut request = [0; 8];
         request[..4].copy_from_slice(&u32::from(put).to_be_bytes());

@@ -57,11 +57,11 @@ pub struct Bug {
     pub missed_because: String,
 }
 
-/// Reads the table.
+/// Reads [`TABLE`] in the repository `root`.
 ///
 /// # Errors
 ///
-/// Fails if the file is not a table, or if two bugs have the same name.
+/// Fails if the file cannot be read or is not a table, or if two bugs have the same name.
 pub fn read(root: &Path) -> anyhow::Result<Vec<Bug>> {
     let text = fs::read_to_string(root.join(TABLE)).with_context(|| format!("failed to read {TABLE}"))?;
     let BugTable { bugs } = toml::from_str(&text).with_context(|| format!("{TABLE} is not a table"))?;
@@ -94,7 +94,7 @@ pub struct FoundBug {
     pub missed: u64,
     /// Maximum number of seeds of a search.
     pub max_seeds: u64,
-    /// The violation, the panic or the hang that the first search noticed.
+    /// The violation, the panic or the hang that showed the bug, in the first search that found it. Empty if none did.
     pub noticed: String,
 }
 
@@ -178,8 +178,8 @@ pub fn search(program: &TestProgram, number: u32, name: &str, limits: SearchLimi
     Ok(found)
 }
 
-/// Returns the number of seeds from `start` up to the first one that shows the bug, and a description of the failure.
-/// Returns `None` if no seed shows the bug.
+/// Returns the number of seeds from `start` up to the first one that shows the bug, and a description of the failure. A
+/// seed that fails without the bug, too, does not show it. Returns `None` if no seed shows the bug.
 fn first_seed(
     program: &TestProgram,
     number: u32,

@@ -15,11 +15,12 @@ use crate::plant::{SWITCH_CRATE, SWITCH_MANIFEST, SWITCH_SOURCE};
 const SWITCH_FOLDER: &str = "tests/planted";
 
 /// Copies the project's files to `copy`. The files in `changed` get the contents given there, and their packages depend
-/// on the switch. Files whose contents do not change are not written, so cargo compiles only what differs.
+/// on the switch. Files whose contents do not change are not written, so cargo compiles only what differs. All other
+/// files are removed from `copy`.
 ///
 /// # Errors
 ///
-/// Fails if files cannot be read or written.
+/// Fails if a file cannot be read, written or removed, or if the manifest of a changed package has no `[dependencies]`.
 pub fn write(root: &Path, copy: &Path, changed: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
     let manifests: BTreeSet<PathBuf> = changed.keys().map(|file| manifest_of(root, file)).collect::<Result<_, _>>()?;
     let mut kept = BTreeSet::new();
@@ -63,7 +64,11 @@ fn files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
 }
 
-/// Returns the manifest of the package that contains `file`.
+/// Returns the path of the manifest of the package that contains `file`. Both paths are relative to `root`.
+///
+/// # Errors
+///
+/// Fails if no folder below `root` that contains the file has a manifest.
 pub fn manifest_of(root: &Path, file: &Path) -> anyhow::Result<PathBuf> {
     for folder in file.ancestors().skip(1) {
         let manifest = folder.join("Cargo.toml");
@@ -74,7 +79,7 @@ pub fn manifest_of(root: &Path, file: &Path) -> anyhow::Result<PathBuf> {
     bail!("{} belongs to no package", file.display())
 }
 
-/// Returns a manifest with a dependency on the switch's crate.
+/// Adds a dependency on the switch's crate to the text of a manifest. `path` is the path of the manifest in the copy.
 fn with_switch(path: &Path, manifest: &str) -> anyhow::Result<String> {
     const HEADING: &str = "\n[dependencies]\n";
     let at =
@@ -94,7 +99,7 @@ fn update(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     Ok(fs::write(path, contents)?)
 }
 
-/// Removes files that are not in `kept`, except the lock file, which cargo extends.
+/// Removes the files in `folder` that are not in `kept`. Both are relative to `copy`.
 fn remove_others(copy: &Path, folder: &Path, kept: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(copy.join(folder))? {
         let entry = entry?;

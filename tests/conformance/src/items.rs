@@ -16,7 +16,7 @@ pub struct SourceItem {
     pub path: Vec<String>,
     /// Byte range of the item with its attributes.
     pub range: Range<usize>,
-    /// Parts of a function. `None` for other items.
+    /// Parts of a function with a body. `None` for other items.
     pub function: Option<FunctionParts>,
 }
 
@@ -25,7 +25,7 @@ pub struct SourceItem {
 pub struct FunctionParts {
     /// The body with its braces.
     pub body: Range<usize>,
-    /// The key word `const`.
+    /// The keyword `const`, if the function has it.
     pub constness: Option<Range<usize>>,
     /// `true` if the function is a test.
     pub is_test: bool,
@@ -39,7 +39,8 @@ impl SourceItem {
     }
 }
 
-/// Returns all items of a source file that have a name. Items in the body of a function are not included.
+/// Returns the modules, functions, types, traits, constants, statics and macros of a source file, including functions
+/// and constants in traits and `impl` blocks. Items in the body of a function are not included.
 ///
 /// # Errors
 ///
@@ -161,7 +162,7 @@ impl<'ast> Visit<'ast> for Finder {
     }
 }
 
-/// Returns the name of the type that a block implements.
+/// Returns the name of the type of an `impl` block, or an empty string if the type has no path.
 fn type_name(item: &ItemImpl) -> String {
     let mut ty = &*item.self_ty;
     while let Type::Reference(reference) = ty {

@@ -60,7 +60,7 @@ fn is_furniture(line: &str) -> bool {
         || (ends_with_year && (line.starts_with("RFC ") || line.starts_with("Internet-Draft ")))
 }
 
-/// Returns the number of the section that begins on this line.
+/// Returns the number of the section that begins on this line, or `None` if the line is no heading.
 fn heading(line: &str) -> Option<String> {
     let (number, title) = line.split_once(' ')?;
     let number = number.trim_end_matches('.');
@@ -68,8 +68,8 @@ fn heading(line: &str) -> Option<String> {
     (numeric && !title.trim().is_empty() && !title.contains("...") && !title.contains(". .")).then(|| number.to_owned())
 }
 
-/// Returns the key words of a section in order. If two start at one place, as MUST and MUST NOT do, the longer one
-/// counts.
+/// Returns the key words of a section, in the order of the text. If two start at one place, as MUST and MUST NOT do,
+/// the longer one counts.
 fn words(body: &str) -> Vec<&'static str> {
     let body = body.split_whitespace().collect::<Vec<_>>().join(" ").replace("REQUIRED", "MUST");
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The requirements of the specifications, with the code that keeps them, and the faults that their tests must notice.
+//! The requirements of the specifications, the code that fulfills them, and the faults that their tests must notice.
 //!
 //! `tables` has a file for each specification. Each of its rules names functions of the code, tests, and a fault: a
 //! replacement in one function that breaks the requirement.
@@ -47,8 +47,8 @@ pub struct CopyFolders {
 }
 
 impl CopyFolders {
-    /// Returns the folder for the copy, and the target folder. By default, they are in the folder `target/KIND` of the
-    /// repository `root`.
+    /// Returns the folder for the copy, and the target folder of cargo. The default of the former is `target/KIND` in
+    /// the repository `root`. The default of the latter is `build` in the former.
     pub fn of(&self, root: &Path, kind: &str) -> (PathBuf, PathBuf) {
         let folder = self.folder.clone().unwrap_or_else(|| root.join("target").join(kind));
         let target = self.target.clone().unwrap_or_else(|| folder.join("build"));

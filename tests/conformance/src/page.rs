@@ -141,7 +141,7 @@ fn shown(fault: &Fault) -> String {
     }
 }
 
-/// Returns code on one line, of which at most `max` characters remain.
+/// Joins code to one line. If it is longer than `max` characters, replaces the rest by an ellipsis.
 pub fn shortened(code: &str, max: usize) -> String {
     let code = code.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut short: String = code.chars().take(max).collect();

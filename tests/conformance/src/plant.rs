@@ -39,7 +39,8 @@ struct Place<'a> {
 ///
 /// # Errors
 ///
-/// Fails if a fault cannot be planted, or if a file cannot be read. The error names all such faults.
+/// Fails if a fault cannot be planted, or if a file cannot be read. The error names all such files, with the first
+/// fault of each that cannot be planted.
 pub fn planted_files(root: &Path, faults: &[(u32, &Fault)]) -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let mut by_file: BTreeMap<&str, Vec<(u32, &Fault)>> = BTreeMap::new();
     for (number, fault) in faults {

@@ -68,7 +68,8 @@ impl CitedTest {
         Ok(TestTarget { manifest, integration })
     }
 
-    /// Selects the names of the cited tests from `all`, the names of all tests of their program.
+    /// Selects the names of the cited tests from `all`, the names of all tests of their program. If several modules
+    /// have tests of this name, selects those of the modules that fit the path of the file best.
     fn select<'a>(&self, all: &'a [String]) -> Vec<&'a String> {
         let is_named = |name: &&String| match &self.function {
             Some(function) => name.rsplit("::").next() == Some(function),
@@ -136,7 +137,7 @@ impl TestProgram {
     }
 
     /// Returns a command that runs the program's tests with limited memory, because a mutant may allocate without end.
-    /// The random numbers are always the same.
+    /// The random inputs of proptest are the same in each run.
     pub fn limited_command(&self) -> Command {
         let mut command = Command::new("sh");
         let limits = format!("ulimit -c 0; ulimit -v {MAX_MEMORY_KIB}; exec \"$@\"");
@@ -221,12 +222,12 @@ pub enum Built {
     Failed(Vec<CompilerError>),
 }
 
-/// Returns the features with which the tests of a package are compiled.
+/// Returns the features with which the tests of a package are compiled. `None` stands for the default features.
 pub fn features_of(manifest: &Path) -> Option<&'static str> {
     FEATURES.iter().find(|(path, _)| Path::new(path) == manifest).map(|(_, features)| *features)
 }
 
-/// Compiles test programs of the copy, into the folder `output`.
+/// Compiles test programs of the copy, into the folder `output`. Returns the programs or the errors of the compiler.
 ///
 /// # Errors
 ///

@@ -131,7 +131,8 @@ impl Table {
         Ok(table)
     }
 
-    /// Returns `true` if `text`, the contents of `file`, cites the section of a rule.
+    /// Returns `true` if `text`, the contents of `file`, cites the section of a rule. If another specification states
+    /// the same requirement, its section must be cited instead.
     pub fn is_cited(&self, rule: &Rule, file: &str, text: &str) -> bool {
         let is_own = self.home.as_ref().is_some_and(|home| file.starts_with(home.as_str()));
         match rule.same_as.as_ref().and_then(|same| same.split_once(" §")) {
@@ -143,7 +144,8 @@ impl Table {
         }
     }
 
-    /// Compares the rows with the key words of the text. Returns the missing and the superfluous rows.
+    /// Compares the rows with the key words of the text. Returns descriptions of missing, superfluous and repeated
+    /// rows, and of rows with a wrong level.
     pub fn compare(&self, found: &Keywords) -> Vec<String> {
         let mut rows: BTreeMap<(&str, usize), usize> = BTreeMap::new();
         let mut complaints = Vec::new();

@@ -1,5 +1,5 @@
-//! The formatter and `strip` on arbitrary text: the output has the same meaning, and formatting it again changes
-//! nothing.
+//! The formatter and `strip` on arbitrary text: the output has the same meaning, apart from the annotations that
+//! `strip` removes, and formatting or stripping it again changes nothing.
 #![no_main]
 
 #[path = "../../../xdrgen/tests/fmt/meaning.rs"]

@@ -9,7 +9,7 @@ use rpcrdma::tls::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// The clock of the time limits, and a server with a certificate of its own.
+/// The runtime whose clock measures the time limits, and the configuration of a server with a self-signed certificate.
 static SERVER: LazyLock<(Runtime, TlsServerConfig)> = LazyLock::new(|| {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();

@@ -115,7 +115,7 @@ impl Entrance {
         Ok(Self { network: network.clone(), setup, accepted: Some((receiver, task)), fabrics: Vec::new() })
     }
 
-    /// Returns the next connection, if there is one.
+    /// Accepts or makes a connection. Returns `None` if no connection waits to be accepted, or if none can be made.
     async fn next(&mut self) -> Option<Link> {
         let link = match &mut self.accepted {
             Some((accepted, _)) => accepted.try_recv().ok()?,
@@ -137,7 +137,8 @@ impl Entrance {
         Some(link)
     }
 
-    /// Returns the number of regions that the product has registered at its ends of all connections.
+    /// Returns the number of regions that the product has registered at its ends of all connections over the simulated
+    /// provider.
     pub(crate) fn registered(&self) -> usize {
         let end = if self.accepted.is_some() { SimEnd::A } else { SimEnd::B };
         self.fabrics.iter().map(|network| network.registered(end)).sum()
@@ -161,7 +162,7 @@ fn stream_link(stream: DuplexStream, setup: Setup, is_tcp: bool, is_initiator: b
     }
 }
 
-/// Accepts connections over the simulated provider.
+/// Accepts connections over the simulated provider. If bit 7 of the flags is set, rejects the first one.
 async fn accept_rdma(listener: rpcrdma::provider::sim::SimListener, setup: Setup, accepted: UnboundedSender<Link>) {
     let mut refuses = setup.has(7);
     while let Ok(incoming) = listener.accept().await {
@@ -206,7 +207,8 @@ impl Attack {
         }
     }
 
-    /// Lets the product run until nothing happens.
+    /// Lets the product run, accepts a connection if the peer has none, and receives. Ends when nothing happens any
+    /// more, or after [`ROUNDS`] rounds.
     async fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..ROUNDS {
@@ -221,7 +223,11 @@ impl Attack {
         }
     }
 
-    /// Plays a plan. `begin` begins a call of the product.
+    /// Plays a plan. `begin` begins a call of the product. The healthy client makes a call after each step.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a description if a call of the healthy client fails.
     pub(crate) async fn play(
         &mut self,
         plan: &Plan,
@@ -296,7 +302,7 @@ impl Attack {
         }
     }
 
-    /// Closes all connections.
+    /// Closes all connections, and stops accepting new ones.
     pub(crate) fn end(&mut self) {
         self.peer.link = None;
         self.parked.clear();

@@ -77,7 +77,7 @@ fn builder(is_v2: bool, setup: Setup) -> ChannelBuilder {
         .service(FuzzedBackV1Server::new(FuzzedBackService))
 }
 
-/// Plays a plan against a client.
+/// Plays a plan against a client. The error describes the first violation.
 pub(crate) async fn play(wire: Wire, plan: &Plan) -> Result<Summary, String> {
     let setup = plan.setup;
     let (network, is_v2) = (network(wire, setup), is_v2(wire, setup));
@@ -125,7 +125,7 @@ pub(crate) async fn play(wire: Wire, plan: &Plan) -> Result<Summary, String> {
     Ok(Summary { healthy, received: attack.peer.received, calls: (calls.done, calls.failed) })
 }
 
-/// Makes calls, and closes the connection after the last one.
+/// Makes calls, and closes the connection after the last one. Fails if the closed channel still holds memory.
 async fn call_all(
     network: Network,
     builder: ChannelBuilder,
@@ -155,7 +155,7 @@ async fn call_all(
     Ok(())
 }
 
-/// Makes a call, and records its result. Some calls are abandoned after [`PATIENCE`].
+/// Makes a call, and records its result, and whether it ended too late. Some calls are abandoned after [`PATIENCE`].
 async fn call(client: FuzzedV1Client, exchange: Exchange, calls: SharedCalls) {
     let limit = TIMEOUTS[usize::from(exchange.amount) % TIMEOUTS.len()];
     let start = Instant::now();

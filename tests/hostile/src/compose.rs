@@ -72,7 +72,7 @@ impl RpcMessage {
         self.item.map(|(at, len)| self.bytes[at..at + len].to_vec()).unwrap_or_default()
     }
 
-    /// Applies the mistakes that concern all messages.
+    /// Applies the mistakes `LONG`, `SHORT` and `FLIP` to the encoded message.
     fn damage_end(&mut self, exchange: &Exchange) {
         let amount = usize::from(exchange.amount);
         if exchange.faults & fault::LONG != 0 {
@@ -90,7 +90,7 @@ impl RpcMessage {
     }
 }
 
-/// Appends data with its length.
+/// Appends data with its length and padding. The mistake `LENGTH` falsifies the length.
 fn put_item(message: &mut RpcMessage, data: &[u8], faults: u16, amount: u8) {
     let skew = if faults & fault::LENGTH != 0 { u32::from(amount).wrapping_sub(64) } else { 0 };
     put(&mut message.bytes, &[(data.len() as u32).wrapping_add(skew)]);
@@ -198,7 +198,7 @@ fn arguments(message: &mut RpcMessage, exchange: &Exchange, procedure: u32, is_b
     }
 }
 
-/// Composes a reply to a call of the product.
+/// Composes a reply to the call `to` of the product, or to an unknown call if it is `None`.
 pub(crate) fn reply(exchange: &Exchange, xid: u32, to: Option<&Received>) -> RpcMessage {
     let Exchange { number, len, identity, faults, amount, .. } = *exchange;
     let mut message = RpcMessage::default();
@@ -232,8 +232,8 @@ pub(crate) fn reply(exchange: &Exchange, xid: u32, to: Option<&Received>) -> Rpc
     message
 }
 
-/// Appends the results of a procedure. `procedure` is `true` and the number for a procedure of the client's service,
-/// and `false` and the number for one of the server's.
+/// Appends the results of a procedure. `procedure` is a pair of a flag, which is `true` for the client's service and
+/// `false` for the server's, and the number of the procedure.
 fn results(message: &mut RpcMessage, exchange: &Exchange, procedure: (bool, u32), len: u32) {
     match procedure {
         (false, 1) => put(&mut message.bytes, &[len]),

@@ -11,7 +11,7 @@ use crate::{
 
 /// The key that clients and servers share.
 pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
-/// The flavor of credentials and verifiers.
+/// The authentication flavor RPCSEC_GSS.
 pub(crate) const FLAVOR: u32 = 6;
 /// The control procedure RPCSEC_GSS_DATA (RFC 2203 section 5).
 pub(crate) const DATA: u32 = 0;
@@ -21,7 +21,7 @@ pub(crate) const INIT: u32 = 1;
 /// The RPCSEC_GSS state of a hostile client.
 #[derive(Default)]
 pub(crate) struct GssPeer {
-    /// The context in creation, and the XID of the request.
+    /// The context that is being established, and the XID of the RPCSEC_GSS_INIT call.
     setup: Option<(u32, Box<dyn ContextSetup>)>,
     handle: Vec<u8>,
     context: Option<Arc<dyn GssContext>>,
@@ -29,7 +29,7 @@ pub(crate) struct GssPeer {
 }
 
 impl GssPeer {
-    /// Begins a context. Returns the arguments of the request.
+    /// Begins to establish a context. Returns the arguments of the RPCSEC_GSS_INIT call with this XID.
     pub(crate) fn begin(&mut self, xid: u32) -> Vec<u8> {
         let mut arguments = Vec::new();
         let setup = InsecureTestMechanism::new(KEY, "hostile").begin();
@@ -95,8 +95,8 @@ impl GssPeer {
         }
     }
 
-    /// Returns the arguments with the protection of `service`: 2 for integrity, 3 for privacy. Other services protect
-    /// nothing.
+    /// Returns the arguments with the protection of `service`: 2 for integrity, 3 for privacy. For other services, and
+    /// without a context, returns them unchanged.
     pub(crate) fn protect(&self, sequence: u32, service: u32, arguments: Vec<u8>) -> Vec<u8> {
         let Some(context) = &self.context else { return arguments };
         let body = [&sequence.to_be_bytes()[..], &arguments].concat();

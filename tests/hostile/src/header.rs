@@ -151,7 +151,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Parses a message with a header. If it cannot be parsed, its lists and its body are empty.
+    /// Parses a message with a header. If it has no chunk lists or cannot be parsed, its lists and its body are empty.
     pub(crate) fn parse(message: &[u8]) -> Self {
         let mut words = Words(message);
         let mut received = Self { xid: words.word().unwrap_or_default(), ..Self::default() };

@@ -69,7 +69,7 @@ impl Link {
         }
     }
 
-    /// Sends bytes without a frame. An RDMA connection sends them as a message.
+    /// Sends bytes without a frame. Over the simulated provider, sends them as a message.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         match self {
             Self::Rdma(link) => link.send(bytes, None),
@@ -100,7 +100,7 @@ impl Link {
 pub(crate) struct RdmaLink {
     pub(crate) queue_pair: SimQueuePair,
     is_receiving: bool,
-    /// Number of messages for which no Receive was posted.
+    /// Number of Receives to post, one for each message that has arrived since the last ones were posted.
     owed: usize,
     next_id: u64,
 }
@@ -219,7 +219,7 @@ pub(crate) struct TcpLink {
     record: Vec<u8>,
 }
 
-/// Marks the last fragment of a record (RFC 5531 section 11).
+/// The bit of a record mark that marks the last fragment (RFC 5531 section 11).
 pub(crate) const LAST_FRAGMENT: u32 = 1 << 31;
 
 impl TcpLink {

@@ -37,7 +37,7 @@ pub(crate) const ATTACKED: u16 = 1;
 pub(crate) const HEALTHY: u16 = 2;
 
 thread_local! {
-    /// The streams of the run in this thread, to which the URL scheme leads.
+    /// The streams of the run in this thread, which the URL scheme `fuzz-tcp` uses.
     static CURRENT: RefCell<Option<MemoryNetwork>> = const { RefCell::new(None) };
 }
 

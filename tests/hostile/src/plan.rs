@@ -14,7 +14,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
-/// Decodes all bytes as steps. A list of the crate `arbitrary` would have two elements on average.
+/// Decodes the options, and then steps until the bytes are used up or `MAX_STEPS` is reached. A list of the crate
+/// `arbitrary` would have two elements on average.
 impl<'a> Arbitrary<'a> for Plan {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
         let mut plan = Self { setup: bytes.arbitrary()?, steps: Vec::new() };
@@ -30,7 +31,8 @@ impl<'a> Arbitrary<'a> for Plan {
 pub struct Setup {
     /// Bit 0: version 2 over iWARP. Bit 1: the peer has no private data. Bit 2: it has arbitrary private data. Bit 3:
     /// it sends no properties in version 2. Bit 4: it receives nothing until a step says so. Bit 5: small buffers. Bit
-    /// 6: CRCs. Bit 7: it refuses the first connection.
+    /// 6: CRCs. Bit 7: over the simulated provider, it refuses the first connection; over iWARP, `number` selects
+    /// a variant of the set-up.
     pub flags: u8,
     /// A number that determines what the flags leave open.
     pub number: u8,
@@ -49,7 +51,7 @@ pub enum Step {
     Message(Message),
     /// Sends an earlier message again, with one byte changed.
     Again {
-        /// Number of the message, the latest first.
+        /// Index of the message, counted back from the latest one.
         nth: u8,
         /// Offset of the byte.
         at: u16,
@@ -161,9 +163,9 @@ pub struct Message {
 pub enum Body {
     /// Nothing.
     Nothing,
-    /// A call, correctly or with mistakes.
+    /// A call, with or without mistakes.
     Call(Exchange),
-    /// A reply, correctly or with mistakes.
+    /// A reply, with or without mistakes.
     Reply(Exchange),
     /// Any words.
     Words(Vec<Field>),
@@ -180,20 +182,19 @@ pub struct Span {
     pub len: u16,
 }
 
-/// A segment of iWARP.
+/// A segment of iWARP, or a fragment of TCP.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Segment {
-    /// The control bytes of DDP and RDMAP.
+    /// The control bytes of DDP and RDMAP. Over TCP, bit 0 of the first byte marks a fragment that is not the last one.
     pub control: (u8, u8),
     /// The STag, or the word that RDMAP adds.
     pub word: Field,
-    /// The offset of a tagged segment. For an untagged segment, the queue, and an amount to add to the expected message
-    /// number.
+    /// The queue of an untagged segment, and an amount to add to the expected message number.
     pub number: (u8, i8),
-    /// The offset in the message.
+    /// The tagged offset, or the offset in the message of an untagged segment.
     pub offset: Field,
     /// The payload.
     pub body: Body,
-    /// A number that is added to the length of the frame.
+    /// A number that is added to the length of the frame or fragment.
     pub skew: i8,
 }

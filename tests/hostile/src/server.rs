@@ -59,7 +59,7 @@ pub(crate) fn builder(setup: Setup) -> Result<ServerBuilder, String> {
         .drain_timeout(DRAIN))
 }
 
-/// Plays a plan against a server.
+/// Plays a plan against a server. The error describes the first violation.
 pub(crate) async fn play(wire: Wire, plan: &Plan) -> Result<Summary, String> {
     let setup = plan.setup;
     let (network, is_v2) = (network(wire, setup), is_v2(wire, setup));

@@ -26,7 +26,7 @@ use crate::service::protocol::{
 const PAUSE: Duration = Duration::from_millis(20);
 /// Maximum time from the deadlines of the last calls to the end of all calls.
 const MAX_DRAIN: Duration = Duration::from_secs(30);
-/// Number of different errors that are printed.
+/// Maximum number of different errors that are printed.
 const MAX_ERRORS: usize = 4;
 
 /// The identifiers of calls that are not idempotent. They are unique in this process, and so in each record of executed
@@ -171,8 +171,8 @@ async fn call<I: Invoke>(client: &I, kind: Kind, timeout: Duration, last_answers
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// The longest time between two successful calls, or between the last one and the end of the callers' work. `None`
-    /// if no call succeeded.
+    /// The longest time between the ends of two consecutive successful calls, or between the last one and the end of
+    /// the callers' work. `None` if no call succeeded.
     gap: Option<Duration>,
 }
 

@@ -35,7 +35,7 @@ impl Network {
         }
     }
 
-    /// Returns a packet filter without rules.
+    /// Returns a packet filter without rules. Fails in a shared namespace, or if `nft` fails.
     pub(crate) fn filter(&self) -> anyhow::Result<Filter> {
         if let Self::Shared(reason) = self {
             bail!("no network namespace: {reason}");
@@ -48,7 +48,8 @@ impl Network {
         Ok(Filter(()))
     }
 
-    /// Delays all packets by a duration in the notation of `tc`, until the result is dropped.
+    /// Delays all packets by a duration in the notation of `tc`, until the result is dropped. Fails in a shared
+    /// namespace, or if `tc` fails.
     pub(crate) fn delay(&self, delay: &str) -> anyhow::Result<Delay> {
         if let Self::Shared(reason) = self {
             bail!("no network namespace: {reason}");

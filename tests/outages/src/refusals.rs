@@ -28,7 +28,7 @@ use crate::{
 const COUNTED: Duration = Duration::from_secs(3);
 /// Maximum number of connects of one client to one server in [`COUNTED`].
 const MAX_CONNECTS: u64 = 50;
-/// The callers of scenarios in which all calls fail. Some of them make the next call at once, so that only the channel
+/// The callers of scenarios in which all calls fail. They pause only briefly between calls, so that only the channel
 /// limits the connects.
 const CALLERS: Callers =
     Callers { deadline: 16, no_deadline: 8, not_idempotent: 4, timeout: Duration::from_millis(500) };
@@ -69,7 +69,8 @@ fn expected() -> String {
     format!("at most {MAX_CONNECTS} connects in {} s", COUNTED.as_secs())
 }
 
-/// Makes calls over a channel that cannot connect, and returns the number of connects.
+/// Makes calls over a channel that cannot connect, and returns the number of connects. Checks that this number is
+/// within its bounds, and that the calls with a deadline fail.
 async fn count(trial: &mut Trial<'_>, channel: &Channel, connects: impl Fn() -> Option<u64>) -> anyhow::Result<u64> {
     let before = connects().unwrap_or_default();
     let load = Load::start(channel, CALLERS);

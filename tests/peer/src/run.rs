@@ -46,8 +46,9 @@ impl Choice {
     }
 }
 
-/// Runs the chosen cases, `jobs` at a time, and returns what they found in the order of the cases. Calls `progress`
-/// after each.
+/// Runs the chosen cases, `jobs` at a time, and returns their findings in the order of the cases. Does not run
+/// dangerous cases unless the choice includes them, but reports them as [`Verdict::NotRun`]. Calls `progress` after
+/// each case.
 pub async fn run<S: Clone + Send + Sync + 'static>(
     cases: Vec<Case<S>>,
     subject: S,

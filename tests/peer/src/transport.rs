@@ -57,10 +57,10 @@ impl FromStr for PeerUrl {
 }
 
 impl PeerUrl {
-    /// Resolves the host.
+    /// Resolves the host, and returns its first address.
     ///
     /// # Errors
-    /// Fails if the host is unknown.
+    /// Fails if the host is unknown, or if the URL has no port.
     pub async fn resolve(&self) -> anyhow::Result<Target> {
         let mut found = tokio::net::lookup_host(&self.authority)
             .await
@@ -70,12 +70,12 @@ impl PeerUrl {
     }
 }
 
-/// The address of a server under test.
+/// The address of a server under test, or the address at which the peer waits for a client under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// The transport to the server.
+    /// The transport of connections.
     pub fabric: Fabric,
-    /// The resolved address of the server.
+    /// The resolved address.
     pub addr: SocketAddr,
 }
 

@@ -34,7 +34,8 @@ pub(crate) fn private_data(remote_invalidation: bool, send_size: u32, receive_si
     data
 }
 
-/// Decodes private data. Returns the flag of remote invalidation, and the send and receive sizes in bytes.
+/// Decodes private data. Returns the flag of remote invalidation, and the send and receive sizes in bytes. Returns
+/// `None` if the data is not that of RFC 8797, version 1.
 pub(crate) fn parse_private_data(data: &[u8]) -> Option<(bool, u32, u32)> {
     match data {
         [0xf6, 0xab, 0x0e, 0x18, 1, flags, send, receive, ..] => {

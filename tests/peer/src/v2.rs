@@ -18,7 +18,8 @@ use crate::{link::Segment, rpc, v1::Lists};
 pub(crate) const VERSION: u32 = 2;
 /// Number of words in front of the chunk lists: the prefix and the handle to invalidate.
 pub(crate) const LISTS: usize = 6;
-/// Number of credits that the peer's first message grants, and the maximum of outstanding messages in every header.
+/// Number of credits that the peer's first message grants. Also the maximum number of outstanding messages in every
+/// header.
 pub(crate) const FIRST_GRANT: u32 = 64;
 
 /// The prefix of a message.
@@ -26,7 +27,7 @@ pub(crate) const FIRST_GRANT: u32 = 64;
 pub(crate) struct Prefix {
     pub(crate) xid: u32,
     pub(crate) vers: u32,
-    /// Newly granted credits in the low half, and the maximum of outstanding messages in the high one.
+    /// Newly granted credits in the low half, and the maximum number of outstanding messages in the high half.
     pub(crate) credit: u32,
     pub(crate) htype: u32,
     pub(crate) flags: u32,

@@ -14,7 +14,7 @@ use crate::{
     scenario::{CallKind, Operation},
 };
 
-/// Returns the data of a version of a blob.
+/// Returns the `len` bytes of a version of a blob.
 #[must_use]
 pub fn data(version: u64, len: u32) -> Bytes {
     (0..len).map(|index| (version as u8).wrapping_mul(37).wrapping_add((index ^ (index >> 8)) as u8)).collect()
@@ -138,8 +138,7 @@ fn variant(value: &impl Debug) -> String {
     text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Returns the place in the product that a failed call has reached. It is described by the names of the error's
-/// variants.
+/// Describes how a call failed by the names of the error's variants.
 pub(crate) fn symptom(error: &CallError) -> String {
     let cause = match error {
         CallError::Transport { failure: CallFailure::Closed { reason, .. }, .. } => {

@@ -60,8 +60,8 @@ pub struct SimulatedCaller {
     network: Network,
     /// Number of calls in progress.
     in_progress: AtomicUsize,
-    /// `true` after a call failed, or the client was killed. The memory of such a call may stay registered until its
-    /// connection ends.
+    /// `true` after a call failed or was given up, or the client was killed. The memory of an unfinished call may stay
+    /// registered until its connection ends.
     has_failed: AtomicBool,
 }
 
@@ -132,7 +132,8 @@ impl SimulatedCaller {
     /// connections. After a message of `kills`, drops everything, and continues with the next call over new
     /// connections.
     ///
-    /// `lists` is called with the list of servers of a balancer.
+    /// For a client with a balancer, `lists` is called with the sender of the balancer's server list and the URLs of
+    /// the servers.
     ///
     /// # Errors
     /// Returns an error if the configuration is invalid, which is a mistake of the simulation.
@@ -237,7 +238,8 @@ impl SimulatedCaller {
             .await;
     }
 
-    /// Makes the call of an operation. If the call reads or writes a file, looks the file up first.
+    /// Makes the call of an operation. If the call reads or writes a file, looks the file up first, and does not make
+    /// the call if the lookup fails.
     async fn operate<C: Invoke + Clone>(&self, stubs: &Stubs<C>, mut operation: Operation) {
         if let CallKind::File { directory, block_len, call } = operation.call
             && let Some(name) = call.name_to_look_up()

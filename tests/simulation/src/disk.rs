@@ -53,7 +53,7 @@ impl SharedDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `true` if both are the same disk.
+    /// Returns `true` if `self` and `other` refer to one disk.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -100,7 +100,7 @@ pub struct HostState {
 pub struct SharedHost(Arc<Mutex<HostState>>);
 
 impl SharedHost {
-    /// Locks the state.
+    /// Locks the host's state.
     pub fn lock(&self) -> MutexGuard<'_, HostState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,7 +20,7 @@ use crate::{
 const MAX_PASSED: u32 = 3;
 /// The flavor of calls with protected bodies (RFC 2203 §4).
 const RPCSEC_GSS: u32 = 6;
-/// Longest body that is opened in the task of its call, in bytes.
+/// Maximum length of a protected body that the server decrypts or verifies in the task of the call, in bytes.
 const MAX_SMALL_BODY: usize = 4096;
 
 /// The calls of a client that have arrived and have not started.
@@ -59,7 +59,8 @@ impl Queues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a call that the filter of the authenticator has accepted.
+    /// Notes a call that the filter of the authenticator has accepted. `is_queued` is `true` if the server's limits
+    /// apply to the call, so that the order of its start is checked.
     fn accept(&self, from: SocketAddr, xid: u32, is_queued: bool) {
         let mut state = self.lock();
         *state.accepted.entry((from, xid)).or_default() += 1;

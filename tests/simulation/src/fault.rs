@@ -69,7 +69,7 @@ impl FaultKind {
         Self::ContextsExpire,
     ];
 
-    /// Returns the name in reports.
+    /// Returns the name of the kind in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -122,7 +122,8 @@ pub struct Fault {
     pub server: Host,
     /// The affected direction. A fault of memory affects the end that sends in this direction.
     pub direction: Direction,
-    /// A number whose meaning depends on the kind: steps, a factor or milliseconds.
+    /// A number whose meaning depends on the kind: steps, a factor, milliseconds, or 0 if a torn write loses the effect
+    /// as well as the reply.
     pub number: u64,
 }
 

@@ -45,7 +45,7 @@ pub fn handle(id: u64) -> NfsFh3 {
     NfsFh3 { data: Bytes::copy_from_slice(&id.to_be_bytes()) }
 }
 
-/// Returns the ID of the file or directory of a handle.
+/// Returns the ID of the file or directory that a handle refers to.
 fn id(handle: &NfsFh3) -> Result<u64, Nfsstat3> {
     handle.data[..].try_into().map(u64::from_be_bytes).map_err(|_| Nfsstat3::Badhandle)
 }

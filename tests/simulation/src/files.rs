@@ -73,7 +73,8 @@ impl FileCall {
         matches!(self, Self::LookUp { .. } | Self::List | Self::Read { .. })
     }
 
-    /// Returns the name of the file that has to be looked up first.
+    /// Returns the name of the file that the client has to look up before the call, or `None` if no LOOKUP is
+    /// necessary.
     #[must_use]
     pub const fn name_to_look_up(self) -> Option<u8> {
         match self {
@@ -106,7 +107,7 @@ pub enum FileReply {
     Stale,
     /// The ID of a file.
     File(u64),
-    /// The number in a block. 0 if none was written.
+    /// The number in a block, or 0 if the block was not written.
     Block(u64),
     /// The names with the IDs of their files.
     Names(Vec<(u8, u64)>),
@@ -194,8 +195,8 @@ fn block_data(number: u64, len: u32) -> Bytes {
     block.freeze()
 }
 
-/// Returns the number in a block. 0 if none was written. Returns an error if the rest of the block does not fit the
-/// number.
+/// Returns the number in a block, or 0 if the block was not written. Returns an error if the rest of the block does not
+/// fit the number.
 fn block_number(block: &[u8], len: u32) -> Result<u64, String> {
     if block.iter().all(|byte| *byte == 0) {
         return Ok(0);

@@ -32,7 +32,7 @@ const CONNECTING: Duration = Duration::from_secs(3);
 /// Additional time after a jump of the clock, in which a connection first reads what has arrived.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// The kinds of errors, as far as faults differ in them.
+/// The kind of an error. Each kind of fault can cause certain kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureCause {
     /// The server was not reached, its connection was lost, or the deadline passed.
@@ -54,13 +54,13 @@ pub enum FailureCause {
 pub enum CallOutcome {
     /// The call is in progress.
     InProgress,
-    /// A number: a sum, a value, or the version of a blob whose data is right.
+    /// A number: a sum, a value, the version of a blob whose data is right, or a checksum.
     Done(u64),
     /// The result of a call to the NFS service.
     FileDone(FileReply),
     /// The reply is wrong.
     Wrong(String),
-    /// The client was killed before it had a result.
+    /// The client was killed, or gave up the call, before it had a result.
     Killed,
     /// The call failed with an error.
     Failed {
@@ -90,9 +90,9 @@ pub struct Record {
     pub server: Option<Host>,
     /// The planned call.
     pub operation: Operation,
-    /// Time of its start.
+    /// Start of the call, relative to the beginning of the run.
     pub start: Duration,
-    /// Time of its end. `Duration::MAX` if the call has not ended.
+    /// End of the call, relative to the beginning of the run. `Duration::MAX` if the call has not ended.
     pub end: Duration,
     /// The result of the call.
     pub outcome: CallOutcome,
@@ -107,7 +107,7 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call that begins now. Returns its index.
+    /// Adds a call that begins at `now`. Returns the index of the call.
     pub fn begin(&self, client: Host, server: Option<Host>, operation: Operation, now: Duration) -> usize {
         let mut records = self.lock();
         let outcome = CallOutcome::InProgress;
@@ -115,7 +115,7 @@ impl History {
         records.len() - 1
     }
 
-    /// Sets the result of a call.
+    /// Sets the result and the end of a call.
     pub fn end(&self, index: usize, outcome: CallOutcome, now: Duration) {
         let record = &mut self.lock()[index];
         record.outcome = outcome;
@@ -263,7 +263,7 @@ fn gives_up_early(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> b
 /// Returns the maximum duration of a call without a deadline, if only silence delays it. Returns `None` if there is no
 /// such maximum.
 ///
-/// There is none over RDMA, because a call that holds the only credit leaves no credit for a probe.
+/// There is no such maximum over RDMA, because a call that holds the only credit leaves no credit for a probe.
 fn silence_limit(record: &Record, excuses: &[Excuse], scenario: &Scenario) -> Option<Duration> {
     let client = scenario.clients.iter().find(|client| client.host == record.client)?;
     let is_silence = |kind| matches!(kind, FaultKind::Separate | FaultKind::OneWay | FaultKind::HostDown);

@@ -1,18 +1,18 @@
 //! A checker of linearizability. It searches for an order of all calls that explains their results.
 //!
 //! The order must keep the order in time: a call that ended before another one began comes first. A call without a
-//! result may come at any place after its beginning, or not at all. The search is the one of Wing and Gong with the
-//! memory of Lowe ("Testing for linearizability", 2017). It does not try again a set of calls that leads to the same
-//! state.
+//! result may come at any place after its beginning, or not at all. The search is the algorithm of Wing and Gong with
+//! Lowe's memoization ("Testing for linearizability", 2017): a set of placed calls is tried only once for each state
+//! that it leads to.
 
 use std::{collections::HashSet, fmt, hash::Hash, time::Duration};
 
-/// Maximum number of calls that the search for one order places.
+/// Maximum number of pairs of a set of placed calls and a state that one search visits.
 const MAX_STEPS: usize = 20_000;
 
 /// The specification of a sequential object.
 pub trait Model {
-    /// The state after some calls.
+    /// The state of the object.
     type State: Clone + Eq + Hash;
     /// A call to the object.
     type Call: fmt::Debug;
@@ -53,7 +53,7 @@ pub enum Verdict {
     Linearizable,
     /// No order explains all results. The text describes how far the best order got.
     Violation(String),
-    /// The search reached its limit before it found an order or excluded all.
+    /// The search reached its limit before it found an order or excluded all orders.
     Undecided,
 }
 
@@ -112,7 +112,7 @@ impl<M: Model> Search<'_, M> {
     }
 }
 
-/// Searches for an order of the calls that begins with the state `initial`.
+/// Searches for an order of the calls that explains their results, if the object begins with the state `initial`.
 #[must_use]
 pub fn check<M: Model>(initial: M::State, events: &[Event<M>]) -> Verdict {
     let search = Search { events };
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Checks calls of `(call, result, start, end)`.
+    /// Checks calls of `(call, result, start, end)`, with times in milliseconds.
     fn verdict(calls: &[(Option<u64>, Option<u64>, u64, u64)]) -> Verdict {
         let events: Vec<Event<Register>> = calls
             .iter()

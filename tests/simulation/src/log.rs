@@ -28,9 +28,9 @@ struct LogState {
     count: u64,
     /// The events in words, if they are kept.
     lines: Option<Vec<String>>,
-    /// Promises that were broken, as far as they were noticed during the run.
+    /// Violations that were noticed during the run.
     wrong: Vec<String>,
-    /// The places in the product that the run has reached.
+    /// The noted effects of faults on the product.
     symptoms: BTreeSet<String>,
 }
 
@@ -74,24 +74,24 @@ impl EventLog {
         }
     }
 
-    /// Adds a promise that was broken.
+    /// Adds a violation, also as an event.
     pub fn add_wrong(&self, what: String) {
         event!(self, "wrong: {what}");
         self.state().wrong.push(what);
     }
 
-    /// Notes that the run has reached a place in the product that calls without faults do not reach.
+    /// Notes an effect of a fault on the product, such as a lost connection or a kind of failed call.
     pub fn note(&self, symptom: String) {
         self.state().symptoms.insert(symptom);
     }
 
-    /// Returns the places in the product that were noted.
+    /// Returns the noted effects of faults on the product.
     #[must_use]
     pub fn symptoms(&self) -> BTreeSet<String> {
         self.state().symptoms.clone()
     }
 
-    /// Returns the promises that were broken.
+    /// Returns the violations that were noticed during the run.
     #[must_use]
     pub fn wrong(&self) -> Vec<String> {
         self.state().wrong.clone()
@@ -110,7 +110,7 @@ impl EventLog {
         (state.hash.finish(), state.count)
     }
 
-    /// Returns the events in words, if they were kept.
+    /// Returns the events in words, or an empty list if they were not kept.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.state().lines.clone().unwrap_or_default()

@@ -57,7 +57,7 @@ fn print_minimal(seed: u64) {
     }
 }
 
-/// Number of seeds from which on the program fails if a kind of fault never took effect.
+/// Minimum number of seeds with which the program fails if a kind of fault never took effect.
 const MIN_SEEDS_WITH_ALL_FAULTS: u64 = 500;
 
 /// The totals of all runs.
@@ -71,7 +71,7 @@ struct Totals {
     histories: (u64, u64),
     /// Number of runs in which only faults of this kind took effect. The key `None` counts runs in which no fault did.
     alone: BTreeMap<Option<FaultKind>, u64>,
-    /// Number of runs in `alone` that reached each place in the product.
+    /// Number of runs in `alone` that noted each effect on the product.
     symptoms: BTreeMap<Option<FaultKind>, BTreeMap<String, u64>>,
     wrong: BTreeMap<u64, Vec<String>>,
     /// Sum of the hashes of the event logs. It shows if two runs of the program with equal seeds are equal.
@@ -104,8 +104,8 @@ impl Totals {
 }
 
 impl Totals {
-    /// Prints for each kind of fault the places in the product that were reached by runs in which only this kind took
-    /// effect. Leaves out the places that runs without faults reached as well.
+    /// Prints for each kind of fault the effects on the product in runs in which only this kind took effect. Leaves out
+    /// the effects that runs without faults noted as well.
     fn print_reached(&self) {
         let without = self.symptoms.get(&None);
         let runs = |kind| self.alone.get(&kind).copied().unwrap_or_default();

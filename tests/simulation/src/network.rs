@@ -103,7 +103,7 @@ impl Link {
         }
     }
 
-    /// Returns the number of regions that an end has registered.
+    /// Returns the number of memory regions that an end has registered. It is 0 over TCP.
     #[must_use]
     pub fn registered(&self, end: SimEnd) -> usize {
         match &self.medium {
@@ -132,7 +132,7 @@ struct NetworkState {
     refusing: BTreeSet<Host>,
     /// Hosts whose servers were killed.
     down: BTreeSet<Host>,
-    /// Numbers of steps after which the connections between two hosts are lost.
+    /// Number of steps between two hosts after which one of their connections is lost.
     cuts: BTreeMap<(Host, Host), u64>,
     tcp: BTreeMap<u16, TcpListening>,
     /// Number of times that each kind of fault took effect on a connection, a request or a handler.
@@ -216,7 +216,7 @@ impl Network {
         }
     }
 
-    /// Waits for as long as a message is on its way between two hosts.
+    /// Waits for the random time that a message is on its way between two hosts. A slow host multiplies the time.
     pub(crate) async fn delay(&self, one: Host, other: Host) {
         let choices = &self.0.choices;
         let factor = {
@@ -295,7 +295,7 @@ impl Network {
         self.state().hits.clone()
     }
 
-    /// Adds a new connection.
+    /// Adds a new connection. Faults between its hosts apply to it.
     pub(crate) fn add(&self, client: Host, server: Host, medium: Medium) -> Link {
         let mut state = self.state();
         state.connections += 1;
@@ -380,7 +380,7 @@ impl Network {
         self.state().slowness.insert(host, factor);
     }
 
-    /// Makes the connections between two hosts end after a number of steps.
+    /// Makes a connection between two hosts end after a number of steps, which all their connections take together.
     pub fn cut_after(&self, client: Host, server: Host, steps: u64) {
         self.state().cuts.insert((client, server), steps);
     }

@@ -11,7 +11,7 @@ use std::{
 pub struct Choices(Arc<Mutex<fastrand::Rng>>);
 
 impl Choices {
-    /// Creates the source of a seed.
+    /// Creates a source whose choices follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))))

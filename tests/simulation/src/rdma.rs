@@ -15,7 +15,7 @@ use crate::network::{Host, Medium, Network};
 /// The URL option that contains the client's host.
 pub(crate) const FROM: UrlOption = UrlOption::new("from", "HOST", |value| value.parse::<Host>().is_ok());
 
-/// Returns the client's host, which the options of a URL contain.
+/// Returns the client's host from the options of a URL, or 0 if they do not contain it.
 pub(crate) fn client(options: &UrlOptions) -> Host {
     options.get("from").and_then(|host| host.parse().ok()).unwrap_or_default()
 }
@@ -44,7 +44,7 @@ impl SchemeProvider for SimulatedRdma {
     }
 }
 
-/// Registers the scheme in this process.
+/// Returns the URL scheme `sim-rdma`. The first call registers it in this process.
 ///
 /// # Errors
 /// Returns the error of the registration.

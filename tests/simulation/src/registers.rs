@@ -53,7 +53,8 @@ impl Model for Register {
     }
 }
 
-/// Returns the calls of an object, in the order of their beginnings, with the results that their callers got.
+/// Returns the calls of an object, in the order of their beginnings, with the results that their callers got. Leaves
+/// out calls that were certainly not executed, and reads without a result.
 fn events<M: Model>(
     records: &[&Record],
     call: impl Fn(&Record) -> M::Call,
@@ -75,7 +76,7 @@ fn events<M: Model>(
 pub struct Histories {
     /// Number of histories whose check was given up.
     pub undecided: u64,
-    /// Number of checked histories.
+    /// Number of checked histories, including those whose check was given up.
     pub checked: u64,
     /// Violations: histories that no order explains.
     pub wrong: Vec<String>,

@@ -1,4 +1,4 @@
-//! Plays a scenario, and checks everything.
+//! Plays a scenario, and checks the calls, the histories and the released resources.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,7 @@ const MAX_DURATION: Duration = Duration::from_secs(1200);
 /// Time after the repair of a fault in which its consequences may still make calls fail: pauses before reconnects, and
 /// time-outs.
 const AFTERMATH: Duration = Duration::from_secs(20);
-/// Interval of the checks of limits.
+/// Interval of the checks of the servers' memory limits.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum pause of a client between attempts to connect, in milliseconds. The number of attempts is checked only with
 /// longer pauses.
@@ -52,13 +52,13 @@ const RELEASE: Duration = Duration::from_secs(30);
 /// The result of a run.
 #[derive(Debug, Clone)]
 pub struct RunReport {
-    /// The promises that were broken.
+    /// The violations that were found.
     pub wrong: Vec<String>,
     /// The hash of all events, and the number of events.
     pub digest: (u64, u64),
     /// Number of times that faults took effect, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
-    /// The places in the product that the run has reached, and that calls without faults do not reach.
+    /// The effects of faults on the product, such as lost connections and kinds of failed calls.
     pub symptoms: BTreeSet<String>,
     /// Number of calls, and number of failed calls.
     pub calls: (u64, u64),
@@ -82,7 +82,7 @@ struct Run {
     lists: Mutex<BTreeMap<Host, (ServersSender, Vec<String>)>>,
 }
 
-/// Plays a scenario, and checks it. `keeps_lines` is `true` to keep the events in words.
+/// Plays a scenario, and checks the run. `keeps_lines` is `true` to keep the events in words.
 ///
 /// # Errors
 /// Returns an error if the simulation itself fails.
@@ -266,7 +266,7 @@ impl Run {
         }
     }
 
-    /// Checks at intervals that the servers keep their limits.
+    /// Checks at intervals that the calls of each server do not exceed its memory limit.
     async fn monitor(self: Arc<Self>) {
         loop {
             tokio::time::sleep(MONITOR_INTERVAL).await;
@@ -280,7 +280,8 @@ impl Run {
         }
     }
 
-    /// Waits until clients and servers have released the resources of the calls.
+    /// Waits until clients and servers have released connections and memory. Adds what is left after [`RELEASE`] to
+    /// `wrong`.
     async fn check_release(&self, wrong: &mut Vec<String>) {
         let end = self.log.elapsed() + RELEASE;
         loop {

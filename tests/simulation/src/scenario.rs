@@ -10,7 +10,7 @@ use crate::{
     random::Choices,
 };
 
-/// The time in which faults begin, in milliseconds.
+/// Time from the beginning of a run to the latest beginning of a fault, in milliseconds.
 const FAULT_WINDOW: u64 = 20_000;
 
 /// A call of a client.
@@ -52,7 +52,7 @@ pub enum CallKind {
         /// The last number of the list.
         limit: u32,
     },
-    /// ASK_BACK, which calls back.
+    /// ASK_BACK, during which the server calls the client back.
     AskBack {
         /// The number to double.
         number: u32,
@@ -207,7 +207,7 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
 }
 
-/// Returns a random subset, so that each run has only some features (swarm testing).
+/// Returns a random subset that is not empty, so that each run has only some features (swarm testing).
 fn subset<T: Copy>(choices: &Choices, all: &[T]) -> Vec<T> {
     let percent = choices.one_of(&[20, 50, 80]);
     let mut chosen: Vec<_> = all.iter().copied().filter(|_| choices.chance(percent)).collect();

@@ -34,7 +34,7 @@ use crate::{
 
 /// Time limit of calls back to clients.
 pub const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
-/// The key that clients and servers share.
+/// The key of the security mechanism, which clients and servers share.
 pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
 
 /// The time that a shutdown gives the calls in progress.
@@ -193,7 +193,7 @@ impl ServerHost {
         }
     }
 
-    /// Shuts the server down in an orderly way.
+    /// Shuts the server down in an orderly way. Adds a violation to the log if the shutdown takes too long.
     pub async fn shut_down(&self) {
         let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
         if handle.stats().open > 0 {
@@ -214,7 +214,7 @@ impl ServerHost {
         event!(self.log, "server {} has shut down", self.host);
     }
 
-    /// Notes the places in the product that the counters of the server show, such as a lost connection.
+    /// Notes the effects of faults that the counters of the server show, such as a lost connection.
     fn note(&self, handle: &ServerHandle) {
         let stats = handle.stats();
         let (ended, counters) = (stats.ended, stats.counters);
@@ -252,7 +252,7 @@ impl ServerHost {
         }
     }
 
-    /// Returns the handle of the running server.
+    /// Returns the handle of the server, or `None` if it does not run.
     pub async fn handle(&self) -> Option<ServerHandle> {
         self.running.lock().await.as_ref().map(|running| running.handle.clone())
     }

@@ -47,7 +47,7 @@ pub struct SimulatedServer {
     pub(crate) crashes: UnboundedSender<(Host, FaultKind)>,
 }
 
-/// A handler in progress, which counts until it is dropped.
+/// A handler in progress, which is counted until this value is dropped.
 struct RunningHandler {
     client: Host,
     in_progress: Arc<Mutex<BTreeMap<Host, usize>>>,
@@ -63,7 +63,8 @@ impl Drop for RunningHandler {
 }
 
 impl SimulatedServer {
-    /// Counts a handler, and checks the limits.
+    /// Counts a handler that starts, until the result is dropped. Checks the limits of handlers and the order of
+    /// starts.
     fn begin(&self, cx: &Context) -> RunningHandler {
         let client = Network::host(cx.peer_addr());
         let mut in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +133,7 @@ impl SimulatedServer {
     }
 
     /// Executes a procedure that is not idempotent: its effect and its recorded reply are one transaction. `apply`
-    /// returns `true` if it had an effect.
+    /// returns the reply, and `true` if it had an effect.
     pub(crate) async fn change<P: Procedure>(
         &self,
         cx: &Context,

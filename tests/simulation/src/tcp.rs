@@ -142,7 +142,8 @@ impl TcpLink {
     }
 
     /// Moves bytes in one direction. `share`/256 of the sent bytes arrive together, but at least one. If bytes can
-    /// arrive in both directions, `prefers_other` selects the direction from the server to the client.
+    /// arrive in both directions, `prefers_other` selects the direction from the server to the client. If the reader
+    /// has dropped its stream, resets the connection for the writer.
     fn step(&self, share: u64, prefers_other: bool) {
         let mut state = self.lock();
         let Some(first) = state.movable() else { return };
@@ -223,8 +224,8 @@ impl AsyncWrite for SimulatedStream {
     }
 }
 
-/// Dropping an end closes it. The other end gets what was sent before, unless this end has not read everything. Then
-/// the connection is reset.
+/// Dropping an end closes it. The other end receives the bytes that were sent before. If the dropped end has not read
+/// everything, the connection is reset instead.
 impl Drop for SimulatedStream {
     fn drop(&mut self) {
         let mut state = self.link.lock();
@@ -328,7 +329,7 @@ impl StreamListener for SimulatedListener {
     }
 }
 
-/// Registers the scheme in this process.
+/// Returns the URL scheme `sim-tcp`. The first call registers it in this process.
 ///
 /// # Errors
 /// Returns the error of the registration.

@@ -14,7 +14,7 @@ use rpcrdma_simulation::{
     scenario::{CallKind, Operation, Scenario},
 };
 
-/// Seeds whose runs once broke a promise.
+/// Seeds whose runs once had violations.
 const FAILED_BEFORE: [u64; 10] =
     [50287, 1_002_685, 1_007_645, 1_032_872, 1_040_341, 1_040_385, 1_046_487, 1_047_305, 1_056_228, 1_077_416];
 
@@ -149,7 +149,8 @@ fn failed_at_deadline(outcome: CallOutcome) -> Record {
     record
 }
 
-/// A fault explains the failure of a call of its server, or of its client, in its time.
+/// A fault explains the failure of a call if it affects the call's server and client, and overlaps with the call in
+/// time.
 #[test]
 fn faults_explain_failures() {
     let excuse = |kind, server, (from, until)| {

@@ -1,4 +1,5 @@
-//! The work at counters. Each worker adds to counters of its own, and knows from the replies how large they may be.
+//! The workload of the counters service. Each worker adds to counters of its own, and knows from the replies which
+//! values they may have.
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ struct Counter {
 }
 
 impl Counter {
-    /// Records an acknowledged addition of 1.
+    /// Records an acknowledged addition of 1. Returns an error if the sum shows that an addition was lost or executed
+    /// twice.
     fn acknowledged(&mut self, sum: u64) -> Result<(), String> {
         let Self { low, high } = *self;
         self.high = high + 1;
@@ -44,7 +46,7 @@ impl Counter {
         self.high += 1;
     }
 
-    /// Checks a value that was read.
+    /// Checks a value that was read. Returns an error if an addition was lost or executed twice.
     fn check(&self, value: u64) -> Result<(), String> {
         let Self { low, high } = *self;
         if value < low {

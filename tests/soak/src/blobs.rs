@@ -1,5 +1,5 @@
-//! The work at blobstore: blobs are stored, read, listed and deleted. A name is used for one content only, so that a
-//! call that a server executes late, or twice, changes nothing.
+//! The workload of blobstore: blobs are stored, read, listed and deleted. A name is used for one content only, so that
+//! a call that a server executes late, or twice, changes nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,9 +21,9 @@ use crate::{
 
 /// Maximum number of blobs of a worker.
 const MAX_STORED: usize = 10;
-/// Number of blobs that may or may not be stored, before they are deleted.
+/// Maximum number of blobs whose storing failed and that are not deleted yet.
 const MAX_UNCERTAIN: usize = 4;
-/// Number of bytes in each WRITE, and at most in a GET.
+/// Maximum number of bytes of a blob's data in a WRITE, FETCH or GET.
 const RANGE: usize = 256 << 10;
 /// Version of the contents of attachments. The version of the contents of blobs is 0.
 const ATTACHMENT: u64 = 1;
@@ -198,7 +198,8 @@ impl BlobWork {
         }
     }
 
-    /// Reads and then deletes blobs that may be stored, and names that were not deleted.
+    /// Reads the oldest uncertain blob if there are more than [`MAX_UNCERTAIN`], and adds its name to `doomed`. Then
+    /// deletes the first name in `doomed`.
     async fn clean(&mut self) -> Result<(), Trouble> {
         if self.uncertain.len() > MAX_UNCERTAIN
             && let Some(blob) = self.uncertain.pop_front()

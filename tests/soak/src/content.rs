@@ -14,7 +14,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Returns the word `index` of 8 bytes.
+    /// Returns the word of 8 bytes at `index`.
     fn word(self, index: u64) -> u64 {
         match index {
             0 => self.key,

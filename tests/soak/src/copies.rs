@@ -1,4 +1,4 @@
-//! The work of nfscp: directories are copied to nfs3d and back. A directory counts as copied if the exit status of
+//! The workload of nfscp: directories are copied to nfs3d and back. A directory counts as copied if the exit status of
 //! nfscp reports success.
 
 use std::{
@@ -31,11 +31,12 @@ const MAX_STORED: usize = 3;
 const MAX_COPY: Duration = Duration::from_secs(100);
 /// Time limit of each call of nfscp, in seconds.
 const CALL_SECONDS: &str = "5";
-/// Time for which nfscp repeats its calls, in seconds.
+/// Time for which nfscp retries a call, in seconds.
 const RETRY_SECONDS: &str = "20";
-/// Number of calls of nfscp in flight.
+/// Maximum number of calls of nfscp in flight.
 const JOBS: &str = "8";
-/// Size of each call of nfscp. With larger calls, the server's pool of buffers would grow for an hour.
+/// Maximum number of bytes that each READ or WRITE of nfscp transfers. With larger calls, the server's pool of buffers
+/// would grow for an hour.
 const CHUNK: &str = "256KiB";
 
 /// An order to disturb a running nfscp. The worker that executes it reports the execution to the sender of the order.
@@ -83,7 +84,11 @@ impl CopyWork {
         Ok(Self { surroundings, server, scheme, orders, program, folder, next: 0, stored })
     }
 
-    /// Runs nfscp. Returns the last line of its error message if it fails.
+    /// Runs nfscp.
+    ///
+    /// # Errors
+    /// Returns [`Trouble::Failed`] with the last line of its error messages if it fails, and [`Trouble::Wrong`] if it
+    /// cannot be run, panics or takes longer than [`MAX_COPY`].
     async fn run(&self, source: &str, target: &str, mount_port: u16) -> Result<(), Trouble> {
         let failed = |error: String| Trouble::Wrong(format!("nfscp cannot be run: {error}"));
         let mut command = wrapped(&self.program).map_err(|error| failed(format!("{error:#}")))?;
@@ -118,7 +123,7 @@ impl CopyWork {
         }
     }
 
-    /// Waits for the end of nfscp, and obeys orders meanwhile.
+    /// Waits for the end of nfscp, and executes orders in the meantime.
     async fn wait(&self, child: &mut Child) -> std::io::Result<std::process::ExitStatus> {
         loop {
             let order = tokio::select! {
@@ -144,7 +149,7 @@ impl CopyWork {
         }
     }
 
-    /// Copies a new directory to the server.
+    /// Copies a new directory to the server. Removes the oldest directory if there are more than [`MAX_STORED`].
     async fn upload(&mut self) -> Result<(), Trouble> {
         let (id, number) = (self.surroundings.id, self.next);
         self.next += 1;

@@ -1,5 +1,5 @@
-//! The work at nfs3d, by the client library of nfscp: files are created, written in ranges, committed, read by their
-//! handles, listed and removed. A name is used for one content only.
+//! The workload of nfs3d, with the client library of nfscp: files are created, written in ranges, committed, read by
+//! their handles, listed and removed. A name is used for one content only.
 
 use std::{collections::VecDeque, ffi::OsString, time::Duration};
 
@@ -22,11 +22,11 @@ use crate::{
 
 /// Maximum number of files of a worker.
 const MAX_STORED: usize = 10;
-/// Time limit of each call before it is repeated.
+/// Time limit of each attempt of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which calls are repeated.
+/// Time for which a call is retried.
 const RETRY_FOR: Duration = Duration::from_secs(10);
-/// Maximum number of times that data is written again because a restarted server may have lost it.
+/// Maximum number of times that the data of a file is written, because a restarted server may have lost it.
 const ROUNDS: usize = 5;
 
 /// Numbers of bytes in a READ or WRITE. Few sizes let the server's pool of buffers reach its size soon.
@@ -47,7 +47,7 @@ struct Connected {
     directory: NfsFh3,
 }
 
-/// A worker that creates, reads and removes files by the client library of `nfscp`.
+/// A worker that creates, reads and removes files with the client library of `nfscp`.
 #[derive(Debug)]
 pub(crate) struct FileWork {
     surroundings: Surroundings,
@@ -87,7 +87,7 @@ impl FileWork {
         Self { surroundings, url, mount_port, connected: None, next: 0, stored, doomed }
     }
 
-    /// Connects, mounts the export and creates the worker's directory. Does nothing if that was done before.
+    /// Connects, mounts the export and creates the worker's directory. Does nothing if the worker is connected.
     async fn connect(&mut self) -> Result<(), Trouble> {
         if self.connected.is_some() {
             return Ok(());
@@ -224,7 +224,7 @@ impl FileWork {
         }
     }
 
-    /// Removes the first of the files that are to be removed.
+    /// Removes the first file in `doomed`.
     async fn remove(&mut self) -> Result<(), Trouble> {
         let Some(name) = self.doomed.front() else { return Ok(()) };
         let Connected { nfs, directory } = self.connected()?;

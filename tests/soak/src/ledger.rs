@@ -11,7 +11,7 @@ use rpcrdma_trials::without_numbers;
 
 /// Maximum number of faults that are kept, one of each kind.
 const MAX_FAULTS: usize = 20;
-/// Maximum number of kinds of errors that are kept.
+/// Maximum number of kinds of errors that are counted separately.
 const MAX_KINDS: usize = 200;
 
 /// Reason why a step of a worker did not succeed.
@@ -53,7 +53,7 @@ pub(crate) struct Totals {
     pub(crate) acknowledged: u64,
     /// Number of times that an effect was looked for and found.
     pub(crate) verified: u64,
-    /// Number of errors by text. Numbers in the texts are left out.
+    /// Number of errors by text. Each number in a text is replaced with `#`.
     pub(crate) errors: BTreeMap<String, u64>,
     /// Descriptions of faults.
     pub(crate) faults: Vec<String>,

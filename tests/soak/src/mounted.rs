@@ -1,4 +1,4 @@
-//! The work in a mounted file system, by the kernel's client: files are created, written in ranges, synchronized,
+//! The workload of a mounted file system, with the kernel's client: files are created, written in ranges, synchronized,
 //! renamed, read back from the server, listed and removed. A name is used for one content only.
 
 use std::{
@@ -33,7 +33,7 @@ pub(crate) struct MountedWork {
 }
 
 impl MountedWork {
-    /// Creates a directory for the worker.
+    /// Creates a worker, and its directory in the mounted file system.
     pub(crate) fn new(surroundings: Surroundings, mounted: &Path) -> io::Result<Self> {
         let folder = mounted.join(format!("mounted-{}", surroundings.id));
         fs::create_dir(&folder)?;

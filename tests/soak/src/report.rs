@@ -12,9 +12,9 @@ use crate::{
     samples::{Resource, Series},
 };
 
-/// Number of kinds of errors that are printed for each service.
+/// Maximum number of kinds of errors that are printed for each service.
 const MAX_ERRORS: usize = 8;
-/// Part of a run in which caches and pools grow.
+/// Fraction of a run in which caches and pools grow. Its samples are left out of the slopes.
 const WARM_UP: f64 = 0.4;
 /// Maximum duration of the part of a run in which caches and pools grow, in seconds.
 const MAX_WARM_UP: f64 = 600.0;

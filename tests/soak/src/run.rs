@@ -127,7 +127,7 @@ impl Workers {
         self.tasks.spawn(drive(work, self.subscribed.clone(), self.done.clone()));
     }
 
-    /// Lets all workers verify their effects. Returns a fault if not all do so in time.
+    /// Lets all workers verify their effects. Returns a fault if not all do so in time, or if a worker has ended.
     pub(crate) async fn verify(&mut self, number: u32) -> Option<String> {
         self.phase.send_replace(Phase::Verify(number));
         let all = self.tasks.len();
@@ -146,7 +146,8 @@ impl Workers {
     }
 }
 
-/// Runs everything in a directory, and prints the report. `reason` is the reason for the lack of a mount namespace.
+/// Runs servers, workers and disturbances with files in `folder`, and prints the report. `reason` is the reason for the
+/// lack of a mount namespace.
 pub(crate) async fn soak(arguments: SoakArgs, reason: String, folder: &Path) -> anyhow::Result<ExitCode> {
     let descriptors = raise_descriptor_limit(DESCRIPTORS);
     anyhow::ensure!(

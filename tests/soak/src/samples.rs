@@ -114,7 +114,7 @@ impl Sampler {
     }
 }
 
-/// Returns the resources of a process that the kernel knows.
+/// Returns the resources that the kernel reports for a process: memory, threads and descriptors.
 fn of_process(process: Pid) -> Vec<(Resource, f64)> {
     let mut values = Vec::new();
     if let Ok(status) = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())) {

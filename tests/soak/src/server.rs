@@ -76,7 +76,7 @@ pub(crate) struct StartArgs {
     command: Vec<OsString>,
 }
 
-/// Replaces this process by a program that ends with the parent of this process.
+/// Replaces this process with a program that ends with the parent of this process. Returns only if this fails.
 pub(crate) fn start(arguments: StartArgs) -> anyhow::Result<()> {
     end_with_parent()?;
     let (program, arguments) = arguments.command.split_first().context("there is no program")?;

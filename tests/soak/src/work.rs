@@ -79,7 +79,7 @@ pub(crate) struct Surroundings {
     /// Number of the worker, which is unique.
     pub(crate) id: u64,
     pub(crate) random: fastrand::Rng,
-    /// Number of memory regions of the worker's connection that the server can access, between two steps.
+    /// Number of memory regions of the worker's connection that the server could access after the worker's last step.
     pub(crate) regions: Arc<AtomicU32>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn own_credential(id: u64) -> Credential {
     Credential::sys(format!("soak-{id}"), uid, gid, [])
 }
 
-/// A worker at one service.
+/// A worker that uses one service.
 pub(crate) trait Work: Send + 'static {
     fn surroundings(&mut self) -> &mut Surroundings;
 
@@ -110,14 +110,15 @@ pub(crate) trait Work: Send + 'static {
     /// Returns the number of acknowledged effects that can be verified.
     fn effects(&self) -> usize;
 
-    /// Verifies an effect.
+    /// Verifies the effect with an index below [`effects`](Self::effects).
     fn check(&mut self, effect: usize) -> impl Future<Output = Result<(), Trouble>> + Send;
 
     /// Returns the number of memory regions that servers can access.
     fn regions(&self) -> u32;
 }
 
-/// Lets a worker work until the sender of phases is dropped. Sends a message after each verification.
+/// Runs a worker until the sender of phases is dropped. In [`Phase::Work`], also verifies the effects after each
+/// restart of the server. Sends a message after the verification of each [`Phase::Verify`].
 pub(crate) async fn drive(mut work: impl Work, mut phase: watch::Receiver<Phase>, done: mpsc::Sender<()>) {
     let mut restarts = 0;
     let mut verified = Phase::Work;

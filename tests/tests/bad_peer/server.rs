@@ -10,7 +10,7 @@ use super::{
 
 const NO_CHUNKS: [u32; 3] = [0, 0, 0];
 
-/// Opens a valid connection.
+/// Opens a connection with a valid set-up.
 async fn client(served: &Served) -> Raw {
     let mut raw = Raw::connect(served.addr).await;
     // IRD and ORD 16; RFC 8797: 4096 bytes in both directions.

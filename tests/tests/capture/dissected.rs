@@ -1,4 +1,4 @@
-//! The capture in Wireshark, with dissectors that `xdrgen wireshark` generates.
+//! Checks of a capture that `tshark` has dissected with the dissectors that `xdrgen wireshark` generates.
 
 use std::{
     fs,
@@ -23,8 +23,8 @@ const FIELDS: [&str; 6] = [
     "long.type",
 ];
 
-/// Generates the dissectors of blobstore and of `traffic::long`, and returns the fields of each message between the
-/// server and the clients with these ports.
+/// Generates the dissectors of blobstore and of `traffic::long`, and runs `tshark` with them. Returns, for each client
+/// port, the [`FIELDS`] of each message between the server and this client.
 pub(crate) fn dissect(file: &Path, clients: &[u16]) -> Vec<Vec<String>> {
     let place = tempfile::tempdir().unwrap();
     let specification = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/xdr/blobstore.x");
@@ -49,7 +49,7 @@ pub(crate) fn dissect(file: &Path, clients: &[u16]) -> Vec<Vec<String>> {
     clients.iter().map(dissect_client).collect()
 }
 
-/// Checks the messages of a connection.
+/// Checks the messages of a connection. `has_long` is `true` if Wireshark reassembles Long messages of the connection.
 pub(crate) fn check(messages: &[String], has_long: bool) {
     let attachment = format!("{ATTACHMENT}");
     let both = format!("{ATTACHMENT},{DATA}");

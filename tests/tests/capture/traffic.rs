@@ -46,11 +46,12 @@ impl long_v1::LongV1 for Echo {
 /// Length of a blob's data, in bytes. It is not a multiple of four, so that every chunk has padding, which must not be
 /// on the wire.
 pub(crate) const DATA: usize = 70_001;
-/// Length of a blob's attachment, in bytes. It is not a multiple of four either.
+/// Length of a blob's attachment, in bytes. It is not a multiple of four, so that every chunk has padding.
 pub(crate) const ATTACHMENT: usize = 5_003;
-/// Length of the text in Long messages, in bytes. The resulting messages are not multiples of the segment size either.
+/// Length of the text in Long messages, in bytes. The lengths of the resulting messages are not multiples of the
+/// segment size.
 pub(crate) const TEXT: usize = 20_000;
-/// Number of names that LIST has room for.
+/// Maximum number of names that the client requests from LIST.
 pub(crate) const LISTED: u32 = 200;
 
 /// A running server.
@@ -88,13 +89,13 @@ impl Served {
     }
 }
 
-/// Returns a channel configuration with default values.
+/// Returns a channel configuration for version 1, with default values for everything else.
 pub(crate) fn defaults() -> ChannelBuilder {
     // Wireshark cannot dissect version 2.
     Channel::builder().versions(Versions::V1)
 }
 
-/// Returns a channel configuration with short messages and short segments.
+/// Returns a channel configuration for version 1, with short messages and short segments.
 pub(crate) fn segments() -> ChannelBuilder {
     let config = ConnectionConfig::new().max_segment_len(16_384).inline_size(1024);
     Channel::builder().connection(config).versions(Versions::V1)
@@ -119,7 +120,7 @@ fn counters_of(served: &Served, peer: SocketAddr) -> ConnectionCounters {
     connection.unwrap().counters
 }
 
-/// Makes one call of each kind, in sequence.
+/// Makes one call of each kind in sequence, and checks the results. Returns the counters of the connection.
 pub(crate) async fn calls(served: &Served, builder: ChannelBuilder) -> Account {
     let channel = served.connect(builder).await;
     let blobs = BlobstoreV1Client::new(channel.clone());

@@ -82,7 +82,7 @@ pub(crate) struct Message {
     pub(crate) version: u64,
     pub(crate) credits: u64,
     pub(crate) procedure: u64,
-    /// Position and segment of each entry.
+    /// Position and segment of each entry in the Read list.
     pub(crate) reads: Vec<(u64, Segment)>,
     pub(crate) writes: Vec<Vec<Segment>>,
     pub(crate) reply: Option<Vec<Segment>>,

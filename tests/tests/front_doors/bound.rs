@@ -1,11 +1,11 @@
 //! A specification without annotations, with a separate binding.
 
-/// The specification in a file.
+/// The specification, included from an XDR file.
 pub(crate) mod included {
     rpcrdma::include_xdr!("tests/front_doors/plain.x", ulb = "tests/front_doors/plain.ulb");
 }
 
-/// The specification in the macro.
+/// The specification as inline XDR.
 pub(crate) mod inline {
     rpcrdma::xdr! {
         #![ulb = "tests/front_doors/plain.ulb"]

@@ -1,4 +1,4 @@
-//! Types written in Rust.
+//! The types of the blobstore protocol, written in Rust.
 
 use rpcrdma::{
     XdrDecode, XdrEncode,

@@ -1,3 +1,3 @@
-//! The protocol from a file.
+//! The blobstore protocol, included from an XDR file.
 
 rpcrdma::include_xdr!("../xdrgen/tests/constructs/blobstore.x");

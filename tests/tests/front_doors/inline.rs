@@ -1,4 +1,4 @@
-//! The protocol as inline XDR.
+//! The blobstore protocol as inline XDR.
 
 rpcrdma::xdr! {
     /*

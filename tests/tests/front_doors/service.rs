@@ -1,4 +1,4 @@
-//! The protocol as a Rust trait.
+//! The blobstore protocol as a Rust trait.
 
 use rpcrdma::server::{Context, HandlerError};
 

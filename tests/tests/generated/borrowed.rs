@@ -31,7 +31,8 @@ fn view<'a, T: XdrDecodeRef<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     Ok(value)
 }
 
-/// Checks that both forms encode to `bytes` and decode from them. Returns the borrowed value.
+/// Checks that the owned and the borrowed form decode from `bytes`, and that the borrowed form encodes to them. Returns
+/// the borrowed value.
 fn same<'a, T, V>(value: &T, bytes: &'a [u8]) -> V
 where
     T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug,
@@ -43,7 +44,8 @@ where
     read
 }
 
-/// Checks that both forms report the same error for each truncated and each damaged message.
+/// Checks that the owned and the borrowed form report equal errors for each truncated message, and for each message
+/// with a damaged byte.
 fn same_errors<T: XdrDecode, V: for<'b> Reads<'b>>(bytes: &[u8]) {
     for len in 0..bytes.len() {
         let cut = &bytes[..len];
@@ -168,7 +170,7 @@ fn unknown_discriminant_of_an_open_union_ends_decoding() {
     assert!(known.encode(&mut FlatSink::new(&mut Vec::new())).is_err());
 }
 
-/// RFC 4506 §4.12: the path of an error contains the index of the element.
+/// The path of an error contains the index of the array element.
 #[test]
 fn errors_name_the_innermost_item() {
     let page = Outcome::Case0((0..3).map(entry).collect());

@@ -22,7 +22,7 @@ fn many() -> ManyArgs {
     }
 }
 
-/// Sizes of the eligible items of `many`, in order.
+/// Sizes of the eligible items of `many`, in bytes, in the order of their encoding.
 const SIZES: [usize; 9] = [5, 4, 24, 32, 16, 8, 7, 512, 16];
 
 #[test]

@@ -15,7 +15,7 @@ fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Checks that both forms encode to `words` and decode from them.
+/// Checks that the owned and the borrowed form encode to `words` and decode from them.
 #[track_caller]
 fn both(value: &Layout, words: &[u32]) {
     wire(value, words);
@@ -84,7 +84,7 @@ fn refused<T: XdrDecode + std::fmt::Debug>(words: &[u32], message: &str) {
     assert_eq!(decode::<T>(&bytes(words).into()).unwrap_err().to_string(), message);
 }
 
-/// Checks that both forms refuse `words` with the error `message`.
+/// Checks that the owned and the borrowed form refuse `words` with the error `message`.
 #[track_caller]
 fn both_refuse(words: &[u32], message: &str) {
     refused::<Layout>(words, message);

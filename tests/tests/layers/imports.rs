@@ -121,7 +121,7 @@ struct Reader<'a> {
     found: &'a mut Crate,
     file: &'a str,
     module: Vec<String>,
-    /// Modules in other files.
+    /// Child modules whose contents are in other files.
     outside: Vec<Vec<String>>,
 }
 

@@ -66,7 +66,7 @@ impl<M> Findings<M> {
         }
     }
 
-    /// Returns the outcome for a table.
+    /// Returns the outcome for a table, or `-` if the outcome is empty.
     #[must_use]
     pub fn shown_outcome(&self) -> &str {
         if self.outcome.is_empty() { "-" } else { &self.outcome }
@@ -89,7 +89,7 @@ pub type Played<'a, M> = Pin<Box<dyn Future<Output = anyhow::Result<Findings<M>>
 /// A trial: its name, and a function that plays it by a plan.
 #[derive(Debug)]
 pub struct Trial<P, M> {
-    /// The unique name.
+    /// Name of the trial, which is unique in its list.
     pub name: &'static str,
     /// The function that plays the trial.
     pub play: for<'a> fn(&'a P) -> Played<'a, M>,
@@ -154,7 +154,7 @@ pub async fn play<P, M: Default>(
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Replaces each number in an error by `#`, so that errors which differ only in times and ports are counted together.
+/// Replaces each number in an error with `#`, so that errors which differ only in times and ports are counted together.
 #[must_use]
 pub fn without_numbers(error: &str) -> String {
     let mut text = String::with_capacity(error.len());
@@ -168,7 +168,7 @@ pub fn without_numbers(error: &str) -> String {
     text
 }
 
-/// Checks that the names are unique and fit into a column.
+/// Checks that the names of the trials are unique, and that each has at most `width` bytes.
 ///
 /// # Panics
 /// Panics if two names are equal, or if a name is too long. This is meant for tests.

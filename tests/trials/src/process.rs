@@ -22,7 +22,7 @@ use tokio::{
 
 /// Maximum time for a process to start.
 const MAX_START: Duration = Duration::from_secs(20);
-/// Number of printed lines of a process that are kept.
+/// Maximum number of printed lines of a process that are kept.
 const KEPT_LINES: usize = 16;
 
 /// A running child process. It is killed when this is dropped, also while it is stopped.
@@ -100,7 +100,7 @@ impl ChildProcess {
         Ok(this)
     }
 
-    /// Returns the URL `index`.
+    /// Returns the URL at `index`, in the order in which the process printed its URLs.
     ///
     /// # Errors
     /// Fails if the process has printed fewer URLs.
@@ -114,10 +114,10 @@ impl ChildProcess {
         &self.urls
     }
 
-    /// Returns the address of the URL `index`.
+    /// Returns the address of the URL at `index`.
     ///
     /// # Errors
-    /// Fails if the process has printed fewer URLs, or names in them.
+    /// Fails if the process has printed fewer URLs, or if the URL has a host name instead of an IP address.
     pub fn address(&self, index: usize) -> anyhow::Result<SocketAddr> {
         let url = self.url(index)?;
         Ok(format!("{}:{}", url.host(), url.port()).parse()?)
@@ -129,7 +129,8 @@ impl ChildProcess {
         self.printed.lock().unwrap_or_else(PoisonError::into_inner).count
     }
 
-    /// Returns the last line that the process has printed and that begins with `prefix`, without the prefix.
+    /// Returns the last line that the process has printed and that begins with `prefix`, without the prefix. Considers
+    /// the last 16 lines after the URLs.
     #[must_use]
     pub fn last_line(&self, prefix: &str) -> Option<String> {
         let printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +140,7 @@ impl ChildProcess {
     /// Returns the process ID.
     ///
     /// # Errors
-    /// Fails if it has ended.
+    /// Fails if the process has ended.
     pub fn pid(&self) -> anyhow::Result<Pid> {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         id.context("the process has ended")
@@ -197,7 +198,7 @@ impl ChildProcess {
     /// Checks that the process runs, and that nothing in it has panicked.
     ///
     /// # Errors
-    /// Fails if it has ended or panicked.
+    /// Fails if the process has ended, or if one of its threads has panicked.
     pub fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the server has ended ({status}): {}", self.last_error());
@@ -219,14 +220,14 @@ impl ChildProcess {
     /// Returns the memory of the process.
     ///
     /// # Errors
-    /// Fails if it has ended.
+    /// Fails if the process has ended.
     pub fn memory(&self) -> anyhow::Result<ProcessMemory> {
         let id = self.pid()?.as_raw_nonzero();
         let status = fs::read_to_string(format!("/proc/{id}/status")).context("cannot read the server's memory")?;
         parse_memory(&status).context("/proc/PID/status has no memory: the server has ended")
     }
 
-    /// Returns what the process has printed to standard error.
+    /// Returns the standard error of the process, or an empty string if it is not stored.
     fn standard_error(&self) -> String {
         let path = self.errors.as_deref();
         String::from_utf8_lossy(&path.and_then(|path| fs::read(path).ok()).unwrap_or_default()).into_owned()

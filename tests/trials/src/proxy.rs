@@ -18,9 +18,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Length of the backlog of a proxy.
+/// Maximum number of connections in the backlog of a proxy's listener.
 const BACKLOG: u32 = 1024;
-/// Number of pieces of data that a proxy holds for each direction of a connection.
+/// Maximum number of pieces of data that a proxy holds for each direction of a connection.
 const PIECES: usize = 1024;
 /// Number of bytes at the beginning of each direction of a connection that are never corrupted. The set-up of an iWARP
 /// connection (MPA requests and replies, RFC 5044 §7.1) has no checksum, and decides about checksums.
@@ -29,7 +29,7 @@ const UNCORRUPTED: u64 = 4096;
 /// The route of a proxy's connections to the server, with faults that can change while connections are open.
 #[derive(Debug)]
 pub struct Link {
-    /// Address of the server. `None` while it is down.
+    /// Address of the server. `None` while the server is down.
     to: Mutex<Option<SocketAddr>>,
     /// Local address of the connections to the server.
     local: IpAddr,
@@ -100,7 +100,7 @@ impl Link {
         self.flipped.load(Ordering::Relaxed)
     }
 
-    /// Flips a bit of a piece of data, if a call of [`corrupt`](Self::corrupt) is not used up.
+    /// Flips a bit of a piece of data, if flips that [`corrupt`](Self::corrupt) requested are left.
     fn flip_in(&self, piece: &mut [u8]) {
         let next = |left: u64| left.checked_sub(1);
         if !piece.is_empty() && self.to_flip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
@@ -184,7 +184,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Binds a proxy to a free port of 127.0.0.1. It connects to the server of `link`.
+    /// Binds a proxy to a free port of 127.0.0.1. The proxy connects to the server of `link`.
     ///
     /// # Errors
     /// Fails if there is no free port.
@@ -197,7 +197,7 @@ impl Proxy {
     /// Returns the address that clients connect to.
     ///
     /// # Errors
-    /// Fails if the system does not return it.
+    /// Fails if the system does not report the address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

@@ -47,7 +47,8 @@ impl RunRecord {
 
     /// Saves the record of a run that began at `start`.
     ///
-    /// Fails if a file has changed since `start`, because the compiler may have read the previous contents.
+    /// Fails if a file has changed since `start`, because the compiler may have read the previous contents. Also fails
+    /// if a path is not valid UTF-8 or contains a line break, or if a file cannot be read or written.
     pub(super) fn save(&self, path: &Path, settings: &str, output: &Path, start: SystemTime) -> io::Result<()> {
         for file in &self.files {
             if fs::metadata(file)?.modified()? >= start {

@@ -55,7 +55,8 @@ fn format_file(file: &Path, fmt: &Fmt, format: DiagnosticFormat) -> Result<(), C
     if new == old { Ok(()) } else { output::write_bytes(Some(file), &new) }
 }
 
-/// Returns the changes that formatting would make, as a unified diff.
+/// Returns the changes that formatting would make, as a unified diff. If only line terminators differ, returns a
+/// message that says so.
 fn differences(name: &str, old: &[u8], new: &[u8]) -> String {
     let (old, new) = (String::from_utf8_lossy(old), String::from_utf8_lossy(new));
     if old.lines().eq(new.lines()) {

@@ -31,7 +31,7 @@ pub(crate) fn write_bytes(path: Option<&Path>, bytes: &[u8]) -> Result<(), CliEr
     }
 }
 
-/// Reads a file as text. Replaces invalid UTF-8 by U+FFFD.
+/// Reads a file as text. Replaces invalid UTF-8 with U+FFFD.
 pub(crate) fn read(path: &Path) -> Result<String, CliError> {
     let unreadable =
         |error| CliError { message: format!("error: cannot read {}: {error}\n", path.display()), code: NO_FILE };

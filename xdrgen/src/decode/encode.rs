@@ -309,7 +309,7 @@ impl<'s, 'f> JsonEncoder<'s, 'f> {
     }
 
     /// Encodes a list whose nodes are linked by optional pointers (RFC 4506 §4.19). `is_first_implied` is `true` if the
-    /// type requires at least one node. No flag precedes the first node then.
+    /// type requires at least one node. In that case, no flag precedes the first node.
     fn list(&mut self, node: ItemId, value: &Value, is_first_implied: bool) -> Encoded {
         let name = self.spec.items.get(node.0).map_or("", |item| &item.name.text);
         let nodes = self.elements(value, &format!("an array of `{name}`"))?;

@@ -155,7 +155,7 @@ impl HeaderSpecs {
         Header { version: 2, kind, name, response, more, ..Header::new(value, &lists, len) }
     }
 
-    /// Decodes the transport properties of RDMA2_CONNPROP messages (§5).
+    /// Decodes the transport properties of an RDMA2_CONNPROP message (draft-ietf-nfsv4-rpcrdma-version-two-01 §5).
     pub(super) fn properties(&self, bytes: &[u8]) -> DecodedValue {
         let spec = &self.v2;
         let mut value = Interpreter::new(spec, PayloadSource::new(bytes)).named("rpcrdma2_propset");

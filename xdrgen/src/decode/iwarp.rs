@@ -13,7 +13,7 @@ use super::{
 /// The maximum number of RDMA Reads that are remembered for one direction of a connection.
 const MAX_READS: usize = 4096;
 
-/// RDMAP opcodes (RFC 5040 §4.4).
+/// RDMAP opcodes (RFC 5040 §4.1, figure 4).
 const WRITE: u8 = 0;
 const READ_REQUEST: u8 = 1;
 const READ_RESPONSE: u8 = 2;
@@ -35,7 +35,7 @@ struct PartialMessage {
     bytes: Vec<u8>,
     /// Number of bytes that the capture lacks after `bytes`.
     missing: u64,
-    /// Length so far, in bytes.
+    /// Number of bytes of the message so far, including those that the capture lacks.
     len: u64,
 }
 
@@ -68,7 +68,7 @@ impl Iwarp {
         Self::with(Mpa::new(is_whole))
     }
 
-    /// Creates the state for FPDUs without a set-up, such as FPDUs in hexadecimal input.
+    /// Creates a direction that begins with FPDUs instead of a set-up frame, such as FPDUs in hexadecimal input.
     pub(super) fn fpdus_only() -> Self {
         Self::with(Mpa::fpdus_only())
     }

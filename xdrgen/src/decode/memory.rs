@@ -72,7 +72,7 @@ impl ChunkData {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     ranges: Vec<Range>,
-    /// The current ranges, by handle and the offset of their start.
+    /// The indices of the current ranges, by owner and handle, and by the offset of their start.
     index: HashMap<(Owner, u32), BTreeMap<u64, usize>>,
     /// Total number of bytes placed.
     placed: u64,

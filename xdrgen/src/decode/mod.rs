@@ -131,7 +131,8 @@ impl Decoder {
         Self { spec, headers: Arc::new(HeaderSpecs::new()) }
     }
 
-    /// Decodes a capture file (pcap or pcapng).
+    /// Decodes a capture file (pcap or pcapng). If the file is damaged, decodes the packets before the damage, and
+    /// [`Decoded::error`] returns the reason.
     #[must_use]
     pub fn capture(&self, file: &[u8]) -> Decoded<'_> {
         let packets = capture::read(file);

@@ -103,7 +103,7 @@ impl Mpa {
         Self { state, position: 0, markers: false, crc: None }
     }
 
-    /// Creates the state for FPDUs without a set-up, such as FPDUs in hexadecimal input.
+    /// Creates a direction that begins with an FPDU instead of a set-up frame, such as FPDUs in hexadecimal input.
     pub(super) fn fpdus_only() -> Self {
         Self { state: State::Length(Vec::new()), position: 0, markers: false, crc: None }
     }
@@ -228,7 +228,8 @@ impl Mpa {
     }
 }
 
-/// Returns the length of a set-up frame with its private data.
+/// Returns the length of a set-up frame with its private data, in bytes. Returns `None` until the length field has
+/// arrived.
 fn setup_len(frame: &[u8]) -> Option<usize> {
     let len: [u8; 2] = frame.get(SETUP_LEN - 2..SETUP_LEN)?.try_into().ok()?;
     Some(SETUP_LEN + usize::from(u16::from_be_bytes(len)))

@@ -73,12 +73,12 @@ pub struct UnknownProcedure(String);
 pub struct BadResult(String);
 
 impl<'s> JsonProcedure<'s> {
-    /// Finds a procedure by its name, `PROGRAM.PROCEDURE` or `PROGRAM.VERSION.PROCEDURE`. If the name has no version,
-    /// `version` is the number of the version. If `version` is `None` too, the highest version with the procedure is
-    /// used.
+    /// Finds a procedure by its name, `PROGRAM.PROCEDURE` or `PROGRAM.VERSION.PROCEDURE`. `version` is the number of
+    /// the version. It must match the version in the name, if there is one. Without both, the highest version with the
+    /// procedure is used.
     ///
     /// # Errors
-    /// Returns an error that lists the known names if there is no such procedure.
+    /// Returns an error if `name` has another form, or if there is no such program, version or procedure.
     pub fn find(spec: &'s Spec, name: &str, version: Option<u32>) -> Result<Self, UnknownProcedure> {
         let parts: Vec<&str> = name.split('.').collect();
         let (program, version_name, procedure) = match parts[..] {
@@ -152,8 +152,8 @@ impl<'s> JsonProcedure<'s> {
     /// an opaque item that is written as `"@NAME"`, or an error message.
     ///
     /// # Errors
-    /// Returns an error if the text is not JSON, or if a value does not match its XDR type. The error has the path of
-    /// that value.
+    /// Returns an error if the text is not JSON, if a value does not match its XDR type, or if `read_file` fails. The
+    /// error has the path of the value.
     pub fn encode(&self, arguments: &str, read_file: &mut ReadFile<'_>) -> Result<JsonCall, JsonError> {
         let value = serde_json::from_str::<Value>(arguments)
             .map_err(|error| JsonError::whole(format!("the arguments are not JSON: {error}")))?;

@@ -42,7 +42,7 @@ pub(super) fn is_record(bytes: &[u8]) -> bool {
 }
 
 impl Records {
-    /// Creates the state for a stream. `is_whole` is `true` if the capture contains the start of the stream.
+    /// Creates the reassembly of a stream. `is_whole` is `true` if the capture contains the start of the stream.
     pub(super) fn new(is_whole: bool) -> Self {
         Self { is_lost: !is_whole, ..Self::default() }
     }

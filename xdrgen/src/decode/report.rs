@@ -67,8 +67,8 @@ impl Message {
 
     /// Formats the message as text, with up to `bytes` bytes of each opaque item.
     ///
-    /// `start` is the time of the first packet, in nanoseconds since 1970. The text then has the time since that
-    /// packet.
+    /// `start` is the time of the first packet, in nanoseconds since 1970. If it is given, the text has the time since
+    /// that packet.
     #[must_use]
     pub fn to_text(&self, start: Option<u128>, bytes: usize) -> String {
         let mut out = Printer { out: String::new(), bytes };

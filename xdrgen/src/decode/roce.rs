@@ -79,8 +79,9 @@ struct OpenMessage {
     operation: Operation,
     place: Place,
     remote: Option<RemoteMemory>,
-    /// The sequence number of the first packet, and the length of its payload, which is the path MTU.
+    /// The sequence number of the first packet.
     first: u64,
+    /// The path MTU, in bytes, which is the length of the payload of the first packet.
     mtu: u64,
     bytes: Vec<u8>,
     missing: u64,

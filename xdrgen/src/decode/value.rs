@@ -29,7 +29,7 @@ pub(super) enum DecodedValue {
 }
 
 impl DecodedValue {
-    /// Returns the value at a path of field names.
+    /// Returns the value at a path of field names, or `None` if there is no such field.
     pub(super) fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |value, name| match value {
             Self::Struct(fields) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
@@ -70,7 +70,7 @@ impl DecodedValue {
         }
     }
 
-    /// Returns the reason why a part of the value could not be decoded.
+    /// Returns the reason why a part of the value could not be decoded, or `None` if the whole value was decoded.
     pub(super) fn error(&self) -> Option<&str> {
         match self {
             Self::Error(why) => Some(why),

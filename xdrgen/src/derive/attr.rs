@@ -8,7 +8,7 @@ use syn::{Attribute, Expr, Path, Type, meta::ParseNestedMeta, spanned::Spanned};
 pub(super) struct ContainerAttributes {
     /// `crate = PATH`: the path of the runtime crate.
     pub(super) runtime: Option<Path>,
-    /// `discriminant = TYPE`
+    /// `discriminant = TYPE`: the type of the discriminant of a union.
     pub(super) discriminant: Option<Type>,
     /// The position of the option `opaque_union`, if the type has it.
     pub(super) opaque_union: Option<Span>,
@@ -17,28 +17,28 @@ pub(super) struct ContainerAttributes {
 /// The `#[xdr(...)]` options of a field.
 #[derive(Debug, Default)]
 pub(super) struct FieldAttributes {
-    /// `ddp`
+    /// The position of `ddp`, which marks the item as eligible for direct data placement.
     pub(super) ddp: Option<Span>,
-    /// `max = N`
+    /// `max = N`: the maximum length of the item, in bytes or elements.
     pub(super) max: Option<Expr>,
-    /// `len = N`
+    /// `len = N`: the fixed length of the item, in bytes or elements.
     pub(super) len: Option<Expr>,
-    /// `string`
+    /// The position of `string`, which encodes the item as an XDR string.
     pub(super) string: Option<Span>,
-    /// `opaque`
+    /// The position of `opaque`, which encodes the item as opaque data.
     pub(super) opaque: Option<Span>,
-    /// `list`
+    /// The position of `list`, which encodes the items as a linked list (RFC 4506 §4.19).
     pub(super) list: Option<Span>,
-    /// `recursive`
+    /// The position of `recursive`, for a field whose type contains the type that declares the field.
     pub(super) recursive: Option<Span>,
 }
 
 /// The `#[xdr(...)]` options of a union variant.
 #[derive(Debug, Default)]
 pub(super) struct VariantAttributes {
-    /// `case = N`
+    /// `case = N`: the value of the discriminant that selects the variant.
     pub(super) case: Option<Expr>,
-    /// `default`
+    /// The position of `default`, which marks the variant as the default arm.
     pub(super) default: Option<Span>,
 }
 

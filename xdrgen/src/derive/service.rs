@@ -69,7 +69,7 @@ struct ProcedureAttributes {
     idempotent: bool,
     inline: Option<Expr>,
     chunks: Option<Vec<Expr>>,
-    /// The function in `computed = PATH`, which computes the bounds of the reply from the arguments.
+    /// The option `computed`: the implementation of `BoundsReply` for the argument computes the bounds of the reply.
     computed: Option<Path>,
     /// The procedure's documentation, and the attributes that belong to other macros.
     others: Vec<Attribute>,

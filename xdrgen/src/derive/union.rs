@@ -118,8 +118,8 @@ pub(super) fn derive(
     })
 }
 
-/// Prepares the field of an arm of an `opaque_union`, and returns the bounds of the arm. The length of the arm in bytes
-/// precedes it.
+/// Prepares the field of an arm of an `opaque_union`, and returns the bounds of the arm. Puts the length of the arm in
+/// bytes before the arm, unless the encoding of the field starts with its length.
 fn opaque_arm(field: &mut LoweredField, span: Span) -> syn::Result<TokenStream> {
     let slot = &mut field.codec.slot;
     if slot.ddp {
@@ -153,8 +153,9 @@ impl DiscriminantType {
         Self { ty: quote!(#ty), is_enum, is_bool: name == "bool" }
     }
 
-    /// Checks that a case is a constant that is also a valid pattern. `booleans` records which boolean cases have been
-    /// found, at the indices 0 and 1.
+    /// Checks that a case is a constant that is also a valid pattern, that a literal fits the type of the discriminant,
+    /// and that no boolean case occurs twice. `booleans` records which boolean cases have been found, at the indices 0
+    /// and 1.
     fn check(&self, case: &Expr, booleans: &mut [bool; 2]) -> syn::Result<()> {
         let literal = match case {
             Expr::Lit(ExprLit { lit, .. }) => Some((lit, false)),

@@ -42,16 +42,16 @@ pub struct Suggestion {
 /// One error or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The code, by which users search and tests compare.
+    /// The rule that the diagnostic reports. Users search for the code, and tests compare it.
     pub code: Code,
     /// The problem, in one line.
     pub message: String,
     /// The position of the problem. `None` if the problem is outside the sources, for example a file that cannot be
     /// read.
     pub primary: Option<Label>,
-    /// Related positions.
+    /// Related positions, for example of an earlier declaration.
     pub secondary: Vec<Label>,
-    /// Reasons, such as the requirement of a specification.
+    /// Background facts, such as the requirement of a specification or a list of the known names.
     pub notes: Vec<String>,
     /// Instructions for the user.
     pub helps: Vec<String>,
@@ -74,21 +74,21 @@ impl Diagnostic {
         }
     }
 
-    /// Sets the primary position.
+    /// Sets the primary position, with the explanation `text`.
     #[must_use]
     pub(crate) fn at(mut self, span: &Span, text: impl Into<String>) -> Self {
         self.primary = Some(Label { span: span.clone(), text: text.into() });
         self
     }
 
-    /// Adds a related position.
+    /// Adds a related position, with the explanation `text`.
     #[must_use]
     pub(crate) fn also(mut self, span: &Span, text: impl Into<String>) -> Self {
         self.secondary.push(Label { span: span.clone(), text: text.into() });
         self
     }
 
-    /// Adds a reason.
+    /// Adds a background fact, such as the requirement of a specification.
     #[must_use]
     pub(crate) fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
@@ -111,7 +111,8 @@ impl Diagnostic {
         }
     }
 
-    /// Adds a note that lists the known names after `what`, for example "its versions: `A`, `B` and `C`".
+    /// Adds a note that lists at most 12 of the known names after `what`, for example "its versions: `A`, `B` and `C`".
+    /// Adds nothing if there are no known names.
     #[must_use]
     pub(crate) fn list<'a>(self, what: &str, known: impl Iterator<Item = &'a str>) -> Self {
         /// Maximum number of names to list.
@@ -163,7 +164,7 @@ impl Diagnostics {
         Self { list, sources }
     }
 
-    /// Returns the diagnostics in order of their positions.
+    /// Returns the diagnostics in order of their positions. Diagnostics without a position come first.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter()
     }

@@ -114,8 +114,8 @@ fn line_end(text: &str, at: usize) -> usize {
     text.get(at..).and_then(|after| after.find('\n')).map_or(text.len(), |n| at + n)
 }
 
-/// Returns the bytes of a label within the window, up to the end of the label's first line. Carets below a whole body
-/// are not helpful.
+/// Returns the range of a label, relative to the start of `window`. The range ends at the end of the label's first
+/// line, because carets below a whole body are not helpful. It does not extend beyond `window`.
 fn clamp(text: &str, range: &Range<usize>, window: &Range<usize>) -> Range<usize> {
     // The renderer requires positions on character boundaries.
     let place = |at: usize| (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();

@@ -9,7 +9,7 @@ use quote::quote;
 /// The wire form of a value, and the Rust type that represents it.
 #[derive(Debug, Clone)]
 pub(crate) enum WireForm {
-    /// The codec of the Rust type.
+    /// The encoding that the Rust type itself implements.
     Plain,
     /// `[u8; N]` as `opaque x[N]`.
     OpaqueArray,
@@ -66,14 +66,14 @@ pub(crate) struct CodecItem {
     pub(crate) wire: WireForm,
     /// `true` if the value is DDP-eligible.
     pub(crate) ddp: bool,
-    /// The newtype around the value that `wire` describes.
+    /// The constructor of the newtype around the value that `wire` describes, if there is a newtype.
     pub(crate) wrapper: Option<TokenStream>,
     /// The length of the encoding, in bytes, if it is the same for all values.
     pub(crate) fixed_len: Option<u64>,
     /// `true` if the value can be part of a run of fixed-length values: `fixed_len` is known, and the type implements
     /// `xdr::XdrFixed`.
     pub(crate) words: bool,
-    /// The type of an array's elements or a list's nodes.
+    /// The type of an array's elements or a list's nodes. Empty for other values.
     pub(crate) element: TokenStream,
     /// The length of an element's encoding, in bytes, if it is the same for all values.
     pub(crate) element_len: Option<u64>,
@@ -83,7 +83,7 @@ pub(crate) struct CodecItem {
     pub(crate) prefixed: bool,
 }
 
-/// The form of a value, in a borrowed type, that is or contains a view of the message.
+/// The form in a borrowed type of a value that is a view of the message or contains one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Borrowed {
     /// `&[u8]` or `XdrStr`.
@@ -110,7 +110,7 @@ pub(crate) enum ValuePlace {
 }
 
 impl ValuePlace {
-    /// Returns a reference to the contents of `inside` nested newtypes.
+    /// Returns an expression that refers to the value inside `inside` nested newtypes.
     fn reference(&self, inside: usize) -> TokenStream {
         let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
         match self {
@@ -120,7 +120,7 @@ impl ValuePlace {
         }
     }
 
-    /// Returns the receiver for a method call on the contents of `inside` nested newtypes.
+    /// Returns the receiver of a method call on the value inside `inside` nested newtypes.
     fn receiver(&self, inside: usize) -> TokenStream {
         let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
         match self {
@@ -138,7 +138,7 @@ pub(crate) struct Len {
 }
 
 impl Len {
-    /// Maximum number of terms of a sum. The Rust compiler and the printer recurse once for each.
+    /// Maximum number of terms in a sum expression. The Rust compiler and the printer recurse once for each term.
     pub(crate) const MAX_TERMS: usize = 100;
 
     /// Creates a fixed length, in bytes.
@@ -146,7 +146,7 @@ impl Len {
         Self { fixed: bytes, terms: Vec::new() }
     }
 
-    /// Adds another length.
+    /// Adds another length. If the sum of the fixed parts overflows, the other fixed part becomes a term.
     pub(crate) fn add(&mut self, other: Len) {
         match self.fixed.checked_add(other.fixed) {
             Some(sum) => self.fixed = sum,
@@ -155,7 +155,7 @@ impl Len {
         self.terms.extend(other.terms);
     }
 
-    /// Returns the part that is fixed, in bytes.
+    /// Returns the fixed part of the length, in bytes.
     pub(crate) fn fixed_part(&self) -> u64 {
         self.fixed
     }
@@ -170,7 +170,7 @@ impl Len {
         self.terms.is_empty().then_some(self.fixed)
     }
 
-    /// Returns the length as an expression.
+    /// Returns the length as an expression of type `usize`.
     pub(crate) fn tokens(&self) -> TokenStream {
         let fixed = number(self.fixed);
         match self.terms.as_slice() {
@@ -214,7 +214,7 @@ impl WriteCode {
         }
     }
 
-    /// Returns a statement, whose error names `item`.
+    /// Returns a statement that writes the value and returns early on an error. The error names `item`.
     pub(crate) fn statement(&self, item: &str) -> TokenStream {
         if self.fallible {
             let result = self.result(item);
@@ -232,7 +232,7 @@ impl CodecItem {
         usize::from(self.wrapper.is_some())
     }
 
-    /// Returns the code that writes a byte view in `place`.
+    /// Returns the code that encodes the byte view at `place`.
     fn write_view(&self, place: &ValuePlace) -> WriteCode {
         let bytes = place.receiver(self.depth() + usize::from(matches!(self.wire, WireForm::Text { .. })));
         let call = match (&self.wire, self.ddp) {
@@ -247,7 +247,7 @@ impl CodecItem {
         WriteCode { call, fallible: true, unnamed: true }
     }
 
-    /// Returns the code that reads a value that is or contains a view.
+    /// Returns an expression of type `Result` that reads a value that is or contains a view.
     fn read_borrowed(&self, borrowed: Borrowed) -> TokenStream {
         match (borrowed, &self.wire, self.ddp) {
             (_, WireForm::OpaqueExact { len }, false) => quote!(decoder.take_opaque_ref(#len)),
@@ -268,7 +268,7 @@ impl CodecItem {
         }
     }
 
-    /// Returns the code that writes the value in `place`.
+    /// Returns the code that encodes the value at `place`.
     pub(crate) fn write(&self, place: &ValuePlace) -> WriteCode {
         let code = self.write_contents(place);
         if !self.prefixed {
@@ -325,7 +325,7 @@ impl CodecItem {
         WriteCode { call, fallible, unnamed }
     }
 
-    /// Returns the code that reads a value, an expression of type `Result`.
+    /// Returns an expression of type `Result` that reads a value.
     pub(crate) fn read(&self) -> TokenStream {
         let owned = || match (&self.wire, self.ddp) {
             (WireForm::Plain, false) => quote!(decoder.read()),
@@ -361,7 +361,7 @@ impl CodecItem {
         }
     }
 
-    /// Returns the code that reads a value of a run, an expression of type `Result`.
+    /// Returns an expression of type `Result` that reads a value of a run.
     pub(crate) fn read_words(&self) -> TokenStream {
         match &self.wire {
             WireForm::OpaqueArray => quote!(words.read_opaque()),
@@ -370,7 +370,7 @@ impl CodecItem {
         }
     }
 
-    /// Returns the description of a value of a run for errors, an expression of the runtime's type `xdr::Part`.
+    /// Returns an expression of the runtime's type `xdr::Part`, which describes a value of a run in errors.
     pub(crate) fn part(&self, ty: &str, field: &str) -> TokenStream {
         let (value, element) = (&self.ty, &self.element);
         match &self.wire {
@@ -390,13 +390,13 @@ impl CodecItem {
         }
     }
 
-    /// Returns the expression that reads a value, whose error names the field.
+    /// Returns the expression that reads a value and returns early on an error. The error names the field.
     pub(crate) fn read_field(&self, ty: &str, field: &str) -> TokenStream {
         let read = self.read();
         quote!(#read.map_err(|e| e.in_field(#ty, #field))?)
     }
 
-    /// Returns the length of the encoding of the value in `place`.
+    /// Returns the length of the encoding of the value at `place`.
     pub(crate) fn len(&self, place: &ValuePlace) -> Len {
         let mut len = self.contents_len(place);
         if self.prefixed {
@@ -441,7 +441,7 @@ fn function(call: &TokenStream) -> Option<TokenStream> {
     (arguments.stream().to_string() == "decoder").then(|| tokens.into_iter().collect())
 }
 
-/// Returns `true` if `name` occurs in the code.
+/// Returns `true` if the identifier `name` occurs in `tokens`, at any depth.
 pub(crate) fn mentions(tokens: &TokenStream, name: &str) -> bool {
     tokens.clone().into_iter().any(|token| match token {
         TokenTree::Group(group) => mentions(&group.stream(), name),

@@ -65,10 +65,10 @@ impl Derives {
 /// The maximum length of an array for which serde can derive its traits.
 const MAX_SERDE_ARRAY: u64 = 32;
 
-/// Returns the call of the runtime function that generates a value of at most the declared length. Returns `None` if
+/// Returns the runtime function that generates a value whose length is within the declared bounds. Returns `None` if
 /// the `Arbitrary` implementation of the type suffices.
 ///
-/// `Bytes` has no such implementation, because only the crates `arbitrary` and `bytes` could provide one.
+/// `Bytes` has no `Arbitrary` implementation, because only the crates `arbitrary` and `bytes` could provide one.
 fn arbitrary(slot: &CodecItem) -> Option<TokenStream> {
     let element = &slot.element;
     let is_bounded = |max: &TokenStream| !max.to_string().contains("UNBOUNDED");
@@ -93,7 +93,7 @@ fn ends_with_bytes(ty: &TokenStream) -> bool {
     matches!(ty.clone().into_iter().last(), Some(TokenTree::Ident(ident)) if ident == "Bytes")
 }
 
-/// Returns the number of elements of an array type `[T; N]`. Returns `None` for other types.
+/// Returns the number of elements of an array type `[T; N]` whose length is a literal. Returns `None` for other types.
 fn array_len(ty: &TokenStream) -> Option<u64> {
     let mut tokens = ty.clone().into_iter();
     let (Some(TokenTree::Group(array)), None) = (tokens.next(), tokens.next()) else { return None };

@@ -35,7 +35,7 @@ impl Docs {
         self
     }
 
-    /// Appends the text of a comment.
+    /// Appends the text of a comment. Escapes prose. A paragraph whose layout is significant becomes a code block.
     pub(crate) fn comment(&mut self, comment: &[String]) -> &mut Self {
         // The width of a tab in a doc comment is undefined.
         let comment: Vec<String> = comment.iter().map(|line| expand(line)).collect();
@@ -52,7 +52,7 @@ impl Docs {
         self
     }
 
-    /// Appends `lines` unchanged, as a code block.
+    /// Appends `lines` as a code block. Expands tabs, and removes control characters.
     pub(crate) fn fenced(&mut self, language: &str, lines: &[&str]) -> &mut Self {
         self.separate();
         let longest = lines.iter().map(|line| longest_run(line, '`')).max().unwrap_or(0);
@@ -63,7 +63,7 @@ impl Docs {
         self
     }
 
-    /// Appends an XDR declaration.
+    /// Appends an XDR declaration as a code block. Appends nothing if `text` is blank.
     pub(crate) fn xdr(&mut self, text: &str) -> &mut Self {
         let lines: Vec<&str> = text.lines().map(str::trim_end).skip_while(|line| line.is_empty()).collect();
         let end = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
@@ -73,7 +73,7 @@ impl Docs {
         self
     }
 
-    /// Explains a Rust name that differs from the plain case conversion of `xdr`.
+    /// Appends an explanation if the Rust name of `xdr` ends in a number because of a collision.
     pub(crate) fn rename(&mut self, xdr: &str, name: &RustName) {
         if let Some(plain) = &name.instead_of {
             let xdr = xdr.replace('`', "");
@@ -93,7 +93,8 @@ impl Docs {
     }
 }
 
-/// Removes control characters from `line`, and expands tabs to multiples of eight columns.
+/// Expands tabs to multiples of eight columns, removes other control characters, and escapes characters that change the
+/// direction of text.
 fn expand(line: &str) -> String {
     let mut expanded = String::with_capacity(line.len());
     for c in line.chars() {

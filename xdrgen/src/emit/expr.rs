@@ -12,7 +12,7 @@ pub(crate) struct ArgumentNames<'a> {
     pub(crate) layout: &'a Layout<'a>,
     /// The declared arguments.
     pub(crate) args: &'a [Field],
-    /// The place of each argument in the generated code.
+    /// The expression for each argument in the generated code.
     pub(crate) places: &'a [TokenStream],
 }
 
@@ -81,7 +81,7 @@ impl ArgumentNames<'_> {
         }
     }
 
-    /// Returns the place of the item at `path`, and its type.
+    /// Returns the expression for the item at `path`, and the type of the item.
     fn walk(&self, path: &ArgPath) -> (TokenStream, Option<Type>) {
         let place = self.places.get(path.arg).cloned().unwrap_or_default();
         let mut ty = self.args.get(path.arg).map(|arg| arg.ty.clone());

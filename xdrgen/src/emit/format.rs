@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 
 use super::options::EmitError;
 
-/// Prints `tokens` formatted, without empty lines between items.
+/// Returns `tokens` as formatted text, without empty lines between items.
 ///
 /// # Errors
 /// Returns an error if the tokens are not valid Rust, which is a bug in the compiler.
@@ -13,7 +13,7 @@ pub(crate) fn print(tokens: TokenStream) -> Result<String, EmitError> {
     Ok(join_generics(&prettyplease::unparse(&file)))
 }
 
-/// Maximum length of a line that [`join_generics`] joins, in bytes.
+/// Maximum length of a line that results from [`join_generics`], in bytes.
 const MAX_JOINED: usize = 120;
 
 /// Joins generic arguments that the printer puts on separate lines. For example, the lines `invoke::<`, `Marker,` and
@@ -32,7 +32,8 @@ fn join_generics(text: &str) -> String {
 }
 
 /// Returns the line that joins the generic arguments at the beginning of `lines`, and the number of lines that it
-/// replaces.
+/// replaces. Returns `None` if `lines` do not begin with generic arguments, if there are too many, or if the line would
+/// be too long.
 fn joined_generics(lines: &[&str]) -> Option<(String, usize)> {
     /// Maximum number of arguments to join.
     const MAX_ARGUMENTS: usize = 4;
@@ -77,7 +78,7 @@ fn is_boundary(previous: &str, line: &str) -> bool {
     }
 }
 
-/// Formats `lines` as a comment at the start of a file.
+/// Returns `lines` as `//` comment lines, without control characters.
 pub(crate) fn comment(lines: &[String]) -> String {
     let mut text = String::new();
     for line in lines {

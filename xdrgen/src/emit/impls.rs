@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Target<'_> {
-    /// Implements `XdrEncode` for a struct, whose fields are encoded in their order (RFC 4506 §4.14).
+    /// Implements `XdrEncode` for a struct. The fields are encoded in order of declaration (RFC 4506 §4.14).
     pub(crate) fn encode_struct(&self, fields: &[FieldCodec]) -> TokenStream {
         let mut len = Len::default();
         for field in fields {
@@ -19,7 +19,8 @@ impl Target<'_> {
         self.impl_encode(len.tokens(), write_all(&self.writings(fields)))
     }
 
-    /// Returns the code that writes each field or run of fields of a struct, with the name of the item for errors.
+    /// Returns the code that writes each field or run of fields of a struct, with the name of the field for errors.
+    /// Writing a run cannot fail, so its name is empty.
     pub(super) fn writings(&self, fields: &[FieldCodec]) -> Vec<(WriteCode, String)> {
         let mut writings = Vec::new();
         for run in runs(fields) {
@@ -45,8 +46,8 @@ impl Target<'_> {
         self.impl_decode_fields(&quote!(#(#reads)*), &quote!(#(#members),*))
     }
 
-    /// Returns the statements that read the runs of fields, and the initializers of the fields. `first` is the number
-    /// of the first run.
+    /// Returns the statements that read the runs of fields, and the initializers of the fields. The numbers of the runs
+    /// are part of variable names, and start at `first`.
     pub(super) fn read_runs(&self, fields: &[FieldCodec], first: usize) -> (Vec<TokenStream>, Vec<TokenStream>) {
         // Read the fields in stream order. A run is read as a tuple.
         let (mut reads, mut members) = (Vec::new(), Vec::new());
@@ -110,7 +111,7 @@ impl Target<'_> {
         }
     }
 
-    /// Implements `XdrEncode` for an enumeration. `value` is its number as an `i32`.
+    /// Implements `XdrEncode` for an enumeration. `value` is an expression for its number, of type `i32`.
     pub(crate) fn encode_enum(&self, value: &TokenStream) -> TokenStream {
         self.impl_encode(number(4), quote!(#value.encode(sink)))
     }
@@ -309,7 +310,7 @@ fn inlining(union: &UnionCodec) -> TokenStream {
     }
 }
 
-/// Combines the code that writes items to a function body of type `Result`. Errors contain the name of the item.
+/// Returns a function body of type `Result` that writes several items in order. Errors contain the name of the item.
 fn write_all(writings: &[(WriteCode, String)]) -> TokenStream {
     match writings.split_last() {
         Some(((last, item), rest)) if last.fallible => {
@@ -338,7 +339,7 @@ fn bindings(fields: &[FieldCodec]) -> Vec<Binding<'_>> {
     }
 }
 
-/// Returns the expression that constructs a struct or variant from its fields, which it decodes in order.
+/// Returns an expression that decodes `fields` in order, and constructs a struct or variant from them.
 fn construct(constructor: &TokenStream, ty: &str, fields: &[FieldCodec], braced: bool) -> TokenStream {
     let reads = fields.iter().map(|field| field.slot.read_field(ty, &field.name));
     if braced {

@@ -55,7 +55,8 @@ impl std::fmt::Debug for Layout<'_> {
 }
 
 impl<'a> Layout<'a> {
-    /// Assigns a Rust name to every item of `spec`.
+    /// Assigns a Rust name to every item of `spec`, and analyses the items. Initially, no union is open and no item has
+    /// a borrowed form.
     pub(crate) fn new(spec: &'a Spec, runtime: TokenStream, absolute: bool) -> Self {
         // Newtype constructors with these names would shadow the prelude names that generated code uses.
         let mut scope = NameScope::reserving(&["Ok", "Err", "Some", "None"]);
@@ -119,13 +120,16 @@ impl<'a> Layout<'a> {
         &self.items[id.0].name
     }
 
-    /// Returns `true` if the item contains no floats, so that `Eq` and `Hash` can be derived.
+    /// Returns `true` if the item contains neither floats nor external types, so that `Eq` and `Hash` can be derived.
     pub(crate) fn is_eq(&self, id: ItemId) -> bool {
         !self.items[id.0].has_float
     }
 
-    /// Returns the status enumeration of a union that converts to a `Result`. The only case of such a union that is not
-    /// void has the value 0, which means success by convention. A default arm handles all other statuses.
+    /// Returns the status enumeration of a union that converts to a `Result`. Returns `None` for other unions.
+    ///
+    /// Such a union has exactly one case with data. Its value is 0, which means success by convention. There may be
+    /// void cases if the default arm is void as well. The default arm handles the statuses without a case, of which
+    /// there is at least one.
     pub(super) fn status_of(&self, union: &Union) -> Option<ItemId> {
         let Type::Base(base) = union.discriminant.ty else { return None };
         let Base::Item(id) = self.resolve(base) else { return None };
@@ -147,7 +151,7 @@ impl<'a> Layout<'a> {
         self.items[id.0].is_status
     }
 
-    /// Returns `true` if `Default` can be derived.
+    /// Returns `true` if `Default` can be derived for the item.
     pub(crate) fn has_default(&self, id: ItemId) -> bool {
         self.items[id.0].has_default
     }
@@ -158,7 +162,7 @@ impl<'a> Layout<'a> {
         self.items[id.0].variants.get_or_init(named)
     }
 
-    /// Resolves typedefs that are plain aliases.
+    /// Returns the type that `base` stands for after resolving typedefs that are plain aliases.
     pub(crate) fn resolve(&self, mut base: Base) -> Base {
         // Circular typedefs are rejected earlier. The bound ensures termination in any case.
         for _ in 0..self.spec.items.len() {
@@ -173,7 +177,7 @@ impl<'a> Layout<'a> {
         base
     }
 
-    /// Returns the length of the encoding, in bytes, if it is the same for all values.
+    /// Returns the length of the encoding of `base`, in bytes, if it is the same for all values.
     pub(super) fn fixed_len(&self, base: Base) -> Option<u64> {
         match self.resolve(base) {
             Base::Bool | Base::Int | Base::UInt | Base::Short(_) | Base::Float => Some(4),
@@ -186,8 +190,8 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Adds a borrowed form to the `wanted` types and to the types that they contain. Types without opaque items and
-    /// strings get no borrowed form.
+    /// Adds a borrowed form to the types for which `wanted` returns `true`, and to the types that they contain. Types
+    /// without opaque items and strings get no borrowed form.
     pub(crate) fn borrow(&mut self, wanted: impl Fn(&Item) -> bool) {
         let count = self.spec.items.len();
         let holds = |holding: &[bool], id: usize| {
@@ -287,7 +291,7 @@ impl<'a> Layout<'a> {
         .filter(|words| *words <= MAX_WORDS)
     }
 
-    /// Returns the approximate inline size of a value, in bytes.
+    /// Returns the approximate inline size of the value of `field`, in bytes.
     pub(crate) fn size(&self, field: &Field) -> u64 {
         self.type_size(&field.ty, field.boxed)
     }
@@ -371,7 +375,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns `true` if an item of fixed length is stored on the heap.
+    /// Returns `true` if `field` is an opaque item or array of fixed length that is stored on the heap.
     pub(super) fn is_exact(&self, field: &Field) -> bool {
         match &field.ty {
             Type::OpaqueFixed(len) => field.ddp.is_some() || u64::from(*len) > MAX_IN_PLACE,
@@ -388,7 +392,8 @@ pub(super) fn padded(len: u32) -> u64 {
     u64::from(len).next_multiple_of(4)
 }
 
-/// Returns the items in dependency order. The order of mutually recursive items is arbitrary.
+/// Returns the indices of the items in dependency order: each item follows the items that it contains. The order of
+/// mutually recursive items is arbitrary.
 pub(super) fn dependency_order(spec: &Spec) -> Vec<usize> {
     let mut order = Vec::with_capacity(spec.items.len());
     let mut seen = vec![false; spec.items.len()];

@@ -42,7 +42,7 @@ use crate::ir::{ItemId, ItemKind, Spec};
 /// The output is deterministic: the same specification and options give the same text.
 ///
 /// # Errors
-/// Returns an error if `options` names types that `spec` does not have, or if the generated code is not valid Rust.
+/// Returns the errors of [`EmitOptions::check`], and [`EmitError::NotRust`] if the generated code is not valid Rust.
 pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     options.check(spec)?;
     let spec = &*opened(spec, options);
@@ -50,7 +50,8 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     Ok(format!("{}\n{body}", file_header(spec, options)))
 }
 
-/// Returns the comment at the start of a file.
+/// Returns the comment at the start of a file. It names the source and contains the header comment of the
+/// specification.
 fn file_header(spec: &Spec, options: &EmitOptions) -> String {
     let mut text = match &options.source {
         Some(source) => {
@@ -66,7 +67,8 @@ fn file_header(spec: &Spec, options: &EmitOptions) -> String {
     text
 }
 
-/// Generates the code as tokens.
+/// Generates the code as tokens, without the header. Unlike [`emit`], ignores names in `options` that `spec` does not
+/// have.
 #[must_use]
 pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     let spec = &*opened(spec, options);
@@ -84,8 +86,8 @@ pub fn emit_tokens(spec: &Spec, options: &EmitOptions) -> TokenStream {
     tokens.into_iter().collect()
 }
 
-/// Marks the open unions of a specification. Recomputes the sizes, because an open union can consist of its
-/// discriminant only.
+/// Returns the specification with its open unions marked. Recomputes the sizes, because an open union can consist of
+/// its discriminant only.
 fn opened<'a>(spec: &'a Spec, options: &EmitOptions) -> std::borrow::Cow<'a, Spec> {
     if options.open.is_empty() {
         return std::borrow::Cow::Borrowed(spec);

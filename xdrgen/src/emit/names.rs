@@ -142,7 +142,8 @@ pub(crate) enum Std<'a> {
 }
 
 impl Std<'_> {
-    /// Returns the path of a name in the runtime's `xdr::prelude`. `path` is its absolute path.
+    /// Returns the path of a name in the runtime's `xdr::prelude`. `path` is its absolute path. If the path is short,
+    /// the scope imports the prelude.
     pub(crate) fn short(&self, name: &str, path: TokenStream) -> TokenStream {
         match self {
             Std::Prelude(scope) if !scope.has(name) => {
@@ -154,7 +155,7 @@ impl Std<'_> {
         }
     }
 
-    /// Returns the path of a runtime module.
+    /// Returns the path of a runtime module. If the path is short, the scope imports the module.
     pub(crate) fn module(&self, runtime: &TokenStream, name: &'static str) -> TokenStream {
         let module = ident(name);
         match self {
@@ -166,7 +167,7 @@ impl Std<'_> {
         }
     }
 
-    /// Returns the imports of the scope.
+    /// Returns the `use` declarations of the scope. Empty if all paths are absolute.
     pub(crate) fn imports(&self, runtime: &TokenStream) -> TokenStream {
         match self {
             Std::Prelude(scope) => scope.imports(runtime),
@@ -174,7 +175,7 @@ impl Std<'_> {
         }
     }
 
-    /// Returns the path of a prelude name.
+    /// Returns the path of a name in the prelude of the standard library.
     pub(crate) fn path(&self, name: &str) -> TokenStream {
         let id = ident(name);
         match self {

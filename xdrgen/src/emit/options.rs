@@ -135,7 +135,9 @@ impl EmitOptions {
     /// Checks that `spec` declares all types that the options name.
     ///
     /// # Errors
-    /// Returns [`EmitError::NoSuchType`] or [`EmitError::NoTypeToDerive`] if `spec` lacks one of the types.
+    /// Returns [`EmitError::NoSuchType`] for a name in [`borrowed`](Self::borrowed) that is not a type, and for a name
+    /// in [`open`](Self::open) that is not a union without a default arm. Returns [`EmitError::NoTypeToDerive`] for a
+    /// name in [`derives_for`](Self::derives_for) that is not a type or is an external type.
     pub fn check(&self, spec: &Spec) -> Result<(), EmitError> {
         let declares = |name: &str| {
             spec.items.iter().any(|item| {

@@ -26,11 +26,11 @@ use super::{
 };
 use crate::ir::{Item, ItemId, ItemKind, Spec};
 
-/// The number of items in a part. It is large enough that the fixed cost of a part does not matter.
+/// Maximum number of items in a part. It is large enough that the fixed cost of a part does not matter.
 const ITEMS_PER_PART: usize = 24;
 
-/// The number of procedures in a part. A version with more procedures is printed in pieces. The tokens and the syntax
-/// tree of a procedure take about 100 kilobytes, so not all procedures should be in memory at the same time.
+/// Maximum number of procedures in a part. A version with more procedures is printed in pieces. The tokens and the
+/// syntax tree of a procedure take about 100 kilobytes, so not all procedures should be in memory at the same time.
 const PROCEDURES_PER_PART: usize = 64;
 
 /// The maximum number of threads. More threads do not reduce the run time.
@@ -55,7 +55,7 @@ enum Part {
     /// A piece of a long struct: the index of the struct among all long structs, and the index of the piece.
     Fields(usize, usize),
     /// The version with this index among all versions. A version with many procedures has several parts, each with a
-    /// range of them.
+    /// range of its procedures.
     Version(usize, Option<Range<usize>>),
 }
 
@@ -183,7 +183,7 @@ fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> 
     parts.get(index).map(|part| (index, part))
 }
 
-/// Assigns Rust names to the items and to the version modules.
+/// Assigns Rust names to the items and to the version modules. Applies the options for open unions and borrowed forms.
 pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<NamedVersion<'a>>) {
     let runtime = &options.runtime;
     let mut layout = Layout::new(spec, quote!(#runtime), options.absolute_paths);

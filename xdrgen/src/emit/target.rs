@@ -14,15 +14,15 @@ use super::{
 pub(crate) struct Target<'a> {
     /// The Rust type, with generic arguments.
     pub(crate) ty: TokenStream,
-    /// The name for error messages.
+    /// The name of the type in error messages.
     pub(crate) name: &'a str,
     /// The generic parameters of the implementations, with their where clauses.
     pub(crate) generics: Generics,
     /// The form of standard library and runtime names in the generated code.
     pub(crate) std: Std<'a>,
-    /// `true` if the type contains itself. Its decoder then counts the nesting levels.
+    /// `true` if the type contains itself. Its encoder and decoder then count the nesting levels.
     pub(crate) recursive: bool,
-    /// `true` for a discriminated union, which is never DDP-eligible (RFC 8166 §6.1).
+    /// `true` for a discriminated union, which is never DDP-eligible (RFC 8166 §3.4.4.3).
     pub(crate) union: bool,
     /// The owned type, if this is the borrowed form. The lifetime of a borrowed form is `'a`.
     pub(crate) borrowed_of: Option<TokenStream>,
@@ -46,7 +46,7 @@ pub(crate) struct Generics {
 pub(crate) struct FieldCodec {
     /// The member: `name` or `0`.
     pub(crate) member: TokenStream,
-    /// The name for error messages.
+    /// The name of the field in error messages.
     pub(crate) name: String,
     /// The codec of the field.
     pub(crate) slot: CodecItem,
@@ -69,11 +69,11 @@ pub(crate) struct UnionCodec {
     pub(crate) discriminant: EmittedDiscriminant,
     /// One variant for each case.
     pub(crate) arms: Vec<ArmCodec>,
-    /// The code that writes the discriminant, an expression of type `Result`.
+    /// An expression of type `Result` that writes the discriminant.
     pub(crate) write: TokenStream,
     /// The variant of the default arm.
     pub(crate) default: Option<DefaultCodec>,
-    /// `true` if the cases are all values of the discriminant type.
+    /// `true` if every value of the discriminant type has a case.
     pub(crate) exhaustive: bool,
     /// The variant for a number that selects no arm, if the union is open. It contains only the number.
     pub(crate) unknown: Option<Ident>,
@@ -96,7 +96,7 @@ impl EmittedDiscriminant {
         matches!(self, Self::Scalar(ty) if ty.to_string() == "u64")
     }
 
-    /// Returns the length of the encoding in bytes.
+    /// Returns the length of the encoding of the discriminant, in bytes.
     pub(crate) fn len(&self) -> u64 {
         if self.is_hyper() { 8 } else { 4 }
     }
@@ -173,12 +173,13 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the `impl XdrDecode`. `body` is the body of its method.
+    /// Returns the `impl XdrDecode`, or the `impl XdrDecodeRef` of a borrowed form. `body` is the body of its method.
     pub(super) fn impl_decode(&self, body: TokenStream) -> TokenStream {
         self.impl_decode_with(quote!(#[inline]), body)
     }
 
-    /// Returns the `impl XdrDecode`. `inline` is the attribute of its method, and `body` is the body.
+    /// Returns the `impl XdrDecode`, or the `impl XdrDecodeRef` of a borrowed form. `inline` is the inline attribute of
+    /// its method, and `body` is the body of the method.
     pub(super) fn impl_decode_with(&self, inline: TokenStream, body: TokenStream) -> TokenStream {
         let Generics { params, where_decode, .. } = &self.generics;
         let (ty, result) = (&self.ty, self.std.path("Result"));
@@ -205,7 +206,8 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the `impl XdrDecode` whose method evaluates `value`, an expression of the type.
+    /// Returns the `impl XdrDecode`, or the `impl XdrDecodeRef` of a borrowed form. Its method evaluates `value`, an
+    /// expression of the type. For a recursive type, the method also counts the nesting levels.
     pub(super) fn impl_decode_value(&self, value: TokenStream) -> TokenStream {
         self.impl_decode(if self.recursive {
             quote! {
@@ -219,7 +221,7 @@ impl Target<'_> {
         })
     }
 
-    /// Returns the name of a field for encode errors.
+    /// Returns the name of a field in encoding errors, in the form `type.field`.
     pub(super) fn path(&self, field: &str) -> String {
         format!("{}.{field}", self.name)
     }

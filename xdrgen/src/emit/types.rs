@@ -31,8 +31,7 @@ pub(crate) struct Emitted {
     pub(crate) codec: Vec<TokenStream>,
 }
 
-/// Emits one item, in its borrowed form too if it has one. The owned type also derives the traits that `options`
-/// requests.
+/// Emits one item, and its borrowed form if it has one. Only the owned type derives the traits that `options` requests.
 fn emit(layout: &Layout<'_>, id: ItemId, options: &EmitOptions) -> Emitted {
     let owned = emitter(layout, id, options);
     let item = owned.item;
@@ -117,7 +116,7 @@ impl Emitter<'_> {
         quote!(#[allow(dead_code)])
     }
 
-    /// Returns the generics `<'a>` of the borrowed form.
+    /// Returns the generics: `<'a>` for the borrowed form, and none for the owned form.
     fn lifetime(&self) -> TokenStream {
         if self.borrowed { quote!(<'a>) } else { TokenStream::new() }
     }
@@ -141,7 +140,7 @@ impl Emitter<'_> {
         BoundsSource::Known(self.item.facts)
     }
 
-    /// Returns the `#[derive]` attribute of the type.
+    /// Returns the `#[derive]` attribute of the type. `copy` is `true` to derive `Copy`.
     fn derive(&self, copy: bool) -> TokenStream {
         let mut traits = vec![quote!(Debug), quote!(Clone)];
         if copy {

@@ -46,7 +46,7 @@ impl<'a> View<'a> {
         self.std
     }
 
-    /// Returns the path of a prelude name.
+    /// Returns the path of a name in the prelude of the standard library.
     pub(crate) fn std(&self, name: &str) -> TokenStream {
         self.std.path(name)
     }
@@ -74,7 +74,7 @@ impl<'a> View<'a> {
         if self.is_borrowed(id) { quote!(#constructor<'a>) } else { constructor }
     }
 
-    /// Returns the path of an item without a lifetime.
+    /// Returns the path of an item without the lifetime of a borrowed form.
     fn constructor(&self, id: ItemId) -> TokenStream {
         let borrowed = if self.borrowed { self.layout.ref_name(id) } else { None };
         let name = &borrowed.unwrap_or_else(|| self.layout.name(id)).ident;
@@ -86,7 +86,8 @@ impl<'a> View<'a> {
         self.borrowed && self.layout.ref_name(id).is_some()
     }
 
-    /// Returns the form of a field in a borrowed type. Returns `None` if the field is the same as in the owned type.
+    /// Returns the form of a field in a borrowed type. Returns `None` if the field has the same Rust type as in the
+    /// owned type.
     fn borrows(&self, field: &Field) -> Option<Borrowed> {
         if self.borrowed && self.layout.is_view(field) {
             return Some(Borrowed::View);

@@ -9,7 +9,7 @@ use super::{
     target::{FieldCodec, Generics, Target},
 };
 
-/// The maximum length of a run that is inlined, in bytes.
+/// The maximum length, in bytes, of a run of fields, and of a type whose codec is always inlined.
 pub(super) const MAX_INLINED: u64 = 256;
 
 /// The maximum number of fields in a run.
@@ -49,8 +49,8 @@ pub(super) fn run_len(field: &FieldCodec) -> Option<u64> {
     field.slot.fixed_len.filter(|_| field.slot.words)
 }
 
-/// Returns the number of fields, from the first on, that form a run, and their total length in bytes. `lengths` has the
-/// length of each field that can be part of a run.
+/// Returns the number of leading fields that form a run, and their total length in bytes. `lengths` has an element for
+/// each field: its length in bytes, or `None` if the field cannot be part of a run.
 pub(super) fn run_at(lengths: impl Iterator<Item = Option<u64>>) -> (usize, u64) {
     let mut bytes = 0_u64;
     // Twelve is the maximum length of a tuple that implements the standard traits. Here the limit is only for

@@ -6,17 +6,21 @@ use super::{
     wire::{Row, RowStyle},
 };
 
-/// The widths and positions of the columns, which contain byte offsets, words and notes.
+/// The width of the diagram, in units of the SVG image.
 const WIDTH: i64 = 860;
+/// The x coordinate of the words. The byte offset of a row is to the left.
 const LEFT: i64 = 64;
+/// The width of a word.
 const WORD: i64 = 432;
+/// The x coordinate of the notes, to the right of the words.
 const NOTE: i64 = LEFT + WORD + 16;
 
 /// The y coordinate of the first row, below the byte numbers.
 const TOP: i64 = 22;
 
-/// The maximum length of the label in a row and of the note beside it, in characters.
+/// The maximum length of the label in a row, in characters.
 const MAX_LABEL: usize = 48;
+/// The maximum length of the note beside a row, in characters.
 const MAX_NOTE: usize = 52;
 
 fn height(row: &Row) -> i64 {

@@ -6,8 +6,9 @@ use super::{
 };
 
 const WIDTH: i64 = 860;
-/// The x coordinates of the lifelines of the client and the server.
+/// The x coordinate of the lifeline of the client.
 const CALLER: i64 = 90;
+/// The x coordinate of the lifeline of the server.
 const SERVER: i64 = 770;
 const MIDDLE: i64 = (CALLER + SERVER) / 2;
 /// The vertical distance between arrows.

@@ -18,9 +18,10 @@ use crate::{
 const THRESHOLD: u64 = 1024;
 
 /// The size of the headers before the arguments, in bytes, without credentials. They are the RPC header (RFC 5531 §9)
-/// and the transport header with empty chunk lists (RFC 8166 §4.1). `BEFORE_RESULTS` is the size of the headers before
-/// the results.
+/// and the transport header with empty chunk lists (RFC 8166 §4.1).
 const BEFORE_ARGUMENTS: u64 = 40 + 28;
+/// The size of the headers before the results, in bytes, with an empty verifier. They are the RPC header (RFC 5531 §9)
+/// and the transport header with empty chunk lists (RFC 8166 §4.1).
 const BEFORE_RESULTS: u64 = 24 + 28;
 
 /// The size of a chunk with one segment in the transport header, in bytes.
@@ -28,9 +29,9 @@ const CHUNK: u64 = 24;
 
 /// The data that a procedure transfers.
 pub(super) struct ProcedureData {
-    /// The DDP-eligible arguments and their maximum sizes.
+    /// The path and the maximum size of each DDP-eligible argument, as text.
     pub(super) read: Vec<(String, String)>,
-    /// The DDP-eligible results and their maximum sizes.
+    /// The path and the maximum size of each DDP-eligible result, as text.
     pub(super) write: Vec<(String, String)>,
     /// The maximum inline size and the maximum total size of the arguments, in bytes. `None` means unbounded.
     call: (Option<u64>, Option<u64>),

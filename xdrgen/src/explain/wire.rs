@@ -12,7 +12,7 @@ pub(super) enum RowStyle {
     Value,
     /// A count or a discriminant, which determines how to decode the following rows.
     Control,
-    /// A type that has its own diagram.
+    /// A value of a type that has its own diagram, or an array whose encoding has a fixed length.
     Type,
     /// A variable number of bytes or elements.
     Variable,

@@ -21,7 +21,7 @@ pub struct Amendment {
     pub section: Option<String>,
     /// The reason why the XDR is wrong, and why the changes correct it.
     pub reason: String,
-    /// The changes, in order.
+    /// The changes, in the order in which they are applied.
     pub changes: Vec<Change>,
 }
 
@@ -97,19 +97,20 @@ impl Amendments {
         &self.source
     }
 
-    /// Returns the sections whose running text contains the declarations. Empty for a document that marks its code.
+    /// Returns the numbers of the sections whose running text contains the declarations. Empty for a document that
+    /// marks its code.
     #[must_use]
     pub fn sections(&self) -> &[String] {
         &self.sections
     }
 
-    /// Returns the amendments in order.
+    /// Returns the amendments in the order of the file.
     #[must_use]
     pub fn entries(&self) -> &[Amendment] {
         &self.entries
     }
 
-    /// Applies all changes to `code`, in order.
+    /// Applies all changes to `code`, in the order of the file.
     ///
     /// # Errors
     ///
@@ -241,7 +242,8 @@ impl Change {
         Ok(self.put_between(before, after))
     }
 
-    /// Returns the replacement lines with the indentation of the line where they start.
+    /// Joins `before`, the replacement lines and `after`. The replacement lines get the indentation of the line where
+    /// they start. If there are none, a line that becomes empty is removed.
     fn put_between(&self, before: &str, after: &str) -> String {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let line = &before[line_start..];

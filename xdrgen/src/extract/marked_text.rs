@@ -51,7 +51,8 @@ pub(super) fn find(document: &str, options: ExtractOptions) -> Result<Found, Ext
     Ok(Found { code: finder.found, sections: finder.sections, repairs: finder.repairs })
 }
 
-/// Returns the code of a marked line, which follows the mark and one space.
+/// Returns the code of a marked line, without the mark and one space after it. Returns `None` for a line without a
+/// mark.
 fn marked(line: &str) -> Option<&str> {
     let code = line.trim_start().strip_prefix(MARK)?;
     Some(code.strip_prefix(' ').unwrap_or(code).trim_end())
@@ -66,8 +67,8 @@ fn section_of(line: &str) -> Option<&str> {
     (is_number && !title.trim().is_empty() && !line.contains(". .") && !line.contains("...")).then_some(number)
 }
 
-/// Returns the section number like [`section_of`], but accepts a number without the last dot, as in older RFCs: `5.1.4
-/// Sizes`.
+/// Returns the section number like [`section_of`], but the last dot of the number is optional, because older RFCs omit
+/// it. An example is `5.1.4 Sizes`.
 pub(super) fn heading_number(line: &str) -> Option<&str> {
     let (number, title) = line.split_once(' ')?;
     let number = number.strip_suffix('.').unwrap_or(number);
@@ -108,7 +109,7 @@ impl Finder {
         }
     }
 
-    /// Collects all code blocks without page breaks and without their common indentation.
+    /// Collects the lines of all code blocks, without page breaks and without the common indentation of each block.
     fn blocks(&mut self, document: &str) -> Result<(), ExtractError> {
         let mut lines = without_page_breaks(document).into_iter();
         while let Some((number, line)) = lines.next() {
@@ -206,7 +207,8 @@ fn trim_blank<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
     &lines[start..end]
 }
 
-/// Returns the numbered lines of a document without page footers, page headers, and the blank lines around them.
+/// Returns the lines of a document with their numbers, but without page footers, page headers, and the blank lines
+/// around them. A blank line takes the place of each page break.
 pub(super) fn without_page_breaks(document: &str) -> Vec<(usize, &str)> {
     let mut kept: Vec<(usize, &str)> = Vec::new();
     // `Some` between a page footer and the first line of the next page. The value is whether the header is still to

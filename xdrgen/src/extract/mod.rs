@@ -86,7 +86,7 @@ pub enum ExtractError {
         /// Description of the problem.
         message: String,
     },
-    /// The text to find does not occur in the extracted XDR.
+    /// The text that a change replaces does not occur in the extracted XDR.
     #[error("amendment `{title}` (line {line}): its text was not found: {find}")]
     NotFound {
         /// Title of the amendment.
@@ -96,7 +96,7 @@ pub enum ExtractError {
         /// The text to find, on one line.
         find: String,
     },
-    /// The text to find occurs several times in the extracted XDR.
+    /// The text that a change replaces occurs several times in the extracted XDR.
     #[error("amendment `{title}` (line {line}): its text was found {count} times: {find}")]
     Ambiguous {
         /// Title of the amendment.
@@ -122,13 +122,14 @@ pub enum ExtractError {
 ///
 /// # Errors
 ///
-/// Fails if the document contains no XDR, if a code block or declaration has no end, or if an amendment does not match
-/// exactly once.
+/// Fails if the document contains no XDR, if a section that the amendments name contains no declaration, or if a code
+/// block or declaration has no end. Also fails if an amendment does not match exactly once, or if a file name in the
+/// document is not plain or occurs twice.
 pub fn extract(document: &str, amendments: &Amendments) -> Result<Extraction, ExtractError> {
     extract_with(document, std::slice::from_ref(amendments), ExtractOptions::default())
 }
 
-/// Extracts the XDR of `document` and applies several sets of amendments in order.
+/// Extracts the XDR of `document` and applies the amendments in `sets`, one set after the other.
 ///
 /// # Errors
 ///

@@ -75,8 +75,8 @@ fn is_within(number: &str, wanted: &str) -> bool {
     number.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns `true` if a declaration or comment starts on this line. The first word alone is not enough, because prose
-/// also contains these words.
+/// Returns `true` if a declaration or comment starts on this line. A keyword alone is not enough, because prose also
+/// contains words such as `struct`.
 fn starts_code(line: &str) -> bool {
     let text = line.trim_start();
     if text.starts_with("/*") {
@@ -133,7 +133,7 @@ impl DeclarationState {
         self
     }
 
-    /// Returns `true` if the declaration has ended. A comment without code ends with the comment.
+    /// Returns `true` if the declaration has ended. A comment that is not within a declaration ends at its `*/`.
     fn is_complete(self) -> bool {
         !self.in_comment && (self.is_closed || !self.has_code)
     }

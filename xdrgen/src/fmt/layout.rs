@@ -38,7 +38,7 @@ pub(super) enum SoftBreak {
     Body,
     /// After an annotation.
     Annotation,
-    /// Before an argument.
+    /// Before an argument. The value is the indentation level of the new line.
     Argument(usize),
 }
 
@@ -103,7 +103,8 @@ impl Planner<'_, '_> {
         self.plan.gaps.len().checked_sub(1).and_then(|last| self.tokens.get(last))
     }
 
-    /// Keeps the existing line breaks, but removes empty lines at the start and end of bodies.
+    /// Returns the line breaks that the author has put before `token`, but no empty lines at the start and end of
+    /// bodies.
     fn kept(&self, token: &FmtToken<'_>, level: usize) -> Gap {
         let opened = self.before().is_some_and(|before| before.is_code() && before.text == "{");
         match token.newlines {
@@ -238,7 +239,8 @@ impl Planner<'_, '_> {
             && !matches!(self.state.head(), Some(BracketBody::Union | BracketBody::Program | BracketBody::Namespace))
     }
 
-    /// Returns `true` if the arm that starts at `at` ends on the same line.
+    /// Returns `true` if the arm that starts at `at` fits the style for one line: it ends on the same line, within
+    /// [`MAX_ARM`] tokens, and contains no `switch`.
     fn is_short(&self, at: usize) -> bool {
         let mut depth = 0_usize;
         for token in self.tokens.iter().skip(at).take(MAX_ARM) {
@@ -261,9 +263,10 @@ impl Planner<'_, '_> {
 struct Lookahead {
     /// The number of tokens, up to and including each token, that prevent a surrounding body from being on one line.
     breaks: Vec<usize>,
-    /// The matching closing brace of each opening brace.
+    /// The index of the closing brace for each opening brace. `None` for other tokens, and for a brace that is not
+    /// closed.
     closing: Vec<Option<usize>>,
-    /// The next XDR token, starting with the token itself.
+    /// The index of the next XDR token, starting with the token itself.
     code: Vec<Option<usize>>,
 }
 

@@ -14,8 +14,8 @@ const INDENT: usize = 4;
 /// Minimum distance between a line and its trailing comment, in columns.
 const BESIDE: usize = 2;
 
-/// Maximum width of a line whose trailing comment is aligned with its neighbours, in columns. Comments of longer lines
-/// follow directly.
+/// Maximum width, in columns, of a line whose trailing comment is aligned with those of adjacent lines. The comment of
+/// a longer line follows at the distance [`BESIDE`].
 const MAX_ALIGNED_WIDTH: usize = 56;
 
 /// White space that is removed at both ends of a comment's lines.
@@ -26,7 +26,7 @@ struct OutputLine {
     empty_before: bool,
     indent: usize,
     tokens: Range<usize>,
-    /// Index of the first trailing comment.
+    /// Index of the first trailing comment, or the end of `tokens` if there is none.
     comments: usize,
     /// Width of the line before the comments, in columns. `None` if that part contains a line break, for example within
     /// a comment.
@@ -163,7 +163,8 @@ fn write(tokens: &[FmtToken<'_>], plan: &Plan, lines: &[OutputLine]) -> String {
     out
 }
 
-/// Returns the column of the trailing comment of each line. Adjacent lines share a column.
+/// Returns the minimum column of the trailing comment of each line. Adjacent lines share a column if they are no wider
+/// than [`MAX_ALIGNED_WIDTH`].
 fn columns(tokens: &[FmtToken<'_>], lines: &[OutputLine]) -> Vec<usize> {
     let own = |line: &OutputLine| line.width.map_or(0, |width| width + BESIDE);
     let opens =

@@ -93,7 +93,7 @@ pub(super) struct LayoutState {
     has_started: bool,
     /// The construct that a `{` in the current statement opens.
     head: Option<BracketBody>,
-    /// `true` if an expression is allowed here.
+    /// `true` if an expression is allowed at this position.
     value: bool,
     annotation: AnnotationState,
     label: LabelState,
@@ -152,7 +152,7 @@ impl LayoutState {
         self.frames.iter().rev().find(|frame| frame.body.is_braces()).map_or(0, |frame| frame.level)
     }
 
-    /// Returns the construct that a `{` would open here.
+    /// Returns the construct that a `{` would open at the current position.
     pub(super) fn head(&self) -> Option<BracketBody> {
         self.head
     }
@@ -295,7 +295,8 @@ impl LayoutState {
         }
     }
 
-    /// Returns `true` if an operator is attached to the token after it, such as a sign or the `*` of an optional type.
+    /// Returns `true` if `token` is an operator that is attached to the next token, such as a sign or the `*` of an
+    /// optional type.
     fn is_prefix(&self, token: &FmtToken<'_>, value: bool) -> bool {
         match token.text {
             "*" => !value,

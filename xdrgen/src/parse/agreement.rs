@@ -77,7 +77,7 @@ fn lexer_and_grammar_agree_on_all_specifications() {
     assert!(units > 500 && leaves > 10_000, "{units} definitions, {leaves} tokens");
 }
 
-/// Returns all strings of up to four characters that the lexer treats specially.
+/// Returns all strings of one to four characters from a set of characters that the lexer treats specially.
 fn strings() -> impl Iterator<Item = String> {
     const CHARACTERS: [char; 15] =
         ['\'', '"', '\\', '\n', 'n', '0', '7', '8', '_', '\u{e9}', '/', '*', ' ', '#', '\u{feff}'];

@@ -1,4 +1,5 @@
-//! The parser. The grammar `xdr.pest` matches the text, and this module builds the syntax tree.
+//! The parser of XDR and of `.ulb` files. The grammars in `*.pest` match the text, and this module builds the syntax
+//! tree.
 
 #[cfg(test)]
 mod agreement;
@@ -138,10 +139,11 @@ pub(crate) fn macro_text(text: &str, at: &Span) -> (Option<Value>, Option<TypeSp
     (value, ty.map(|kind| TypeSpec { kind, span: at.clone() }))
 }
 
-/// Builds syntax tree nodes from the pairs of a unit. Functions return `None` after reporting an error.
+/// A builder of syntax tree nodes from the grammar's pairs of a definition or statement. Its methods return `None`
+/// after reporting an error.
 struct Builder<'a, 'b> {
     file: usize,
-    /// Byte offset of the unit in the file.
+    /// Byte offset of the definition or statement in the file.
     base: usize,
     comments: &'a Comments<'a>,
     annotations: &'b mut Vec<Span>,
@@ -314,8 +316,8 @@ impl Builder<'_, '_> {
     }
 }
 
-/// Removes white space at both ends of `span`. The rule `unit` matches `SOI` and `EOI`, and therefore also the trivia
-/// next to them.
+/// Removes white space at both ends of `at`, the span of `text`. The rule `unit` matches `SOI` and `EOI`, and therefore
+/// also the trivia next to them.
 fn trimmed(at: Span, text: &str) -> Span {
     let before = text.len() - text.trim_start().len();
     let after = text.len() - text.trim_end().len();

@@ -11,7 +11,7 @@ use crate::{
     diag::{Code, Diagnostic},
 };
 
-/// The pragmas. All pragmas except `pages` and `skip` have no effect.
+/// The pragmas that the compiler accepts. All except `pages` and `skip` have no effect.
 const PRAGMAS: [&str; 6] = ["big_endian", "exclude", "header", "public", "pages", "skip"];
 
 /// The pragmas that hint that an item holds bulk data. Their arguments are a type and one of its items.

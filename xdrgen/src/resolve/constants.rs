@@ -21,7 +21,7 @@ use crate::{
 /// The origin of the value of a constant or enumerator.
 enum ConstantOrigin<'a> {
     Value(&'a Value),
-    /// An enumerator without a value. The node is that of the previous enumerator.
+    /// An enumerator without a value that follows the enumerator with this node.
     After(usize),
     Zero,
 }
@@ -64,7 +64,7 @@ pub(super) struct Constants<'a> {
     states: Vec<VisitState>,
     /// The string value of each node. `None` if the node is not a string constant.
     texts: Vec<Option<&'a str>>,
-    /// The node of the first enumerator of each enumeration, by item.
+    /// The node of the first enumerator of each enumeration, by the index of the enumeration among the items.
     first_of: HashMap<usize, usize>,
     /// Words in definitions with syntax errors.
     failed_words: &'a HashSet<String>,
@@ -274,12 +274,12 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Returns the string constant with this name.
+    /// Returns the value of the string constant `name`. Returns `None` for a constant of another kind.
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         self.texts.get(self.find(name)?).copied().flatten()
     }
 
-    /// Evaluates a constant whose dependencies are known.
+    /// Evaluates a constant whose dependencies have been evaluated. Returns `None` if there is an error.
     fn evaluate(&self, at: usize, out: &mut Vec<Diagnostic>) -> Option<i128> {
         let value = match &self.nodes[at].origin {
             ConstantOrigin::Zero => return Some(0),
@@ -342,7 +342,8 @@ impl<'a> Constants<'a> {
         None
     }
 
-    /// Evaluates `value`. Returns `None` after reporting an error.
+    /// Evaluates `value`. Returns `None` for a string, and for a value with an error. Reports the error unless it was
+    /// reported earlier.
     pub(super) fn number(&self, value: &Value, out: &mut Vec<Diagnostic>) -> Option<i128> {
         match &value.kind {
             ValueKind::Int(n) => Some(*n),
@@ -394,7 +395,8 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Returns the value of a constant or enumerator by name.
+    /// Returns the value of the constant or enumerator `name`. Returns `None` if there is none, or if its value has an
+    /// error.
     pub(super) fn get(&self, name: &str) -> Option<i128> {
         match self.states.get(self.find(name)?) {
             Some(VisitState::Done(value)) => *value,
@@ -419,13 +421,14 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Adds the enumerators of the enumeration `of` to the error about `name`, and suggests a similar enumerator.
+    /// Adds a list of the enumerators of the enumeration `of` to the error about `name`, and suggests a similar
+    /// enumerator.
     pub(super) fn list_enumerators(&self, error: Diagnostic, of: &str, name: &str, at: &Span) -> Diagnostic {
         let known = || self.nodes.iter().filter(|node| node.of == Some(of)).map(|node| node.name.text.as_str());
         error.list(&format!("enumerators of `{of}`"), known()).did_you_mean(name, at, known())
     }
 
-    /// Returns all names with their values.
+    /// Returns the value of each name. Omits string constants, names that are ambiguous, and values with errors.
     pub(super) fn into_values(self) -> HashMap<String, i128> {
         let value = |(name, _): (&&str, &usize)| Some(((*name).to_owned(), self.get(name)?));
         // Ambiguous names have no single value.

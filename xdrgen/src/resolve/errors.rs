@@ -7,7 +7,8 @@ use crate::{
     source::Span,
 };
 
-/// Creates the error for a second declaration.
+/// Creates the error for a name that is declared twice. `what` is the kind of the name, and selects the rule in the
+/// note.
 pub(super) fn duplicate(what: &str, name: &str, first: &Span, second: &Span) -> Diagnostic {
     // RFC 4506 §6.4 (3), (4): a specification has one name space, and so has each struct and union.
     let note = match what {
@@ -48,7 +49,8 @@ pub(super) fn did_you_mean<'a>(
     known: impl Iterator<Item = &'a str>,
     reported: &[Diagnostic],
 ) -> Diagnostic {
-    /// Maximum number of diagnostics with a suggestion. Each suggestion is compared with every known name.
+    /// Maximum number of earlier diagnostics for which a suggestion is still added. For a suggestion, `name` is
+    /// compared with every known name.
     const MAX_SUGGESTIONS: usize = 50;
     if reported.len() > MAX_SUGGESTIONS {
         return diagnostic;

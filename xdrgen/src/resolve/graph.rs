@@ -35,7 +35,9 @@ fn in_place(ty: &Type) -> bool {
     requires(ty) || matches!(ty, Type::Optional(_))
 }
 
-/// Checks and marks recursion. Returns the items in an order in which each item follows the items that it contains.
+/// Reports types without a finite value and types that nest too deeply. Marks recursive items and fields that need a
+/// box. Returns the items in an order in which each item follows the items that it contains, as far as recursion
+/// permits.
 pub(super) fn check(spec: &mut Spec, out: &mut Vec<Diagnostic>) -> Vec<ItemId> {
     finite(spec, out);
     let all = Components::new(spec, |_| true);

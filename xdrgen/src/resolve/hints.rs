@@ -67,7 +67,8 @@ fn constant_hint(name: &str, file: &File, sources: &Sources) -> Option<String> {
     })
 }
 
-/// Returns a hint if a `.x` file in the same directory declares the name and has the same stem as an included header.
+/// Returns a hint if a C header that `file` includes has a `.x` file of the same stem in the directory of `file`, and
+/// this `.x` file contains the word `name`.
 fn sibling_hint(name: &str, file: &File, sources: &Sources) -> Option<String> {
     let directory = Path::new(sources.get(file.source)?.name()).parent()?;
     included(file).find_map(|header| {

@@ -47,7 +47,8 @@ pub(super) fn aliases_end(spec: &Spec, out: &mut Vec<Diagnostic>) -> bool {
     good
 }
 
-/// The target of each item after resolving plain typedefs.
+/// The target of each item after resolving plain typedefs. The target of an item that is not a plain typedef is the
+/// item itself.
 struct TypedefTargets(Vec<ItemId>);
 
 impl TypedefTargets {

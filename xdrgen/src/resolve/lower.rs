@@ -153,7 +153,8 @@ impl<'a> Lowering<'a> {
         enumerators
     }
 
-    /// Lowers the fields of a struct. Field names must be unique.
+    /// Lowers the fields of a struct, and reports duplicate names. `place` returns the place of the field with an
+    /// index.
     pub(super) fn fields(
         &mut self,
         declarations: &[Declaration],
@@ -314,9 +315,10 @@ impl<'a> Lowering<'a> {
         Some(Case { label, value })
     }
 
-    /// Adds the enumerators of the discriminant to the error about a case, and suggests a similar enumerator.
+    /// Adds a list of the discriminant's enumerators to the error about a case, and suggests a similar enumerator.
     fn with_enumerators(&self, error: Diagnostic, kind: Option<&Discriminant<'_>>, case: &Value) -> Diagnostic {
-        /// Maximum number of errors with a list. Each list visits all constants.
+        /// Number of diagnostics from which on errors have no list of enumerators, because each list visits all
+        /// constants.
         const MAX_LISTS: usize = 50;
         match kind {
             Some(Discriminant::Enum(_, of)) if self.types.out.len() < MAX_LISTS => {

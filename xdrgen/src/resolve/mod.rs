@@ -30,7 +30,8 @@ use crate::{
 pub(crate) struct Resolved {
     /// The specification, without size facts, bounds and eligible items.
     pub(crate) spec: Spec,
-    /// Annotations, in order of their positions in the text.
+    /// Annotations. Those of items come first, in the order of the items. Those of programs, with their versions and
+    /// procedures, follow.
     pub(crate) marks: Vec<(AnnotationPlace, Annotation)>,
     /// Items in an order in which each item follows the items that it contains, as far as recursion permits.
     pub(crate) order: Vec<ItemId>,

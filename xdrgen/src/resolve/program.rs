@@ -13,8 +13,8 @@ use crate::{
 /// Maximum length of a chain of versions in which each takes over the procedures of the next.
 const MAX_LEVELS: usize = 32;
 
-/// Maximum number of procedures that the versions of a specification take over. Each takes as much memory as a declared
-/// procedure.
+/// Maximum total number of procedures that the versions of a specification take over. Each takes as much memory as a
+/// declared procedure.
 const MAX_TAKEN_OVER: usize = 65_536;
 
 impl Lowering<'_> {
@@ -61,7 +61,8 @@ impl Lowering<'_> {
         versions
     }
 
-    /// Returns the index of the base of each version, and reports bases that do not exist.
+    /// Returns the index of the base of each version. Reports bases that do not exist, cycles, and chains longer than
+    /// [`MAX_LEVELS`]. A version with such an error has no base.
     fn bases(&mut self, program: &ast::ProgramNode) -> Vec<Option<usize>> {
         let position = |name: &str| program.versions.iter().position(|version| version.name.text == name);
         let mut bases = Vec::with_capacity(program.versions.len());
@@ -97,8 +98,8 @@ impl Lowering<'_> {
         bases
     }
 
-    /// Returns the procedures that `version` takes over from the version with the index `base`, which has these
-    /// `procedures`.
+    /// Returns the procedures that `version` takes over from the version with the index `base`, whose procedures are
+    /// `procedures`. Returns none if versions take over more than [`MAX_TAKEN_OVER`] procedures, and reports this once.
     fn take_over(&mut self, version: &ast::VersionNode, base: usize, procedures: &[Procedure]) -> Vec<Procedure> {
         let before = self.taken_over;
         self.taken_over = before.saturating_add(procedures.len());
@@ -156,7 +157,8 @@ impl Lowering<'_> {
     }
 
     /// Returns the procedures of a version that takes over `procedures`. A procedure that the version declares replaces
-    /// the procedure with the same name and number. `at` has the indices of the program and the version.
+    /// the procedure with the same name and number. If only the name or only the number is equal, reports an error.
+    /// `at` has the indices of the program and the version.
     fn procedures(
         &mut self,
         at: (usize, usize),
@@ -287,7 +289,7 @@ fn replaces_in_part(
         .help(format!("give `{name}` another name and another number, or those of the procedure that it replaces"))
 }
 
-/// Warns about programs with the same number and a version in common.
+/// Warns about programs with equal program numbers that have a version number in common.
 fn same_programs(programs: &[Program], out: &mut Vec<Diagnostic>) {
     let mut seen: HashMap<(u32, u32), &Program> = HashMap::new();
     for program in programs {

@@ -33,7 +33,7 @@ enum ResolvedSpecifier {
     String,
 }
 
-/// Resolves type specifiers and declarators.
+/// A resolver of type specifiers and declarators.
 pub(super) struct TypeResolver<'a> {
     pub(super) names: &'a SpecNames<'a>,
     pub(super) constants: &'a Constants<'a>,
@@ -42,7 +42,7 @@ pub(super) struct TypeResolver<'a> {
     pub(super) out: &'a mut Vec<Diagnostic>,
     /// Undeclared types that are interpreted as in C, and other uses of dialects.
     pub(super) dialects: Vec<Dialect>,
-    /// The items of constants, without enumerators.
+    /// The items of constants by name, without enumerators.
     constant_items: HashMap<&'a str, ItemId>,
 }
 
@@ -161,8 +161,8 @@ impl<'a> TypeResolver<'a> {
         None
     }
 
-    /// Returns the declared type of a constant, after resolving typedefs. An undeclared type is not an error, because
-    /// it does not affect the encoding.
+    /// Returns the basic type that a constant is declared with, after resolving typedefs. Returns `None` for other
+    /// types. An undeclared type is not an error, because it does not affect the encoding.
     pub(super) fn constant_type(&self, spec: &TypeSpec) -> Option<Base> {
         let mut spec = spec;
         // Each step resolves one typedef.

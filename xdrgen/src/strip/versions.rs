@@ -100,7 +100,7 @@ fn directives(text: &str) -> String {
     text.lines().filter(|line| line.trim_start().starts_with('#')).map(|line| format!("\n{line}")).collect()
 }
 
-/// Returns the versions of each program in the text.
+/// Returns the versions of each program in `text`, whose XDR tokens are `code`.
 fn programs<'a>(text: &str, code: &[&FmtToken<'a>]) -> Vec<Vec<VersionText<'a>>> {
     let (mut programs, mut at, mut is_start) = (Vec::new(), 0, true);
     while let Some(token) = code.get(at) {
@@ -140,7 +140,7 @@ fn versions<'a>(text: &str, code: &[&FmtToken<'a>], mut at: usize) -> (Vec<Versi
     (versions, at)
 }
 
-/// Returns the procedures in the body of a version.
+/// Returns the procedures in the body of a version, in the form of [`VersionText::procedures`].
 fn procedures<'a>(text: &str, code: &[&FmtToken<'a>], body: &Range<usize>) -> Vec<(&'a str, Range<usize>)> {
     let mut found = Vec::new();
     let (mut start, mut name, mut before) = (body.start, None, None);

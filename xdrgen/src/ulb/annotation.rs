@@ -129,7 +129,7 @@ fn required<'a>(annotation: &'a Annotation, names: &[&str]) -> AnnotationResult<
     })
 }
 
-/// Evaluates a TCP or UDP port number (1 to 65535).
+/// Evaluates a port number, which must be in the range from 1 to 65535.
 pub(super) fn port(value: &ExprNode, constants: &HashMap<String, i128>) -> AnnotationResult<u16> {
     let n = expr::number(value, constants)?;
     u16::try_from(n)
@@ -138,7 +138,7 @@ pub(super) fn port(value: &ExprNode, constants: &HashMap<String, i128>) -> Annot
         .ok_or_else(|| Box::new(bad(&value.span, format!("{n} is not a port: ports are 1 to 65535"))))
 }
 
-/// Evaluates the number of chunks that a limit allows.
+/// Evaluates the number of chunks that a limit allows, which must be at most 255.
 pub(super) fn limit(value: &ExprNode, constants: &HashMap<String, i128>) -> AnnotationResult<u32> {
     /// Maximum number of chunks. A chunk list of this length already makes the transport header larger than 4 KiB.
     const MAX_CHUNKS: u32 = 255;

@@ -9,7 +9,7 @@ use crate::{
 /// Procedures whose replies get default maxima.
 #[derive(Debug, Default)]
 pub(super) struct Assumed {
-    /// The names of the procedures, in order.
+    /// The names of the procedures, in the order in which they were added.
     procedures: Vec<String>,
     /// The position of the unbounded item of the first procedure, the reason why the item is unbounded, and the
     /// position of the procedure.
@@ -17,7 +17,8 @@ pub(super) struct Assumed {
 }
 
 impl Assumed {
-    /// Adds a procedure whose result is unbounded because of `item`.
+    /// Adds the procedure `name`, whose result is unbounded because of `item`. `why` is the reason why the item is
+    /// unbounded.
     pub(super) fn add(&mut self, name: String, procedure: &Span, item: &Span, why: &'static str) {
         if self.procedures.last() == Some(&name) {
             return;

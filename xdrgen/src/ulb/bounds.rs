@@ -91,14 +91,14 @@ pub(super) fn compute(
     }
 }
 
-/// Returns the indices of the program and of the version that declares a procedure, and the procedure number. Returns
-/// `None` if no other version declares it.
+/// Returns the index of the program, the index of the version that declares a procedure, and the procedure number.
+/// Returns `None` if the version of the procedure declares it itself.
 fn declaration(spec: &Spec, id: ProcedureId) -> Option<(usize, usize, u32)> {
     let procedure = procedure(spec, id)?;
     Some((id.0, procedure.declared_in?, procedure.number))
 }
 
-/// The positions of items in the arguments and results of procedures.
+/// The positions of eligible and limited items in the arguments and results of procedures.
 #[derive(Default)]
 struct ReachablePlaces {
     arguments: HashSet<AnnotationPlace>,
@@ -148,7 +148,7 @@ fn without_effect(spec: &Spec, stated: &BoundFacts, reached: &ReachablePlaces, o
     }
 }
 
-/// Computes the bounds of one procedure.
+/// The computation of the bounds of one procedure.
 struct Bounder<'a> {
     scope: ExprScope<'a>,
     stated: &'a BoundFacts,
@@ -288,7 +288,7 @@ impl<'a> Bounder<'a> {
     }
 
     /// Returns the maximum number of bytes that remain in the payload stream. `known` follows from the type of
-    /// `result`, and from the maxima of its items.
+    /// `result`, and from the maxima of its items. Returns `None` after reporting an error.
     fn inline(&mut self, result: Option<(AnnotationPlace, &'a Field)>, known: Option<Expr>) -> Option<Expr> {
         let known = known.filter(|max| !matches!(max, Expr::Const(max) if *max > MAX_INLINE));
         let id = self.scope.procedure;
@@ -424,8 +424,8 @@ impl<'a> Bounder<'a> {
         })
     }
 
-    /// Returns the maximum size of the contents of an eligible result, in bytes. Returns `None` after reporting an
-    /// error.
+    /// Returns the maximum size of the contents of an eligible item of the result, in bytes. Returns `None` after
+    /// reporting an error.
     fn maximum(&mut self, place: AnnotationPlace, field: &Field, path: &str) -> Option<Expr> {
         let spec = self.scope.spec;
         let id = self.scope.procedure;

@@ -107,7 +107,7 @@ impl ExprScope<'_> {
         Some(through_typedefs(self.spec, &field.ty))
     }
 
-    /// Returns `true` if the arguments contain an item with this name.
+    /// Returns `true` if an argument, or a field of the only argument, has this name.
     fn has(&self, name: &Ident) -> bool {
         let args = procedure(self.spec, self.procedure).map_or(&[][..], |procedure| &procedure.args);
         let named = |fields: &[Field]| fields.iter().any(|field| field.name.text == name.text);
@@ -170,7 +170,7 @@ impl ExprScope<'_> {
     }
 }
 
-/// Creates the error for an item of the arguments that is not an integer or has no count, whichever `wanted` requires.
+/// Creates the error for an item of the arguments that is not of the kind `wanted`.
 fn wrong_kind_error(field: &Field, ty: &Type, whole: &ast::ExprNode, wanted: ExpectedKind) -> Diagnostic {
     let what = match wanted {
         ExpectedKind::Integer => "is not an integer",

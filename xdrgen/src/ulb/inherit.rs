@@ -87,7 +87,8 @@ impl FactOwner {
     }
 }
 
-/// Returns each version or procedure of `base` with its counterpart in `version`.
+/// Returns the version `base` with the version `version`, and each procedure that `version` takes over from `base`,
+/// with its counterpart in `version`.
 fn pairs(spec: &Spec, p: usize, version: usize, base: usize) -> Vec<(FactOwner, FactOwner)> {
     let mut pairs = vec![(FactOwner::Version(p, base), FactOwner::Version(p, version))];
     let Some((derived, base_version)) = super::version(spec, p, version).zip(super::version(spec, p, base)) else {

@@ -98,7 +98,7 @@ pub(super) fn check(spec: &Spec, stated: &BoundFacts, out: &mut Vec<Diagnostic>)
     }
 }
 
-/// Computes the sizes of types in the result of one procedure.
+/// The computation of the sizes of types in the result of one procedure.
 pub(super) struct Measurer<'m, 'a> {
     pub(super) maxima: &'m mut StatedMaxima<'a>,
     pub(super) out: &'m mut Vec<Diagnostic>,

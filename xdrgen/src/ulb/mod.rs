@@ -78,13 +78,13 @@ struct StatedFact {
 
 #[derive(Debug, Clone)]
 enum FactKind {
-    /// The item is eligible. The expression is the maximum size of its contents, if one is stated.
+    /// The item is eligible. The expression is the maximum size of its contents in bytes, if one is stated.
     Ddp(Option<ast::ExprNode>),
-    /// The maximum size of an eligible item's contents in results of this procedure.
+    /// The maximum size of an eligible item's contents in results of this procedure, in bytes.
     DdpFor(ProcedureId, ast::ExprNode),
     /// The maximum length of an item that is not eligible, in bytes or elements.
     Max(ast::ExprNode),
-    /// The maximum length of an item that is not eligible, in results of this procedure.
+    /// The maximum length of an item that is not eligible in results of this procedure, in bytes or elements.
     MaxFor(ProcedureId, ast::ExprNode),
     /// Maximum size of the inline reply body, in bytes.
     ReplyMax(ast::ExprNode),
@@ -100,8 +100,9 @@ type ProcedureId = (usize, usize, usize);
 /// Facts that are needed only to compute bounds.
 #[derive(Debug, Default)]
 struct BoundFacts {
-    /// Maximum lengths of items. `max_for` has maxima that hold for one procedure only.
+    /// Maximum lengths of items, for all procedures.
     max: HashMap<AnnotationPlace, ast::ExprNode>,
+    /// Maximum lengths of items in the result of one procedure. They take precedence over `max`.
     max_for: HashMap<(ProcedureId, AnnotationPlace), ast::ExprNode>,
     /// Items that are not eligible and have a maximum length, with the position of the annotation or statement.
     limited: HashMap<AnnotationPlace, Span>,
@@ -189,7 +190,7 @@ fn procedure_mut(spec: &mut Spec, (program, version, procedure): ProcedureId) ->
     spec.programs.get_mut(program)?.versions.get_mut(version)?.procedures.get_mut(procedure)
 }
 
-/// Returns all procedures of a specification.
+/// Returns the indices of all procedures of a specification.
 fn procedures(spec: &Spec) -> Vec<ProcedureId> {
     let mut all = Vec::new();
     for (p, program) in spec.programs.iter().enumerate() {

@@ -43,7 +43,8 @@ pub(super) fn facts(
     facts
 }
 
-/// Returns the facts of `hints`. A hint that names nothing in the specification has no effect.
+/// Returns the facts of `hints`. A hint with an error, for example an unknown name, causes a warning and has no other
+/// effect.
 pub(super) fn hinted(
     spec: &Spec,
     hints: &[Statement],

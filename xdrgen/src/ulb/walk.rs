@@ -30,8 +30,8 @@ pub(crate) fn parts(spec: &Spec, id: ItemId) -> Vec<(AnnotationPlace, &Field)> {
     }
 }
 
-/// Returns every field of the specification with its position and the name of its type. Arguments and results have the
-/// name of their procedure.
+/// Returns every field of the specification with its position and the name of the type or procedure that it belongs to.
+/// The target of a typedef has no such name.
 pub(super) fn fields_with_places(spec: &Spec) -> Vec<(AnnotationPlace, Option<&str>, &Field)> {
     let mut all = Vec::new();
     for (id, item) in spec.items.iter().enumerate() {

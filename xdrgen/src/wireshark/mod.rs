@@ -21,7 +21,7 @@ mod tables;
 
 use crate::ir::Spec;
 
-/// The parts of the runtime, in order.
+/// The parts of the Lua runtime, in their order in the generated file.
 const RUNTIME: [&str; 5] = [
     include_str!("lua/reader.lua"),
     include_str!("lua/fields.lua"),

@@ -10,7 +10,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rpcrdma::metrics::{DURATION_BUCKETS, SIZE_BUCKETS, sample};
 use tokio::net::TcpListener;
 
-/// Time that a client has for its request.
+/// Maximum duration of an HTTP connection, which serves one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Records metrics, and serves them under `/metrics`. Returns the address of the HTTP server.

@@ -65,7 +65,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Catches signals from now on, and waits for the first one.
+/// Catches SIGINT and SIGTERM from now on. The returned future waits for the first of them.
 #[cfg(unix)]
 fn stop_requested() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -79,7 +79,7 @@ fn stop_requested() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Catches Ctrl-C from now on, and waits for it.
+/// Catches Ctrl-C from now on. The returned future waits for it.
 #[cfg(windows)]
 fn stop_requested() -> io::Result<impl Future<Output = ()>> {
     let mut ctrl_c = tokio::signal::windows::ctrl_c()?;

@@ -31,7 +31,7 @@ struct Values {
 }
 
 impl Store {
-    /// Creates an empty store for values of `max_bytes` bytes in total.
+    /// Creates an empty store for values of at most `max_bytes` bytes in total.
     pub fn new(max_bytes: usize) -> Self {
         Self {
             values: Mutex::default(),

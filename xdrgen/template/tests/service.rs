@@ -57,7 +57,7 @@ async fn use_store(client: &StoreV1Client) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Over the simulated network, in virtual time.
+/// Calls every procedure over the simulated network, in virtual time. No eligible item is copied.
 #[tokio::test(start_paused = true)]
 async fn values_move_without_copies() -> Result<(), Box<dyn Error>> {
     let fabric = SimFabric::default();
@@ -86,7 +86,7 @@ async fn values_move_without_copies() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Over the embedded provider, whose packets the kernel carries by TCP.
+/// Calls every procedure over the embedded iWARP provider, which uses the TCP of the kernel.
 #[tokio::test]
 async fn clients_and_servers_meet_over_iwarp() -> Result<(), Box<dyn Error>> {
     let service = StoreV1Server::new(Store::new(2 * MIB));
@@ -111,7 +111,8 @@ async fn clients_and_servers_meet_over_iwarp() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The connection is lost at each step in turn. A value is then stored as a whole or not at all.
+/// If the connection is lost during a call, the server has stored the value as a whole or not at
+/// all. Each run loses the connection at another step.
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_leaves_no_part_of_a_value() -> Result<(), Box<dyn Error>> {
     let value = Bytes::from(vec![7; MIB]);

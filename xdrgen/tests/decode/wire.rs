@@ -225,7 +225,8 @@ impl Roce {
     }
 
     /// Sends `data` in packets, and returns the next sequence number. `opcodes` are the opcodes of the first, a middle,
-    /// the last and an only packet. The first or only packet starts with `header`.
+    /// the last and an only packet. The first or only packet starts with `header`, and so does the last packet of an
+    /// RDMA Read response.
     fn packets(&mut self, from_client: bool, opcodes: [u8; 4], mut psn: u32, header: &[u8], data: &[u8]) -> u32 {
         let count = data.chunks(MTU).count();
         for (index, part) in data.chunks(MTU).enumerate() {

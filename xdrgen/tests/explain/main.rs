@@ -15,7 +15,8 @@ fn page(text: &str) -> String {
     explain(&compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}")).spec, "t.x")
 }
 
-/// Returns the visible text of the page, one line for each text element, with its class.
+/// Returns the visible text of the page. Each line is the text of one element, after the class of the element. Ids and
+/// block elements have lines as well.
 fn outline(page: &str) -> String {
     let mut out = String::new();
     let mut skipped = 0;
@@ -60,7 +61,7 @@ fn page_of_the_example_matches_the_golden_outline() {
     assert_eq!(outline.lines().count(), expected.lines().count());
 }
 
-/// A procedure that a version takes over is described once, in the version that declares it.
+/// A procedure that a version takes over is described once, in the version that declares it, unless its bounds differ.
 #[test]
 fn a_version_refers_to_the_procedures_of_its_base() {
     let text = "struct ok { int n; };
@@ -79,9 +80,10 @@ fn a_version_refers_to_the_procedures_of_its_base() {
     assert_eq!(page.matches("id=\"procedure-P-V2-LIST\"").count(), 1);
 }
 
-/// The elements and attributes that a page may contain.
+/// The elements that a page may contain.
 const ELEMENTS: &str = "html head meta title style body nav input div details summary ol ul li a span main header h1 h2 h3 \
     p aside dl dt dd section table thead tbody tr th td code pre figure svg path text tspan g rect b i br footer script";
+/// The attributes that a page may contain.
 const ATTRIBUTES: &str = "lang charset http-equiv content name class href id type placeholder aria-label autocomplete open \
     title role viewBox d x y rx width height";
 

@@ -41,7 +41,7 @@ pub(crate) fn of(mut spec: Spec) -> String {
     meaning
 }
 
-/// Returns the meaning of `spec` without its annotations.
+/// Returns the meaning of `spec` without annotations and base versions, and without the facts that follow from them.
 pub(crate) fn without_annotations(mut spec: Spec) -> String {
     for item in &mut spec.items {
         // The minimum length and the counts depend on which items are eligible.

@@ -128,7 +128,7 @@ fn calls_and_replies_over_tcp() {
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 }
 
-/// Wireshark's own dissectors get the calls in version 2 whose program no specification declares.
+/// Calls over RPC-over-RDMA version 2 to programs that no specification declares are dissected by Wireshark itself.
 #[test]
 fn programs_that_wireshark_knows() {
     const PORTMAP: u32 = 100_000;

@@ -76,7 +76,8 @@ impl Tshark {
         self.run(&[&["-n", "-r", "traffic.pcapng"][..], arguments].concat())
     }
 
-    /// Returns the trees of these protocols, without the trees of other protocols.
+    /// Returns the trees of the generated dissectors in the packets that contain one of `protocols`, without the trees
+    /// of Wireshark's own dissectors.
     pub(crate) fn trees(&self, capture: &[u8], protocols: &[&str]) -> String {
         let text = self.dissect(capture, &["-O", &protocols.join(","), "-Y", &protocols.join(" or ")]);
         let mut out = String::new();

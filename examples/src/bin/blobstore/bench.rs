@@ -34,10 +34,10 @@ use crate::{
     show,
 };
 
-/// Number of calls in flight when the rate of small calls is measured.
+/// Number of calls in flight on each connection while the rate of NULL calls is measured.
 const MANY: u16 = 64;
 
-/// Output of `--json`.
+/// The report of the benchmark, which is printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     url: String,
@@ -46,17 +46,17 @@ struct Report {
     connections: u16,
     /// Number of the client's threads.
     threads: u16,
-    /// Number of calls by the reason for their message format.
+    /// Number of calls for each reason why a message format was chosen.
     calls: BTreeMap<String, u64>,
-    /// Number of replies by the reason for their message format.
+    /// Number of replies for each reason why a message format was chosen.
     replies: BTreeMap<String, u64>,
     measurements: Vec<Measurement>,
 }
 
-/// The results of one measurement, for `--json`.
+/// The results of one measurement, in the units of the report.
 #[derive(Debug, Serialize)]
 struct Measurement {
-    /// Procedure called.
+    /// Name of the procedure that was called, in lower case.
     name: &'static str,
     /// Number of calls in flight on each connection.
     depth: u16,
@@ -128,7 +128,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
 /// The part of the benchmark that runs in one thread.
 struct BenchClient {
     args: BenchArgs,
-    /// The name of the blob.
+    /// The name of the blob that all threads fetch.
     name: BlobName,
     /// The barrier at which all threads wait before each measurement.
     barrier: Arc<Barrier>,

@@ -169,7 +169,7 @@ pub(crate) struct PoolArgs {
 }
 
 impl PoolArgs {
-    /// Returns the URL of each connection.
+    /// Returns the URL of each connection. `url` and the URLs of `--path` have `--connections` connections each.
     pub(crate) fn urls<'a>(&'a self, url: &'a str) -> impl Iterator<Item = &'a str> {
         let urls = std::iter::once(url).chain(self.path.iter().map(String::as_str));
         urls.flat_map(|url| std::iter::repeat_n(url, self.connections.into()))

@@ -31,13 +31,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the server.
+    /// Opens one connection to the server.
     pub(crate) async fn open(server: &ServerArgs, moving: TransferArgs) -> anyhow::Result<Self> {
         let url = std::iter::once(server.url.as_str());
         Self::build(Channel::builder(), server, moving, url).await
     }
 
-    /// Establishes the connections of `pool` to the server, which share the calls.
+    /// Opens the connections of `pool` to the server. The connections share the calls.
     pub(crate) async fn open_several(
         server: &ServerArgs,
         moving: TransferArgs,

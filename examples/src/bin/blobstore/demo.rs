@@ -34,9 +34,9 @@ use crate::{
     show,
 };
 
-/// Time limit for the server process to start, and to stop.
+/// Time limit for each of these: the server process starts, reports all changes, and stops.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Number of concurrent file transfers.
+/// Maximum number of concurrent file transfers.
 const FILES_AT_A_TIME: usize = 8;
 /// Maximum number of repository files to transfer.
 const MAX_SOURCES: usize = 2000;
@@ -100,7 +100,8 @@ struct Source {
     path: PathBuf,
 }
 
-/// Waits until the server has reported `wanted` changes, and returns the number reported.
+/// Waits until the server has reported at least `wanted` changes, or the channel has ended. Returns the number of
+/// changes, including those that the server has reported as missed.
 async fn count_reports(changes: &mut mpsc::Receiver<BlobChange>, wanted: usize) -> u64 {
     let mut reported = 0;
     while reported < wanted as u64
@@ -119,7 +120,7 @@ struct Moved {
     fetch: Share,
 }
 
-/// Difference in the client's counters over a transfer, in bytes except for `calls`.
+/// Sums of the client's transport counters over several transfers, in bytes except for `calls`.
 #[derive(Default, Clone, Copy)]
 struct Share {
     payload: u64,
@@ -277,7 +278,8 @@ fn repository_files() -> anyhow::Result<Vec<Source>> {
     Ok(files)
 }
 
-/// Collects the files under `dir`, except build output and hidden files.
+/// Collects the files under `dir`, at most [`MAX_SOURCES`] in all. Skips hidden files, directories with a
+/// `CACHEDIR.TAG`, such as build output, and files whose path is not a valid blob name.
 fn collect(root: &Path, dir: &Path, files: &mut Vec<Source>) -> anyhow::Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);

@@ -153,8 +153,8 @@ pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
     deleted.map_err(|error| explain(error, &args.server.url)).with_context(|| format!("cannot delete {}", args.name))
 }
 
-/// Opens a file to store and returns its length in bytes. Input without a known length is copied to a temporary file
-/// first.
+/// Opens the file to store, and returns it with its length in bytes. `-` is standard input. Input of unknown length,
+/// such as a pipe, is first copied to a temporary file.
 fn open_source(path: &Path) -> anyhow::Result<(File, u64)> {
     if path == Path::new("-") {
         return spool(&mut io::stdin().lock());
@@ -188,7 +188,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Moves a complete temporary file to `path`, with the permissions that a newly created file has.
+/// Syncs a complete temporary file, and moves it to `path`. The file gets the permissions that a new file would have.
 pub(crate) fn keep(partial: NamedTempFile, path: &Path) -> anyhow::Result<()> {
     #[cfg(unix)]
     {

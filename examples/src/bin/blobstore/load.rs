@@ -168,7 +168,7 @@ impl Traffic {
     }
 }
 
-/// A connection of the pool, which the pool may replace.
+/// A member of the pool. The pool may replace its connection.
 struct Rail<'a> {
     channel: &'a Channel,
     info: ChannelInfo,

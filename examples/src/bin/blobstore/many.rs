@@ -46,7 +46,8 @@ async fn connect(args: &ManyArgs, number: u16) -> anyhow::Result<BlobstoreV1Clie
     Ok(BlobstoreV1Client::new(channel))
 }
 
-/// Stores and fetches a blob, and checks the data. The data differs between connections and between rounds.
+/// Stores, fetches and deletes a blob, and checks the fetched data. The data differs between connections and between
+/// rounds.
 async fn check(rpc: &BlobstoreV1Client, args: &ManyArgs, round: u16, number: u16) -> anyhow::Result<()> {
     let doing = || format!("connection {number}");
     let mut memory = rpc.channel().pool().alloc(usize::try_from(args.size).unwrap_or(0));

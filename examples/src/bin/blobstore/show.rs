@@ -4,12 +4,12 @@ use std::time::Duration;
 
 pub(crate) use rpcrdma_examples::command::{human_bytes, progress_bar};
 
-/// Formats a rate, such as `512.00 MiB/s`.
+/// Formats the rate of `count` bytes in `time`, such as `512.00 MiB/s`.
 pub(crate) fn rate(count: u64, time: Duration) -> String {
     format!("{}/s", human_bytes(per_second(count, time) as u64))
 }
 
-/// Returns the number of units per second.
+/// Returns `count` divided by `time` in seconds. A `time` below one nanosecond counts as one nanosecond.
 pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
@@ -28,7 +28,7 @@ pub(crate) fn digest(digest: &[u8; 32]) -> String {
     blake3::Hash::from_bytes(*digest).to_hex().to_string()
 }
 
-/// Formats a time in nanoseconds since 1970, such as `2026-02-28 13:05:09 UTC`.
+/// Formats a time, given in nanoseconds since 1970-01-01 UTC, such as `2026-02-28 13:05:09 UTC`.
 pub(crate) fn time(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);

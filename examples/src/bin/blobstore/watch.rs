@@ -70,7 +70,8 @@ fn line(change: &BlobChange) -> String {
     }
 }
 
-/// Applies a change to `dir`. A blob that changes again in the meantime is reported again.
+/// Applies a change to `dir`. Ignores a stored blob that was deleted or replaced before it was fetched, because the
+/// server reports that change as well.
 async fn follow(connection: &Connection, dir: &Path, name: &ValidName, detail: &ChangeDetail) -> anyhow::Result<()> {
     // `ValidName` guarantees that no part is empty, "." or "..".
     let path: PathBuf = dir.join(name.as_str());

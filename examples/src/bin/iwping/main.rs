@@ -107,7 +107,8 @@ impl Common {
         config
     }
 
-    /// Returns the connection parameters that rping expects. It sends one message at a time, and no private data.
+    /// Returns the connection parameters that rping expects. Like rping, iwping sends one message at a time, and no
+    /// private data.
     fn params(&self) -> SetupParams {
         let mut params = SetupParams::default();
         params.receive_count = 2;

@@ -175,7 +175,7 @@ fn text(number: u32, size: u32) -> Bytes {
     text.into()
 }
 
-/// Returns the text before the NUL, truncated to one line.
+/// Returns the text before the NUL, with escapes. The text is cut after 100 bytes.
 fn printable(bytes: &[u8]) -> String {
     bytes.iter().take_while(|byte| **byte != 0).take(100).map(|byte| byte.escape_ascii().to_string()).collect()
 }

@@ -44,7 +44,7 @@ impl<Q: QueuePair> Queue<Q> {
         self.queue_pair.post(WorkRequest::Send { id, message, invalidate: None, solicited: false, signaled: true });
     }
 
-    /// Receives the next message, or `None` if the peer closed the connection.
+    /// Receives the next message. Returns `None` if the peer has closed the connection.
     pub(crate) async fn receive(&mut self) -> anyhow::Result<Option<MessageBuf>> {
         match self.next().await.context("no message received")? {
             Completion::Received { message, .. } => {
@@ -123,7 +123,8 @@ impl<Q: QueuePair> Queue<Q> {
         WrId(self.next_id)
     }
 
-    /// Returns the next completion. Skips the completions of Sends and of the reminder.
+    /// Returns the next completion. Skips the completions of Sends and of the reminder. Fails after the time limit of
+    /// the queue.
     async fn next(&mut self) -> anyhow::Result<Completion> {
         let limit = self.limit;
         timeout(limit, self.next_unbounded()).await.map_err(|_| anyhow!("timed out after {limit:?}"))

@@ -1,4 +1,4 @@
-//! The services for locks, if `--locks` asks for them.
+//! The lock services, NLM and NSM, which `--locks` enables.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -26,14 +26,14 @@ use rpcrdma_specs::{
     rpcbind::{Netid, Rpcbind},
 };
 
-/// Maximum number of connections to the services for locks. Each client host has one.
+/// Maximum number of connections to the lock services. A client host normally has one.
 const MAX_CONNECTIONS: usize = 2048;
 /// Maximum number of connections of one client host.
 const MAX_CONNECTIONS_PER_HOST: usize = 16;
-/// The time in which a service on this host answers.
+/// Time limit for connecting to a service on this host, and for a call to it.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The services for locks, bound to their addresses.
+/// The lock services, bound to their addresses.
 pub(crate) struct Locks {
     manager: LockManager,
     server: Server,
@@ -92,7 +92,7 @@ impl Locks {
         self.manager.clone()
     }
 
-    /// Registers NLM and NSM with rpcbind, where clients look for them.
+    /// Registers NLM and NSM with rpcbind, where clients look for them. Without `--rpcbind`, only logs a warning.
     pub(crate) async fn register(&self, args: &RegisterArgs) -> anyhow::Result<[Registered; 2]> {
         if !args.rpcbind {
             tracing::warn!(
@@ -109,7 +109,7 @@ impl Locks {
         ])
     }
 
-    /// Serves until the server has shut down.
+    /// Serves until the server has shut down, and then stops the lock manager.
     pub(crate) async fn serve(self) {
         tokio::select! {
             () = self.server.serve() => {}
@@ -119,8 +119,8 @@ impl Locks {
     }
 }
 
-/// Fails if this host has another lock manager or status monitor, which clients would call instead. A registration
-/// whose service does not answer is left over.
+/// Fails if this host has another lock manager or status monitor, which clients would call instead. Ignores
+/// registrations of services that do not answer.
 async fn check_for_other_services() -> anyhow::Result<()> {
     let Ok(rpcbind) = Rpcbind::local().await else { return Ok(()) };
     let here: [(Netid, IpAddr); 2] =

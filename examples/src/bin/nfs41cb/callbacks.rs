@@ -160,7 +160,7 @@ fn admit(state: &mut State, args: &CbSequence4args) -> Result<SequenceCheck, Nfs
     }))
 }
 
-/// Returns the result of `operation` with this status.
+/// Returns the result of `operation` that reports `status`.
 fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
     match operation {
         CbOp::Getattr(_) => CbRes::Getattr(nfs::CbGetattr4res::Default(status)),

@@ -15,8 +15,8 @@ use crate::callbacks::{Callbacks, Delegation, SLOTS};
 /// Maximum size of a callback and of its reply, in bytes: one page, as in Linux's client.
 const MAX_CALLBACK: u32 = 4096;
 
-/// Returns the maximum size of a callback, in bytes, on a connection with this inline threshold, which is zero over
-/// TCP.
+/// Returns the maximum size of a callback, in bytes, on a connection with the inline threshold `receive_threshold`,
+/// which is zero over TCP.
 // RFC 8267 §6.5.2: a size above the threshold would say that the client receives long callbacks, in chunks.
 fn callback_size(receive_threshold: u32) -> u32 {
     if receive_threshold == 0 { MAX_CALLBACK } else { MAX_CALLBACK.min(receive_threshold) }
@@ -44,7 +44,8 @@ fn text(text: &str) -> nfs::Utf8string {
 }
 
 impl Session {
-    /// Creates a session whose backchannel is this connection (EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE).
+    /// Creates a session whose backchannel is the connection of `channel` (EXCHANGE_ID, CREATE_SESSION,
+    /// RECLAIM_COMPLETE).
     pub(crate) async fn create(channel: Channel, callbacks: &Arc<Callbacks>) -> anyhow::Result<Self> {
         let rpc = NfsV4Client::new(channel);
         let owner = nfs::ClientOwner4 {
@@ -148,7 +149,7 @@ impl Session {
         }
     }
 
-    /// Returns a delegation (DELEGRETURN).
+    /// Gives a delegation back to the server (DELEGRETURN).
     pub(crate) async fn return_delegation(&mut self, delegation: &Delegation) -> anyhow::Result<()> {
         let object = delegation.handle.clone();
         let back = nfs::Delegreturn4args { deleg_stateid: delegation.stateid.clone() };
@@ -164,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    /// Destroys the session and the client ID (DESTROY_SESSION, DESTROY_CLIENTID).
+    /// Destroys the session and the client ID (DESTROY_SESSION, DESTROY_CLIENTID), and closes the connection.
     pub(crate) async fn end(self) -> anyhow::Result<()> {
         let destroy = nfs::DestroySession4args { dsa_sessionid: self.id };
         compound(&self.rpc, vec![Op::DestroySession(destroy)]).await?;
@@ -175,7 +176,7 @@ impl Session {
     }
 }
 
-/// Returns the name of an operation.
+/// Returns the name of an operation in capital letters, without underscores.
 fn name(operation: &Op) -> String {
     let text = format!("{operation:?}");
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().trim_start_matches("Op").to_uppercase()

@@ -155,7 +155,7 @@ impl Cli {
     }
 }
 
-/// Returns the first 16 supplementary groups of this process.
+/// Returns the supplementary groups of this process, at most 16, the limit of AUTH_SYS.
 fn own_groups() -> anyhow::Result<Vec<u32>> {
     let groups = rustix::process::getgroups().context("cannot read the process's groups")?;
     Ok(groups.iter().take(16).map(|group| group.as_raw()).collect())

@@ -51,7 +51,7 @@ enum Jobs {
 }
 
 impl Jobs {
-    /// Returns a URL on the server. All URLs must name the same server.
+    /// Returns one of the URLs. All of them must name the same server.
     fn url(&self) -> Option<&NfsUrl> {
         match self {
             Self::Upload(_, url) => Some(url),

@@ -96,8 +96,8 @@ fn compile(cli: &Cli, file: &Path) -> Result<Spec, Failure> {
     Ok(compiled.spec)
 }
 
-/// Returns the JSON text of the arguments, which is on the command line, in a file (`@FILE`) or on standard input
-/// (`-`).
+/// Returns the JSON text of the arguments. `text` is the JSON itself, `@FILE` for a file, or `-` for standard input.
+/// `None` stands for the arguments `null`.
 fn read_arguments(text: Option<&str>) -> Result<String, Failure> {
     match text {
         None => Ok("null".to_owned()),

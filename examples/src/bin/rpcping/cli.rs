@@ -94,7 +94,7 @@ not offer the program or version; 2 if the command line is invalid; 3 if there
 is no connection, or no reply in time; 4 if the service does not speak RPC over
 this transport; 5 with --health, if the service is not serving.";
 
-/// The group of options that replace the calls of the null procedure by something else.
+/// The group of the options that replace the calls of the null procedure.
 const MODES: [&str; 1] = ["mode"];
 
 /// Names of well-known programs (RFC 5531 and the IANA registry).
@@ -108,7 +108,7 @@ const PROGRAMS: &[(&str, u32)] = &[
     ("nfsacl", 100_227),
 ];
 
-/// Returns the first name of a well-known program.
+/// Returns the name of a well-known program. If it has several, returns the first one in [`PROGRAMS`].
 pub(crate) fn program_name(program: u32) -> Option<&'static str> {
     PROGRAMS.iter().find(|(_, number)| *number == program).map(|(name, _)| *name)
 }

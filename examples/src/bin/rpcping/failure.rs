@@ -11,9 +11,10 @@ use crate::cli::Cli;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// An RPC server rejected the call, or does not offer what was asked for.
+    /// The RPC server rejected the call, does not offer the program or version, or cannot be used with the requested
+    /// security.
     Refused = 1,
-    /// The URL is invalid.
+    /// The command line, the specification or the arguments of `--call` are invalid.
     Usage = 2,
     /// No connection was established, or no reply arrived.
     NoReply = 3,
@@ -36,7 +37,7 @@ impl Kind {
     }
 }
 
-/// A failure to report.
+/// A failure and the message that explains it to the user.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,

@@ -83,7 +83,7 @@ fn check_failure(error: &CallError, answered: usize, cli: &Cli) -> Failure {
     }
 }
 
-/// Prints the state of the service. Ignores write errors: the reader of standard output may have exited.
+/// Prints `status`, and stores it in `last`. Ignores write errors: the reader of standard output may have exited.
 fn show(cli: &Cli, status: HealthStatus, last: &mut Option<HealthStatus>) {
     let text = match status {
         HealthStatus::Serving => "serving",

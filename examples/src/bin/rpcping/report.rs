@@ -86,7 +86,7 @@ impl Report {
         }
     }
 
-    /// Returns the minimum, median and maximum latency.
+    /// Returns the minimum, median and maximum latency, or `None` if no call has succeeded.
     fn latency(&self) -> Option<[Duration; 3]> {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();

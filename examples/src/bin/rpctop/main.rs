@@ -132,13 +132,13 @@ fn snapshots(inspector: Inspector, interval: Duration) -> mpsc::Receiver<Result<
     receiver
 }
 
-/// An action that the user's input or a change of the terminal requires.
+/// An event of the terminal that the program reacts to.
 enum UserEvent {
     Quit,
     Redraw,
 }
 
-/// Reads the keyboard in a thread, which ends when the receiver is dropped.
+/// Reads the events of the terminal in a thread, which ends when the receiver is dropped.
 fn events() -> mpsc::Receiver<UserEvent> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {

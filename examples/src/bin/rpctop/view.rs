@@ -15,7 +15,8 @@ use rpcrdma_examples::{
     inspect::{Snapshot, seconds},
 };
 
-/// The latest state of a server, which is shown, and an earlier one. Rates cover the time between the two states.
+/// The latest snapshot of a server, which is shown, and an earlier one. Rates cover the time between the two snapshots.
+/// Without an earlier snapshot, they cover the server's uptime.
 pub(crate) struct View<'a> {
     pub(crate) url: &'a str,
     pub(crate) before: Option<&'a Snapshot>,
@@ -24,16 +25,16 @@ pub(crate) struct View<'a> {
     pub(crate) error: Option<&'a str>,
 }
 
-/// The changes of a procedure between two states.
+/// The changes of a procedure between two snapshots.
 struct ProcedureRow<'a> {
     procedure: &'a InspectProcedure,
     rate: f64,
-    /// Average duration in seconds of the calls between the states, or of all calls if there were none between them.
+    /// Average duration in seconds of the calls between the snapshots, or of all calls if there were none between them.
     average: f64,
 }
 
 impl View<'_> {
-    /// Returns the time between the states in seconds.
+    /// Returns the time that the rates cover, in seconds.
     fn elapsed(&self) -> f64 {
         let before = self.before.map_or(0, |before| before.server.uptime);
         seconds(self.now.server.uptime.saturating_sub(before)).max(1e-9)
@@ -102,7 +103,7 @@ impl View<'_> {
         ]
     }
 
-    /// Returns the procedures that have been called. The busiest comes first.
+    /// Returns the procedures that have been called, in descending order of their rates.
     fn procedures(&self) -> Vec<ProcedureRow<'_>> {
         let key = |program, version, number| (program, version, number);
         let before: HashMap<_, _> = self
@@ -202,8 +203,9 @@ impl View<'_> {
     }
 }
 
-/// Returns a table that fits into `width` columns of text. If necessary, the first column is shortened, with a mark. If
-/// that does not suffice, the last columns are omitted, and the title says so. Numbers are never cut.
+/// Returns a table that fits into `width` columns of text. If necessary, the first column is shortened, and an ellipsis
+/// marks its texts. If that does not suffice, the last columns are omitted, and the title says so. Numbers are never
+/// cut.
 fn table<'a, const N: usize>(title: &str, header: [&'a str; N], rows: Vec<[String; N]>, width: u16) -> Table<'a> {
     let widths = fit(&header, &rows, usize::from(width));
     let title = match N - widths.len() {
@@ -251,8 +253,8 @@ fn shorten(text: String, width: usize) -> String {
     }
 }
 
-/// Divides lines among three tables with these numbers of rows. Each table needs three lines more than it has rows.
-/// Tables that are too long share the lines that shorter tables leave.
+/// Divides `lines` among three tables with the numbers of rows `rows`. Each table needs three lines more than it has
+/// rows. Tables that are too long share the lines that shorter tables leave.
 fn heights(lines: u16, rows: [usize; 3]) -> [u16; 3] {
     let wanted = rows.map(|rows| u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3));
     let mut heights = [0; 3];
@@ -270,7 +272,7 @@ fn heights(lines: u16, rows: [usize; 3]) -> [u16; 3] {
     heights
 }
 
-/// Formats a duration in seconds, with a suitable unit.
+/// Formats a duration, given in seconds, with a suitable unit.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
@@ -280,7 +282,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// Formats a long duration in nanoseconds, in whole seconds, minutes, hours or days.
+/// Formats a long duration, given in nanoseconds, in whole seconds, minutes, hours or days.
 fn span(nanos: u64) -> String {
     match Duration::from_nanos(nanos).as_secs() {
         s if s < 120 => format!("{s}s"),

@@ -68,7 +68,8 @@ pub struct StoreOptions {
     pub upload_idle: Duration,
     /// Maximum number of blob files that are kept open. The default is 128.
     pub open_files: NonZeroUsize,
-    /// Number of changes that are buffered for slow watchers. The default is 1024.
+    /// Number of the latest changes that are buffered for slow watchers, rounded up to a power of two. The default is
+    /// 1024.
     pub change_buffer: NonZeroUsize,
 }
 
@@ -93,7 +94,7 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the number of changes buffered for slow watchers.
+    /// Sets the number of the latest changes that are buffered for slow watchers, rounded up to a power of two.
     #[must_use]
     pub fn with_changes_kept(mut self, changes: NonZeroUsize) -> Self {
         self.change_buffer = changes;
@@ -117,7 +118,7 @@ pub enum StoreError {
     /// A write exceeds the announced size.
     #[error("a write of {len} bytes at offset {offset} exceeds the announced size of {size} bytes")]
     BadRange {
-        /// Offset of the write.
+        /// Offset of the write, in bytes.
         offset: u64,
         /// Length of the write, in bytes.
         len: usize,
@@ -292,7 +293,8 @@ impl Store {
     /// Stores a complete blob.
     ///
     /// # Errors
-    /// Returns [`StoreError::BadDigest`], [`StoreError::TooLarge`] or a file system error. The store is then unchanged.
+    /// Returns [`StoreError::BadDigest`], [`StoreError::TooLarge`] or a file system error. The store is then unchanged,
+    /// unless the directory could not be synced after the blob was stored.
     pub fn put(&self, name: ValidName, data: &[u8], attachment: &[u8], digest: &Digest) -> Result<Stat, StoreError> {
         self.check_size(data.len() as u64, attachment)?;
         if blake3::hash(data).as_bytes() != digest {

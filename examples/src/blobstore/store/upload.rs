@@ -37,7 +37,7 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    /// Creates the file at `path`, which must not exist.
+    /// Creates the file at `path`, which must not exist, and writes the attachment to it.
     pub(super) fn create(path: PathBuf, name: ValidName, size: u64, attachment: &[u8]) -> Result<Self, StoreError> {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let attachment_len =
@@ -60,7 +60,7 @@ impl Upload {
         Ok(upload)
     }
 
-    /// Writes a range of the data.
+    /// Writes a range of the data. Fails if the range exceeds the announced size, or if the upload is sealed.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.size) {
             return Err(StoreError::BadRange { offset, len: data.len(), size: self.size });

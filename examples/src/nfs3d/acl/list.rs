@@ -4,17 +4,17 @@ use rpcrdma_specs::nfsacl3::{
     Aclent, NA_DEFAULT, NA_GROUP, NA_GROUP_OBJ, NA_MASK, NA_OTHER, NA_USER, NA_USER_OBJ, NFS_ACL_MAX_ENTRIES,
 };
 
-/// The version of the attributes' form.
+/// Version of the format of the extended attributes.
 const VERSION: u32 = 2;
-/// The identifier of an entry that has none.
+/// The ID in entries that name no user and no group.
 const NO_ID: u32 = u32::MAX;
-/// Bytes of the version, and of each entry.
+/// Length of the version at the start of an extended attribute, in bytes. `ENTRY` is the length of each entry.
 const HEADER: usize = 4;
 const ENTRY: usize = 8;
-/// Maximum number of bytes of an attribute that can be sent.
+/// Maximum length of an extended attribute whose entries fit into an NFSACL message, in bytes.
 pub(super) const MAX_ATTRIBUTE: usize = HEADER + ENTRY * NFS_ACL_MAX_ENTRIES as usize;
 
-/// An entry. The numbers of the types are the same in both forms.
+/// An entry of an access control list. A tag has the same number in NFSACL and in extended attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     tag: u32,
@@ -26,18 +26,19 @@ struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct AccessList(Vec<Entry>);
 
-/// The list is not one that a file can have.
+/// The error for entries of an unknown type or with unknown permissions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidList;
 
 impl AccessList {
-    /// Returns the list of a file with this mode and no other permissions.
+    /// Returns the list with the permissions of `mode` for the owner, the group and others.
     pub(super) fn of_mode(mode: u32) -> Self {
         let entry = |tag, shift: u32| Entry { tag, id: NO_ID, permissions: mode >> shift & 7 };
         Self(vec![entry(NA_USER_OBJ, 6), entry(NA_GROUP_OBJ, 3), entry(NA_OTHER, 0)])
     }
 
-    /// Parses the attribute of a file. Returns `None` if the list is of an unknown form, or too long to be sent.
+    /// Parses an extended attribute of a file. Returns `None` if its format is unknown, or if it has too many entries
+    /// for NFSACL.
     pub(super) fn from_attribute(attribute: &[u8]) -> Option<Self> {
         let (version, entries) = attribute.split_at_checked(HEADER)?;
         if version != VERSION.to_le_bytes() || entries.len() % ENTRY != 0 || attribute.len() > MAX_ATTRIBUTE {
@@ -54,7 +55,7 @@ impl AccessList {
         entries.chunks_exact(ENTRY).map(entry).collect::<Option<_>>().map(Self)
     }
 
-    /// Returns the attribute of a file with this list.
+    /// Returns the extended attribute that stores the list.
     pub(super) fn to_attribute(&self) -> Vec<u8> {
         let mut attribute = VERSION.to_le_bytes().to_vec();
         for Entry { tag, id, permissions } in &self.0 {
@@ -69,8 +70,8 @@ impl AccessList {
         self.0.is_empty()
     }
 
-    /// Returns the entries as NFSACL has them. The owner and the group of the file are named, and a list has at least 4
-    /// entries: to one without a mask, the permissions of the group are added as the mask.
+    /// Converts the list to entries of NFSACL. `(uid, gid)` are the owner and the group of the file, whose IDs NFSACL
+    /// includes. NFSACL lists have at least 4 entries, so a list of 3 gets a mask with the permissions of the group.
     pub(super) fn to_entries(&self, (uid, gid): (u32, u32), is_default: bool) -> Vec<Aclent> {
         let mut entries = self.0.clone();
         if entries.len() == 3
@@ -92,7 +93,7 @@ impl AccessList {
         entries.into_iter().map(entry).collect()
     }
 
-    /// Converts entries of NFSACL. A mask that only completes the list is removed.
+    /// Converts entries of NFSACL to a list. Removes a mask that [`to_entries`](Self::to_entries) would add again.
     ///
     /// # Errors
     /// Fails if an entry has an unknown type or permissions. The system checks the rest.

@@ -79,7 +79,8 @@ impl Export {
         Ok(acl)
     }
 
-    /// Returns a list of an object, if it has one.
+    /// Returns the list in the extended attribute `name` of an object. Returns `None` if the object has no such
+    /// attribute, or the file system does not support it.
     fn list(&self, object: &Object, name: &str) -> NfsResult<Option<AccessList>> {
         let mut attribute = vec![0; MAX_ATTRIBUTE];
         match rustix::fs::getxattr(path(object), name, attribute.as_mut_slice()) {
@@ -128,8 +129,8 @@ fn check(object: &Object, mask: u32) -> NfsResult<()> {
     if object.stat.file_type() == FileType::Symlink { Err(NfsError(Nfsstat3::Notsupp)) } else { Ok(()) }
 }
 
-/// Returns the path of an object's descriptor. No system call before Linux 6.13 has a descriptor and a name of an
-/// attribute instead for objects that are not open for reading.
+/// Returns the path of an object's descriptor in `/proc`. The descriptors have `O_PATH`, and Linux before 6.13 has no
+/// system call for the extended attributes of such a descriptor.
 fn path(object: &Object) -> String {
     use std::os::fd::AsRawFd as _;
     format!("/proc/self/fd/{}", object.fd.as_raw_fd())

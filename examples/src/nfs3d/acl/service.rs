@@ -5,7 +5,8 @@ use rpcrdma_specs::nfsacl3::{Getacl3args, Getacl3res, Setacl3args, Setacl3res, n
 
 use crate::nfs3d::{counters::Procedure, prompt::CallWork, service::NfsService};
 
-/// NFSACL service beside an [`NfsService`], for the same server: clients use the connection of NFS (RFC 8267 §5.2).
+/// The NFSACL service for the export of an [`NfsService`]. Add both to the same server, because clients call NFSACL on
+/// the connection of NFS (RFC 8267 §5.2).
 #[derive(Debug, Clone)]
 pub struct AclService(NfsService);
 

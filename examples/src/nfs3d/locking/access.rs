@@ -20,13 +20,13 @@ use crate::nfs3d::{
     status::{NfsError, NfsResult},
 };
 
-/// The time for which a call waits until the search for its file has ended.
+/// Maximum time that a call waits for the search for its file.
 const SEARCH: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Export {
-    /// Returns the file of a handle if `who` may lock it, which takes the permission to read or write it, or to own it.
-    /// Without `who`, everyone who knows the handle may.
+    /// Returns the file of a handle if `who` owns it, or may read or write it. If `who` is `None`, checks no
+    /// permission.
     fn lockable(&self, who: Option<&Identity>, handle: &NfsFh3) -> NfsResult<FileId> {
         let object = self.find(handle)?.regular()?;
         match who {
@@ -42,15 +42,15 @@ impl Export {
 }
 
 impl LockManager {
-    /// Returns the file of a handle, which may have been removed.
+    /// Returns the identity of the file of a handle, even if the file has been removed.
     pub(super) fn file(&self, handle: &Netobj) -> Result<FileId, Nlm4Stats> {
         self.export().sealer.open(&NfsFh3 { data: handle.0.clone() }).map_err(|_| Nlm4Stats::StaleFh)
     }
 
     /// Returns the file of a handle if the caller may lock it.
     ///
-    /// Linux's client uses AUTH_SYS for NLM whatever the flavor of its NFS calls. If the export does not accept it, it
-    /// proves nothing, and permissions are not checked: a lock gives no access to the file.
+    /// Linux's client uses AUTH_SYS for NLM whatever the flavor of its NFS calls. If the export does not accept
+    /// AUTH_SYS, the credential proves nothing, and permissions are not checked. A lock gives no access to the file.
     pub(super) async fn lockable(&self, cx: &Context, handle: &Netobj) -> Result<FileId, Nlm4Stats> {
         let export = self.export();
         let caller = if export.accepts(cx.credential(), cx.principal()) {

@@ -51,7 +51,7 @@ impl CallbackQueues {
     }
 }
 
-/// A reason why a service of a client was not called.
+/// The reason why a call to a service of a client failed.
 #[derive(Debug, Error)]
 pub(super) enum PeerError {
     #[error("cannot connect to {0}")]
@@ -74,7 +74,7 @@ impl PeerError {
     }
 }
 
-/// The end of the attempts to tell a client that it has a lock.
+/// The outcome of the attempts to tell a client that it has a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delivery {
     /// The client has the lock, or may believe that it has.
@@ -142,7 +142,7 @@ impl LockManager {
         }
     }
 
-    /// Makes one call to the client.
+    /// Calls NLMPROC4_GRANTED once. Connects to the client first if `client` is `None`.
     async fn granted(&self, grant: &Grant, client: &mut Option<Nlm4VersClient>) -> Result<Nlm4Stats, PeerError> {
         let owner = &grant.lock.owner;
         let client = match client {

@@ -5,26 +5,26 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 use super::owner::{Host, Owner};
 use crate::nfs3d::handle::FileId;
 
-/// The maximum numbers of locks and hosts. Each held or blocked lock is a unit, and those with long owner identifiers
-/// are several.
+/// The maximum numbers of locks and hosts. Locks are counted in units: a held or blocked lock is one unit, or several
+/// if the identifier of its owner is long.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct LockLimits {
-    /// Units of one client address. Default 8192.
+    /// Maximum number of units of one client address. The default is 8192.
     pub per_client: usize,
-    /// Blocked requests of one client address. Default 256.
+    /// Maximum number of blocked requests of one client address. The default is 256.
     pub waiting_per_client: usize,
-    /// Units of all clients. A client with at most [`SMALL`](Self::SMALL) units is not subject to this limit. Default
-    /// 131072.
+    /// Maximum number of units of all clients. A client with at most [`SMALL`](Self::SMALL) units is not subject to
+    /// this limit. The default is 131072.
     pub total: usize,
-    /// Addresses with locks. Default 1024.
+    /// Maximum number of client addresses with locks. The default is 1024.
     pub clients: usize,
-    /// Names of hosts at one address. Default 64.
+    /// Maximum number of names of hosts at one client address. The default is 64.
     pub names_per_client: usize,
 }
 
 impl LockLimits {
-    /// The number of units that each client may have whatever the others have.
+    /// Number of units that each client may have, regardless of the units of other clients.
     pub const SMALL: usize = 64;
 }
 
@@ -38,7 +38,7 @@ impl Default for LockLimits {
 struct Account {
     units: usize,
     waiting: usize,
-    /// The units of each host by file. A host or file without units is not here.
+    /// The units of each host by file. A host or a file without units has no entry.
     hosts: HashMap<Arc<Host>, HashMap<FileId, usize>>,
 }
 

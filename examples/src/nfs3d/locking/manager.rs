@@ -24,10 +24,10 @@ use super::{
 };
 use crate::nfs3d::{export::Export, handle::FileId};
 
-/// Number of notifications of clients that are remembered, to recognize repetitions.
+/// Maximum number of notifications of clients that are remembered, to recognize repetitions.
 const NOTIFICATIONS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// The shortest time between two warnings of a limit.
+/// Minimum time between two warnings of a limit.
 const WARNING: Duration = Duration::from_secs(10);
 
 /// Settings of a [`LockManager`].
@@ -36,12 +36,12 @@ const WARNING: Duration = Duration::from_secs(10);
 pub struct LockConfig {
     /// Limits of the locks of one client and of all clients.
     pub limits: LockLimits,
-    /// The time after a restart in which clients reclaim their locks. Default 45 s. If no client had locks, there is no
-    /// grace period.
+    /// The time after a restart in which clients reclaim their locks. The default is 45 s. If no client had locks,
+    /// there is no grace period.
     pub grace: Duration,
-    /// The times of calls to clients.
+    /// The time limits and pauses of calls to clients.
     pub timing: CallbackTiming,
-    /// The port of rpcbind on clients. Default 111.
+    /// The port of rpcbind on clients. The default is 111.
     pub rpcbind_port: u16,
 }
 
@@ -52,18 +52,18 @@ impl Default for LockConfig {
     }
 }
 
-/// The times of calls to clients.
+/// The time limits and pauses of calls to clients.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct CallbackTiming {
-    /// The timeout of connecting and of each call. Default 5 s.
+    /// Time limit for connecting and for each call. The default is 5 s.
     pub attempt: Duration,
-    /// The pause between attempts. Default 2 s.
+    /// Pause between attempts. The default is 2 s.
     pub pause: Duration,
-    /// The time for which a client is told that it has a lock. Default 30 s, the time after which Linux's client asks
-    /// again itself.
+    /// Maximum time for the attempts to tell a client that it has a lock. The default is 30 s, after which Linux's
+    /// client repeats its request.
     pub granting: Duration,
-    /// The time for which a client is told that the server has restarted. Default 15 min.
+    /// Maximum time for the attempts to tell a client that the server has restarted. The default is 15 min.
     pub notifying: Duration,
 }
 
@@ -101,10 +101,10 @@ pub(super) struct Inner {
 
 impl LockManager {
     /// Creates a manager, which keeps the list of hosts with locks in the directory `state`. If a previous manager has
-    /// left hosts there, they are notified, and the grace period begins.
+    /// left hosts there, they are notified, and the grace period begins. It also begins if the list is damaged.
     ///
     /// # Errors
-    /// Fails if the list can be neither read nor written.
+    /// Fails if the list cannot be read or written.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.
@@ -139,7 +139,8 @@ impl LockManager {
         Ok(manager)
     }
 
-    /// Ends calls to clients. Clients that have locks are notified by the next manager.
+    /// Ends calls to clients. Outside of the grace period, also removes hosts without locks from the list. The next
+    /// manager notifies the hosts that remain.
     pub async fn stop(&self) {
         self.0.stopped.send_replace(true);
         let is_in_use = |host: &Host| self.table().is_in_use(host);
@@ -163,7 +164,7 @@ impl LockManager {
         self.table().totals()
     }
 
-    /// Returns `true` if the owner of a lock that was granted has not said that it knows.
+    /// Returns `true` if the owner of a granted lock may not know about the grant yet.
     #[must_use]
     pub fn has_unconfirmed(&self) -> bool {
         self.table().has_unconfirmed()
@@ -199,7 +200,7 @@ impl LockManager {
         });
     }
 
-    /// Changes the table, and tells the owners of requests that are granted now.
+    /// Changes the table, and calls back the owners of the blocked requests that the change grants.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut LockTable) -> T) -> T {
         let (result, grants) = {
             let mut table = self.table();
@@ -254,13 +255,14 @@ impl LockManager {
         if self.change(|table| table.cancel(request)) { Nlm4Stats::Granted } else { Nlm4Stats::Denied }
     }
 
-    /// Performs TEST: returns the lock that is in the way.
+    /// Performs TEST. Returns a conflicting lock, if there is one.
     pub(super) fn conflict(&self, request: &LockRequest) -> Option<HeldLock> {
         self.table().conflict(request).cloned()
     }
 
     /// Releases the locks of the host `name` at `addr`, which has restarted, except locks that it has requested in its
-    /// new state. If no host there has the name, and only one has locks, it is this one.
+    /// new state. If no host at `addr` has this name, and only one has locks, the locks of that host are released. A
+    /// repeated notification has no effect.
     pub(super) fn restarted(&self, addr: IpAddr, name: &[u8], state: i32) {
         let key = (addr.to_canonical(), name.to_vec());
         if self.0.notified.lock().unwrap_or_else(PoisonError::into_inner).put(key, state) == Some(state) {

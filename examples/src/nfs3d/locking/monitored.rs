@@ -1,8 +1,8 @@
 //! The list of hosts with locks, which survives a restart of the server, and the server's state number.
 //!
 //! The file has lines of text and ends with their hash. It is replaced as a whole, and is on stable storage before a
-//! host gets its first lock. A file that is damaged all the same does not keep the server from starting: nobody knows
-//! then who had locks, so the server only waits for reclaims.
+//! host gets its first lock. A damaged file does not keep the server from starting. The hosts that had locks are then
+//! unknown, so the server notifies none of them, but waits for reclaims.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use super::owner::Host;
 
 const NAME: &str = "locks";
 const FORM: &str = "nfs3d locks 1";
-/// Maximum number of hosts in the list, and of bytes in its file. A host takes up to 2200 bytes.
+/// Maximum number of hosts in the list. A host takes up to 2200 of the [`MAX_BYTES`] bytes of the file.
 const MAX_HOSTS: usize = 16_384;
 const MAX_BYTES: u64 = 40 << 20;
 /// Time after which a host without locks may leave the list.
@@ -33,15 +33,15 @@ struct Entry {
     local: Option<IpAddr>,
     /// The time of the host's last lock.
     used: Instant,
-    /// The change of the list that added the entry.
+    /// The number of the change of the list that added or updated the entry.
     change: u64,
 }
 
-/// The list in memory, which is ahead of the file.
+/// The list in memory, which may have changes that are not in the file yet.
 #[derive(Debug, Default)]
 struct List {
     hosts: BTreeMap<Arc<Host>, Entry>,
-    /// The number of changes.
+    /// The number of changes since the server has started.
     changes: u64,
     /// The number of changes that are in the file.
     stored: u64,
@@ -71,7 +71,7 @@ impl MonitoredHosts {
     /// Reads the list in the directory `state`, and records the new state number.
     ///
     /// # Errors
-    /// Fails if the file can be neither read nor written.
+    /// Fails if the file cannot be read or written.
     pub(super) fn open(state: &Path, names_per_client: usize) -> io::Result<(Self, Predecessor)> {
         let path = state.join(NAME);
         let (last, hosts, is_damaged) = match read(&path)? {
@@ -100,8 +100,9 @@ impl MonitoredHosts {
         self.state
     }
 
-    /// Adds a host to the list if it is not there, and waits until it is on stable storage. Hosts that have had no
-    /// locks for an hour leave the list, and earlier if the client address has more names than it may.
+    /// Adds a host to the list if it is not there, and waits until the list is on stable storage. Hosts that have had
+    /// no locks for an hour leave the list. If the client address has too many names, its least recently used host
+    /// without locks leaves the list as well.
     ///
     /// # Errors
     /// Fails if the list cannot be written, or if it has too many hosts.
@@ -122,7 +123,7 @@ impl MonitoredHosts {
         self.store().await
     }
 
-    /// Adds a host to the list in memory, and returns the change that added it.
+    /// Adds a host to the list in memory, and returns the number of the change that added it.
     fn insert(&self, host: &Arc<Host>, local: Option<IpAddr>, is_in_use: impl Fn(&Host) -> bool) -> io::Result<u64> {
         let mut list = self.list();
         let used = Instant::now();
@@ -149,7 +150,7 @@ impl MonitoredHosts {
         Ok(change)
     }
 
-    /// Removes the hosts without locks from the list. This is for the end of the server.
+    /// Removes the hosts without locks from the list when the server stops.
     ///
     /// # Errors
     /// Fails if the list cannot be written.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::{callback::PeerError, manager::LockManager, owner::Host};
 use crate::command::chain;
 
-/// Number of hosts that are notified at a time.
+/// Maximum number of hosts that are notified at a time.
 const CONCURRENT: usize = 32;
 /// The longest pause between attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
@@ -29,7 +29,8 @@ impl Notifier {
         Self { manager: manager.clone(), hosts }
     }
 
-    /// Notifies each host, again and again until it answers or the time is over.
+    /// Notifies all hosts. Notifies hosts that do not answer again, with longer and longer pauses, until the time
+    /// `CallbackTiming::notifying` is over.
     pub(super) async fn run(mut self) {
         let timing = self.manager.inner().config.timing;
         let deadline = Instant::now() + timing.notifying;

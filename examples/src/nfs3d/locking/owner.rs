@@ -17,8 +17,8 @@ impl Host {
         Self { addr: addr.to_canonical(), name: name.into() }
     }
 
-    /// Returns `true` if `name` is the name of this host, or one of both is the first label of the other. NSM has the
-    /// canonical name of a host, and NLM often its first label.
+    /// Returns `true` if `name` is the name of this host, or if one of the two is the first label of the other. NSM has
+    /// the canonical name of a host, and NLM often its first label.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         let is_first_label = |long: &[u8], short: &[u8]| {
             long.len() > short.len()
@@ -29,7 +29,7 @@ impl Host {
         self.name.eq_ignore_ascii_case(name) || is_first_label(&self.name, name) || is_first_label(name, &self.name)
     }
 
-    /// Returns the address whose locks are counted together.
+    /// Returns the address under which the locks of this host are counted. Hosts of one IPv6 subnet share it.
     pub(super) fn account(&self) -> IpAddr {
         limited_host(self.addr)
     }

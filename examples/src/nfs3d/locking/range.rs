@@ -1,11 +1,11 @@
 //! Byte ranges of files.
 
-/// A range of bytes, not empty.
+/// A nonempty range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ByteRange {
-    /// The first byte.
+    /// Offset of the first byte.
     pub(super) first: u64,
-    /// The last byte. `u64::MAX` means that the range has no end.
+    /// Offset of the last byte. `u64::MAX` means that the range has no end.
     pub(super) last: u64,
 }
 
@@ -20,7 +20,7 @@ impl ByteRange {
         Some(Self { first: offset, last })
     }
 
-    /// Returns the length as NLM has it.
+    /// Returns the length as NLM encodes it: 0 for a range without an end.
     pub(super) fn len(self) -> u64 {
         if self.last == u64::MAX { 0 } else { self.last - self.first + 1 }
     }
@@ -39,7 +39,8 @@ impl ByteRange {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// Returns the part before `other` and the part after it.
+    /// Returns the parts of this range before and after `other`. If the ranges do not overlap, the first part is this
+    /// range.
     pub(super) fn without(self, other: Self) -> [Option<Self>; 2] {
         if !self.overlaps(other) {
             return [Some(self), None];

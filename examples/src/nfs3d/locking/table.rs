@@ -40,7 +40,7 @@ pub(super) struct CallbackData {
     pub(super) local: Option<IpAddr>,
 }
 
-/// The result of a request.
+/// The outcome of a request for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockOutcome {
     Granted,
@@ -52,7 +52,7 @@ pub(super) enum LockOutcome {
     LimitReached,
 }
 
-/// A lock as the table has it.
+/// A lock that its owner holds or waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeldLock {
     pub(super) owner: Arc<Owner>,
@@ -68,7 +68,7 @@ struct Waiter {
     data: CallbackData,
 }
 
-/// A grant that its owner may not know.
+/// A grant whose owner may not know about it.
 #[derive(Debug)]
 struct Unconfirmed {
     id: u64,
@@ -121,7 +121,7 @@ impl FileLocks {
         self.held.iter().find(|held| held.conflicts(lock))
     }
 
-    /// Removes the owner's locks in a range, and returns them.
+    /// Removes the parts of the owner's locks that are in a range, and returns them.
     fn take(&mut self, owner: &Owner, range: ByteRange) -> Vec<HeldLock> {
         let mut taken = Vec::new();
         let mut parts = Vec::new();
@@ -141,7 +141,8 @@ impl FileLocks {
         taken
     }
 
-    /// Adds a lock, which must not conflict. Returns the owner's locks that it replaced.
+    /// Adds a lock, which must not conflict, and joins it with the owner's adjacent locks of its kind. Returns the
+    /// owner's locks that it replaced.
     fn add(&mut self, mut lock: HeldLock) -> Vec<HeldLock> {
         let replaced = self.take(&lock.owner, lock.range);
         self.held.retain(|held| {
@@ -165,12 +166,12 @@ impl FileLocks {
         before - self.waiting.len()
     }
 
-    /// Forgets that the owner may not know about grants in a range.
+    /// Confirms all grants to the owner that overlap a range.
     fn settle_all(&mut self, owner: &Owner, range: ByteRange) {
         self.unconfirmed.retain(|grant| *grant.lock.owner != *owner || !grant.lock.range.overlaps(range));
     }
 
-    /// Returns the units of the locks of one owner.
+    /// Returns the units of one owner's locks, blocked requests and unconfirmed grants.
     fn units(&self, owner: &Owner) -> usize {
         let held = self.held.iter().filter(|held| *held.owner == *owner).count();
         let waiting = self.waiting.iter().filter(|waiter| *waiter.lock.owner == *owner).count();
@@ -284,7 +285,7 @@ impl LockTable {
         self.files.get(&grant.file).is_some_and(|file| file.unconfirmed.iter().any(|other| other.id == grant.id))
     }
 
-    /// Returns `true` if an owner may not know about its grant.
+    /// Returns `true` if there is a grant whose owner may not know about it.
     pub(super) fn has_unconfirmed(&self) -> bool {
         self.files.values().any(|file| !file.unconfirmed.is_empty())
     }
@@ -310,8 +311,8 @@ impl LockTable {
         }
     }
 
-    /// Removes all locks and blocked requests of a host, except those that were requested in `state`, if it is given. A
-    /// client host that has restarted has a new state.
+    /// Removes all locks and blocked requests of a host, and returns their number. If `state` is given, keeps those
+    /// that were requested in this state. A client host that has restarted has a new state.
     pub(super) fn release(&mut self, host: &Host, state: Option<i32>) -> usize {
         let is_released = |lock: &HeldLock| *lock.owner.host == *host && state != Some(lock.state);
         let mut released = 0;
@@ -341,7 +342,7 @@ impl LockTable {
         released
     }
 
-    /// Withdraws all blocked requests of a host.
+    /// Withdraws all blocked requests of a host, and returns their number.
     pub(super) fn stop_waiting(&mut self, host: &Host) -> usize {
         let mut stopped = 0;
         for id in self.accounts.files_of(host) {
@@ -375,7 +376,7 @@ impl LockTable {
         (self.files.len(), self.files.values().map(|file| file.held.len()).sum())
     }
 
-    /// Returns the grants since the last call, in order.
+    /// Returns the grants since the last call, in the order in which they were made.
     pub(super) fn take_grants(&mut self) -> Vec<Grant> {
         mem::take(&mut self.grants)
     }

@@ -1,4 +1,4 @@
-//! Tests of the lock table: against a model that knows each byte, and of its limits.
+//! Tests of the lock table: a comparison with a model that tracks each byte, and tests of the limits.
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -14,7 +14,7 @@ use super::{
 use crate::nfs3d::handle::FileId;
 
 const FILE: FileId = FileId { ino: 1, born: 2 };
-/// Bytes of the model. The last one stands for all further bytes.
+/// Number of bytes in the model. The last one stands for all further bytes.
 const BYTES: u64 = 8;
 
 fn owner(number: u8) -> Arc<Owner> {
@@ -51,7 +51,7 @@ impl Wanted {
 struct Model {
     bytes: Bytes,
     waiting: Vec<Wanted>,
-    /// The grants with their numbers and the owner's bytes before.
+    /// The unconfirmed grants, each with its number and the locks of the owner that it replaced.
     unconfirmed: Vec<(u64, Wanted, Bytes)>,
     grants: Vec<(u64, Wanted)>,
     next: u64,
@@ -157,7 +157,8 @@ impl Model {
     }
 }
 
-/// Returns the runs of bytes of one kind.
+/// Returns the runs of adjacent bytes with locks of one kind: whether they are exclusive, the first byte and the last
+/// byte.
 fn runs(bytes: &Bytes) -> Vec<(bool, u64, u64)> {
     let mut runs: Vec<(bool, u64, u64)> = Vec::new();
     for ((_, byte), is_exclusive) in bytes {

@@ -21,7 +21,7 @@ use super::nsm::NsmService;
 /// Maximum number of bytes of a call: a header with the largest credential and verifier, and a name.
 const MAX_CALL: usize = 2048;
 
-/// The pause after an error, in case that it persists.
+/// Pause after an error of the socket. It bounds the processor time if the error persists.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const SM_NULL: u32 = 0;
@@ -29,10 +29,11 @@ const SM_STAT: u32 = sm_vers::SmStat::NUMBER;
 const SM_NOTIFY: u32 = sm_vers::SmNotify::NUMBER;
 
 impl NsmService {
-    /// Serves NSM at a UDP address until the task is dropped. Calls are executed one by one.
+    /// Binds a UDP socket. Returns its address, and a future that serves NSM until it is dropped. Calls are executed
+    /// one by one.
     ///
     /// # Errors
-    /// Fails if the address is in use.
+    /// Fails if the socket cannot be bound, for example because the address is in use.
     pub async fn bind_udp(self, addr: SocketAddr) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send)> {
         let socket = UdpSocket::bind(addr).await?;
         let local = socket.local_addr()?;

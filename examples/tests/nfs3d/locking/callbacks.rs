@@ -1,4 +1,4 @@
-//! Tests of blocked locks: they are granted by calls to their clients, which may not want them or not answer.
+//! Tests of blocked locks. The server grants them by calls to their clients, which may refuse them or not answer.
 
 use std::{net::IpAddr, time::Duration};
 

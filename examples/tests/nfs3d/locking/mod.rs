@@ -48,7 +48,7 @@ use crate::support::{Served, own_gid, own_uid};
 
 /// The port of rpcbind on all clients. Each has an address of its own.
 const RPCBIND_PORT: u16 = 20111;
-/// More than every wait needs.
+/// Time limit of each wait and of each call. It is longer than any of them takes.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// A server with locks.
@@ -66,7 +66,7 @@ impl Drop for Locked {
     }
 }
 
-/// Returns settings for tests, in which no time passes by itself.
+/// Returns settings whose time limits no test reaches.
 pub(super) fn config() -> LockConfig {
     let mut config = LockConfig::default();
     config.rpcbind_port = RPCBIND_PORT;
@@ -105,7 +105,7 @@ impl Locked {
         Self { served, manager, url, udp, handle }
     }
 
-    /// Restarts the server. If it is not `killed`, it stops as on a signal.
+    /// Restarts the server. If `is_killed` is `false`, the server stops as on a signal.
     pub(super) async fn restarted(self, config: LockConfig, is_killed: bool) -> Self {
         if !is_killed {
             self.manager.stop().await;
@@ -241,7 +241,7 @@ impl Client {
         self.call(&self.args(file, 1, range, false)).await
     }
 
-    /// Requests an exclusive lock, and waits for it if it is not free.
+    /// Requests an exclusive lock of process 1. If the lock is not free, the server blocks the request.
     pub(super) async fn block(&self, file: &NfsFh3, range: (u64, u64)) -> Nlm4Stats {
         self.call(&Nlm4Lockargs { block: true, ..self.args(file, 1, range, true) }).await
     }
@@ -278,7 +278,7 @@ impl Client {
         timeout(LONG, self.received.recv()).await.unwrap().unwrap()
     }
 
-    /// Returns `true` if the client was called and the call was not read.
+    /// Takes the next call that the client has received. Returns `true` if there is one.
     pub(super) fn was_called(&mut self) -> bool {
         self.received.try_recv().is_ok()
     }

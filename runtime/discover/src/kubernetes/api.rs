@@ -1,4 +1,4 @@
-//! Lists and watches of the Kubernetes API.
+//! List and watch requests for EndpointSlices to the Kubernetes API.
 
 use std::time::Duration;
 
@@ -15,24 +15,25 @@ use super::{
     slices::{EndpointSlice, Metadata},
 };
 
-/// The time limit of a list, and of the beginning of a watch.
+/// Time limit of the request for one page of a list, and of starting a watch.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The time after which the API server ends a watch, in seconds. Another one follows.
+/// The time after which the API server ends a watch, in seconds. The client then starts the next watch.
 const WATCH_SECONDS: u32 = 240;
-/// The time after which a watch that the API server has not ended is abandoned, because the connection is lost.
+/// The time after which the client abandons a watch that the API server has not ended. The connection is then
+/// considered lost.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
-/// Number of EndpointSlices in a page of a list.
+/// Maximum number of EndpointSlices in a page of a list.
 const PAGE: u32 = 50;
-/// Maximum number of pages of a list.
+/// Maximum number of pages to request for a list, including the pages of a list that had to start over.
 const MAX_PAGES: usize = 100;
 /// Maximum length of a page of a list, in bytes.
 const MAX_PAGE_LEN: usize = 32 << 20;
-/// Maximum length of an event, in bytes. An object in etcd has at most 1.5 MiB.
+/// Maximum length of a watch event or an error response, in bytes. An object in etcd has at most 1.5 MiB.
 const MAX_EVENT_LEN: usize = 4 << 20;
-/// Maximum length of a message in an error, in characters.
+/// Maximum length of the API server's message in a [`KubernetesError`], in characters.
 const MAX_MESSAGE_LEN: usize = 300;
 
-/// The EndpointSlices of a Service in the Kubernetes API.
+/// A client of the Kubernetes API for the EndpointSlices of one Service.
 pub(super) struct Api {
     client: Client,
     path: String,
@@ -59,7 +60,7 @@ struct Event<T> {
     object: T,
 }
 
-/// The reason why a request failed.
+/// The reason why a request failed: a `Status` object of Kubernetes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -75,12 +76,12 @@ impl Status {
     }
 }
 
-/// A change of the EndpointSlices, with the version of the resources after it.
+/// A change of the EndpointSlices, with the resource version after the change.
 pub(super) enum Change {
     Set(EndpointSlice, String),
-    /// The slice of this name was removed.
+    /// The slice with this name was removed.
     Removed(String, String),
-    /// No slice has changed.
+    /// The resource version has changed, but no slice has.
     Bookmark(String),
 }
 
@@ -103,7 +104,10 @@ impl Api {
         &self.service
     }
 
-    /// Reads all slices, page by page, and calls `found` for each slice. Returns the version of the resources.
+    /// Reads all slices, page by page, and calls `found` for each slice. Returns the resource version of the list.
+    ///
+    /// If a page expires before it is read (status 410), the list starts over, and `found` is called again for earlier
+    /// slices. Fails after [`MAX_PAGES`] pages.
     pub(super) async fn list(&self, mut found: impl FnMut(EndpointSlice)) -> Result<String, KubernetesError> {
         let mut next: Option<String> = None;
         for _ in 0..MAX_PAGES {
@@ -132,7 +136,7 @@ impl Api {
         Err(KubernetesError::request(format!("the list of EndpointSlices has more than {MAX_PAGES} pages")))
     }
 
-    /// Begins a watch of the changes after a version of the resources.
+    /// Starts a watch of the changes after the resource version `version`.
     pub(super) async fn watch(&self, version: &str) -> Result<Watch, KubernetesError> {
         let params = WatchParams::default().labels(&self.selector).timeout(WATCH_SECONDS);
         let request = Request::new(&self.path).watch(&params, version).map_err(KubernetesError::request)?;
@@ -140,7 +144,8 @@ impl Api {
         Ok(Watch { reader, deadline: tokio::time::Instant::now() + WATCH_TIMEOUT })
     }
 
-    /// Sends a request, and returns the body of the response.
+    /// Sends a request, and returns a reader of the response body. Returns [`KubernetesError::Refused`] if the response
+    /// has an error status.
     async fn begin(&self, request: http::Request<Body>) -> Result<BodyReader, KubernetesError> {
         let response = self.client.send(request).await.map_err(KubernetesError::request)?;
         let code = response.status();
@@ -162,11 +167,11 @@ async fn limited<T>(request: impl Future<Output = Result<T, KubernetesError>>) -
     tokio::time::timeout(TIMEOUT, request).await.map_err(KubernetesError::request)?
 }
 
-/// The body of a response.
+/// A reader of a response body.
 struct BodyReader {
     body: Body,
     buffer: Vec<u8>,
-    /// Number of bytes at the beginning of the buffer that contain no end of a line.
+    /// Number of bytes at the beginning of the buffer that are known to contain no line feed.
     searched: usize,
 }
 
@@ -190,8 +195,9 @@ impl BodyReader {
         Ok(self.buffer)
     }
 
-    /// Reads a line. Returns `None` at the end of the body and after the connection was lost. A line without an end is
-    /// dropped: the next watch repeats it.
+    /// Reads a line, including its line feed. Returns `None` at the end of the body and if the connection is lost. An
+    /// incomplete line is dropped, because the next watch repeats its event. Fails if a line is longer than
+    /// [`MAX_EVENT_LEN`].
     async fn line(&mut self) -> Result<Option<Vec<u8>>, KubernetesError> {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -217,7 +223,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Waits for the next change. Returns `None` if the watch has ended, so that another one may continue.
+    /// Waits for the next change. Returns `None` if the watch has ended or [`WATCH_TIMEOUT`] has passed. Another watch
+    /// can then continue after the last change. Fails if the API server reports an error, or an event cannot be parsed.
+    /// Events of unknown types are skipped.
     pub(super) async fn next(&mut self) -> Result<Option<Change>, KubernetesError> {
         loop {
             let Ok(line) = tokio::time::timeout_at(self.deadline, self.reader.line()).await else { return Ok(None) };

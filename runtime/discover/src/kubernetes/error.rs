@@ -1,4 +1,4 @@
-//! The error of Kubernetes as a source of servers.
+//! The error type of service discovery with Kubernetes.
 
 use std::{error::Error, sync::Arc};
 

@@ -17,15 +17,16 @@ use self::{
     slices::{PortChoice, Slices},
 };
 
-/// A service whose servers are the pods of a Service of Kubernetes.
+/// A service whose servers are the pods of a Kubernetes Service.
 ///
-/// The client reads the EndpointSlices of the Service, `discovery.k8s.io/v1`, and watches them. A pod is listed while
-/// it is ready and not terminating. It has one URL: the address of its slice, and the port that was chosen by
-/// [`port`](Self::port), or by these rules:
+/// The client reads the EndpointSlices of the Service (`discovery.k8s.io/v1`), and watches them. A pod is listed while
+/// it is ready and not terminating. Its URL consists of its first address in the EndpointSlice and a port.
+/// [`port`](Self::port) selects the port by its name. By default, these rules select it:
 ///
-/// - The field `appProtocol` of a port, or its name up to the first `-`, is a URL scheme: `iwarp`, `rdma-files` or
-///   `tcp`. Other ports, for example of metrics, are not used.
-/// - Of several such ports, `rdma` comes first, then `iwarp`, and `tcp` last.
+/// - The field `appProtocol` of a port, or its name up to the first `-`, is a URL scheme, as in `iwarp`, `rdma-files`
+///   or `tcp`. Other ports, for example of metrics, are not used.
+/// - Of several such ports, `rdma` comes first, then `iwarp`, then registered schemes, and `tcp` last. Of several ports
+///   with equal preference, the lowest port number is used.
 ///
 /// A pod with addresses of both families is listed with its IPv4 address.
 ///
@@ -64,7 +65,8 @@ impl std::fmt::Debug for KubernetesService {
     }
 }
 
-/// Returns an error if `name` could change the path of a request.
+/// Checks that `name` has 1 to 253 lower-case letters, digits, `-` and `.`, and does not start with `.`, so that it
+/// cannot change the path of a request.
 fn check(name: &str) -> Result<(), KubernetesError> {
     let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     if name.is_empty() || name.len() > 253 || name.starts_with('.') || !name.bytes().all(is_valid) {
@@ -74,7 +76,7 @@ fn check(name: &str) -> Result<(), KubernetesError> {
 }
 
 impl KubernetesService {
-    /// Creates a service with the name of a Service of Kubernetes, which may be headless.
+    /// Creates a service from the name of a Kubernetes Service. The Kubernetes Service may be headless.
     ///
     /// # Errors
     /// Returns [`KubernetesError::Name`] if the name is invalid.
@@ -84,8 +86,8 @@ impl KubernetesService {
         Ok(Self { service, namespace: None, port: PortChoice::ByScheme, client: None })
     }
 
-    /// Sets the namespace of the Service. Default: the namespace in the client's configuration, which in a pod is the
-    /// namespace of the pod.
+    /// Sets the namespace of the Kubernetes Service. Default: the namespace in the client's configuration. In a pod,
+    /// this is the namespace of the pod.
     ///
     /// # Errors
     /// Returns [`KubernetesError::Name`] if the name is invalid.
@@ -96,8 +98,8 @@ impl KubernetesService {
         Ok(self)
     }
 
-    /// Selects the port with this name. `scheme` is the scheme of the URLs, and may be followed by options, as in
-    /// `iwarp?crc=off`.
+    /// Selects the port with this name. `scheme` is the scheme of the servers' URLs, and may be followed by options, as
+    /// in `iwarp?crc=off`.
     ///
     /// # Errors
     /// Returns [`KubernetesError::Url`] if the scheme or an option is invalid.
@@ -108,18 +110,19 @@ impl KubernetesService {
         Ok(self)
     }
 
-    /// Sets a client with a configuration of its own. Default: the configuration in `KUBECONFIG` or `~/.kube/config`,
-    /// or else the configuration of the pod.
+    /// Sets the Kubernetes client. Default: a client with the configuration in `KUBECONFIG` or `~/.kube/config`, or
+    /// else with the configuration of the pod.
     pub fn client(mut self, client: Client) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// Reads the EndpointSlices, and watches them as long as the list is used.
+    /// Reads the EndpointSlices, and watches them until the returned list is dropped.
     ///
     /// # Errors
-    /// See [`KubernetesError`]: there is no configuration, or the first request failed. A Service that does not exist
-    /// is not an error.
+    /// Returns [`KubernetesError::Config`] if there is no valid client configuration, [`KubernetesError::Name`] if the
+    /// default namespace is invalid, and [`KubernetesError::Request`] or [`KubernetesError::Refused`] if the
+    /// EndpointSlices cannot be listed. A Service that does not exist is not an error.
     pub async fn servers(self) -> Result<Servers, KubernetesError> {
         let client = match self.client {
             Some(client) => client,
@@ -147,7 +150,7 @@ impl KubernetesService {
 struct Follower {
     api: Api,
     slices: Slices,
-    /// The version of the resources up to which all changes are known.
+    /// The resource version up to which all changes are known.
     version: String,
 }
 
@@ -161,7 +164,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Applies changes until the list is dropped.
+    /// Watches the EndpointSlices and applies their changes to the list of servers. Never returns.
     async fn follow(&mut self, sender: &ServersSender) {
         let service = self.api.service().to_owned();
         let mut pause = PAUSES.0;
@@ -189,7 +192,8 @@ impl Follower {
         }
     }
 
-    /// Reads all EndpointSlices, and tries again until it succeeds. Returns the pause after the next failure.
+    /// Reads all EndpointSlices, and retries until this succeeds. `pause` follows the first failure. Returns the pause
+    /// to use after the next failure.
     async fn list_again(&mut self, sender: &ServersSender, mut pause: Duration) -> Duration {
         let service = self.api.service().to_owned();
         while let Err(error) = self.list(sender).await {
@@ -225,7 +229,7 @@ impl Follower {
 
 /// The reason why a watch cannot continue.
 enum WatchEnd {
-    /// The API server does not know the changes since the version any more.
+    /// The API server no longer has the changes after the resource version (status 410).
     Gone,
     Failed(KubernetesError),
 }

@@ -17,7 +17,7 @@ const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
 /// Maximum length of the name and of the identifier of an object, in bytes.
 const MAX_NAME: usize = 253;
 
-/// The used parts of an EndpointSlice. Lists of the API may be `null`.
+/// The fields of an EndpointSlice that this crate uses. The API server may send `null` for a list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct EndpointSlice {
@@ -67,15 +67,15 @@ struct SlicePort {
 /// The rule that selects the port of a pod.
 #[derive(Debug, Clone)]
 pub(super) enum PortChoice {
-    /// The first port whose protocol or name is a URL scheme.
+    /// The preferred port among those whose `appProtocol` or name is a URL scheme.
     ByScheme,
-    /// The port with this name. The URL has the scheme and the options of the servers.
+    /// The port with this name. `url` has the scheme and the options of the servers' URLs.
     Named { name: String, url: Url },
 }
 
 impl PortChoice {
-    /// Returns the URL of a port, with a placeholder for the host, and the preference of the port. Lower numbers come
-    /// first. Returns `None` for a port that is not used.
+    /// Returns the preference of a port, and its URL with placeholders for the host and the port number. A port with a
+    /// lower preference is chosen first. Returns `None` for a port that is not used.
     fn url(&self, port: &SlicePort) -> Option<(u8, Url)> {
         match self {
             Self::Named { name, url } => (port.name.as_deref().unwrap_or("") == name).then(|| (0, url.clone())),
@@ -125,7 +125,8 @@ impl Slices {
         Self::new(self.port.clone(), self.certified.clone())
     }
 
-    /// Adds or replaces a slice.
+    /// Adds or replaces a slice. Skips a slice whose name is too long, a slice after [`MAX_SLICES`] others, and servers
+    /// after [`MAX_SERVERS`] others.
     pub(super) fn set(&mut self, slice: EndpointSlice) {
         let name = &slice.metadata.name;
         if name.len() > MAX_NAME || (self.servers.len() >= MAX_SLICES && !self.servers.contains_key(name)) {
@@ -146,7 +147,8 @@ impl Slices {
         self.servers.remove(name);
     }
 
-    /// Returns the servers in a slice. Invalid ports and endpoints are skipped.
+    /// Returns the servers in a slice: its endpoints that are ready and not terminating, at most [`MAX_ENDPOINTS`],
+    /// each with the preferred port. Invalid ports and endpoints are skipped.
     fn servers_of(&self, slice: &EndpointSlice) -> Vec<PodServer> {
         let ports = slice.ports.iter().flatten().filter_map(|port| {
             let number = u16::try_from(port.port?).ok().filter(|number| *number > 0)?;
@@ -172,7 +174,7 @@ impl Slices {
         used.filter_map(server).take(MAX_ENDPOINTS).collect()
     }
 
-    /// Returns the URLs of all servers.
+    /// Returns the URLs of all servers. A pod with addresses of both families has its IPv4 URL only.
     pub(super) fn urls(&self) -> BTreeSet<String> {
         let servers = || self.servers.values().flatten();
         let with_ipv4: BTreeSet<_> =

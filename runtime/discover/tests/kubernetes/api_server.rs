@@ -1,4 +1,4 @@
-//! An HTTP server that answers as the API server of Kubernetes, when a test tells it to.
+//! An HTTP server in place of the Kubernetes API server. A test decides when and how it responds to each request.
 
 use std::convert::Infallible;
 
@@ -25,7 +25,7 @@ pub(crate) struct ApiServer {
     requests: mpsc::UnboundedReceiver<Exchange>,
 }
 
-/// A request that was not answered yet.
+/// A request that has not been answered yet.
 pub(crate) struct Exchange {
     /// The path and the query.
     pub(crate) target: String,
@@ -83,14 +83,14 @@ impl ApiServer {
         tokio::time::timeout(crate::HANG, self.requests.recv()).await.expect("no request").unwrap()
     }
 
-    /// Waits for the request of a list.
+    /// Waits for a request, which must be for a list.
     pub(crate) async fn next_list(&mut self) -> Exchange {
         let exchange = self.next().await;
         assert!(!exchange.target.contains("watch=true"), "{}", exchange.target);
         exchange
     }
 
-    /// Waits for the request of a watch of the changes after `version`.
+    /// Waits for a request, which must be for a watch of the changes after `version`.
     pub(crate) async fn next_watch(&mut self, version: &str) -> Exchange {
         let exchange = self.next().await;
         let target = &exchange.target;

@@ -14,7 +14,7 @@ use rpcrdma::client::discover::Servers;
 use rpcrdma_discover::{KubernetesError, KubernetesService};
 use rpcrdma_proto::ErrorChain;
 
-/// A time that is not reached unless something hangs.
+/// Time limit of each wait in the tests. It is reached only if something hangs.
 const HANG: Duration = Duration::from_secs(60);
 
 /// Returns a page of a list, as JSON. `next` is the token of the next page, or empty on the last page.

@@ -55,7 +55,7 @@ pub(crate) struct MpaFrame {
 /// Enhanced set-up data (RFC 6581 §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EnhancedData {
-    /// Number of the peer's RDMA Reads that the sender serves at a time (14 bits).
+    /// Maximum number of the receiver's RDMA Reads that the sender serves at a time (14 bits).
     pub(crate) ird: u16,
     /// Maximum number of the sender's RDMA Reads in flight (14 bits).
     pub(crate) ord: u16,

@@ -5,7 +5,7 @@ pub(crate) const LENGTH: usize = 4;
 /// Number of TCP stream bytes from the start of one marker to the start of the next.
 pub(crate) const INTERVAL: usize = 512;
 
-/// The position of the outgoing stream between two markers.
+/// The position in the outgoing stream, which determines where markers are due and what they contain.
 ///
 /// The position counts from the first byte of full operation, which is the start of a marker (RFC 5044 §4.3, §7.1.2
 /// rule 7).

@@ -125,7 +125,7 @@ impl Raw {
         out
     }
 
-    /// Reads an MPA frame, and returns its flags, revision and private data.
+    /// Reads an MPA frame with the key `key`, and returns its flags, revision and private data.
     pub async fn frame(&mut self, key: &[u8; 16]) -> (u8, u8, Vec<u8>) {
         let head = self.read(20).await;
         assert_eq!(&head[..16], key);
@@ -133,7 +133,7 @@ impl Raw {
         (head[16], head[17], self.read(len.into()).await)
     }
 
-    /// Reads a ULPDU and checks its CRC.
+    /// Reads an FPDU, checks its CRC and its pad, and returns its ULPDU.
     pub async fn ulpdu(&mut self) -> Vec<u8> {
         let mut bytes = self.read(2).await;
         let len = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
@@ -145,7 +145,7 @@ impl Raw {
         bytes[2..2 + len].to_vec()
     }
 
-    /// Checks that the stream ends here.
+    /// Checks that the peer ends the stream without sending more data.
     pub async fn end(&mut self) {
         let mut rest = Vec::new();
         timeout(LIMIT, self.0.read_to_end(&mut rest))
@@ -161,7 +161,7 @@ pub async fn accepted(params: SetupParams) -> (Raw, IwarpQueuePair) {
     accepted_from(&mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16]), params).await
 }
 
-/// Returns a queue pair that accepted a [`Raw`] peer with another MPA request. The reply has been read.
+/// Returns a queue pair that accepted a [`Raw`] peer, which sent the MPA request `request` and has read the reply.
 pub async fn accepted_from(request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
     accepted_with(IwarpConfig::default(), request, params).await
 }
@@ -183,7 +183,7 @@ pub async fn accepted_with(config: IwarpConfig, request: &[u8], params: SetupPar
     tokio::join!(peer, accept)
 }
 
-/// Returns the next completions.
+/// Waits for completions, and returns those that arrive together.
 pub async fn completions(queue_pair: &mut IwarpQueuePair) -> Vec<Completion> {
     let mut completions = Vec::new();
     let poll = poll_fn(|cx| queue_pair.poll(cx, &mut completions));
@@ -191,7 +191,7 @@ pub async fn completions(queue_pair: &mut IwarpQueuePair) -> Vec<Completion> {
     completions
 }
 
-/// Returns all completions up to the end of the connection, and its reason.
+/// Returns all completions up to the end of the connection, and the reason for the end.
 pub async fn until_end(queue_pair: &mut IwarpQueuePair) -> (Vec<Completion>, DisconnectReason) {
     let mut all = Vec::new();
     loop {

@@ -17,7 +17,7 @@ use super::LandingMemory;
 /// assert_eq!((buffer.len(), buffer.as_ptr() as usize % 4096), (1 << 20, 0));
 /// ```
 pub struct AlignedBuf {
-    /// Longer than the buffer, so that it contains an aligned range.
+    /// Allocation of `len` + `alignment` - 1 bytes, so that it contains an aligned range of `len` bytes.
     memory: Box<[u8]>,
     start: usize,
     len: usize,

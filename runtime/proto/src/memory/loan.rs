@@ -51,7 +51,7 @@ enum LoanState<M> {
     Returned(M),
 }
 
-/// The result of a call, in lent memory that the caller has back.
+/// The result of a call in the memory that was lent to the call and has come back.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LandedResult<M> {
@@ -59,7 +59,7 @@ pub struct LandedResult<M> {
     pub memory: M,
     /// The part of the memory that contains the result.
     pub range: Range<usize>,
-    /// `true` if the result was elsewhere and was copied into the memory.
+    /// `true` if the result was in other memory and was copied into the lent memory.
     pub is_copied: bool,
 }
 

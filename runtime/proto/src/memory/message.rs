@@ -33,7 +33,7 @@ impl MessageBuf {
         Self { memory, start }
     }
 
-    /// Creates a received message from the first `len` bytes of `memory`, or all of it if it is shorter.
+    /// Creates a received message from the first `len` bytes of `memory`, or from all of `memory` if it is shorter.
     #[inline]
     #[must_use]
     pub fn received(mut memory: PayloadBuf, len: usize) -> Self {
@@ -56,7 +56,7 @@ impl MessageBuf {
         self.start = self.memory.set_len(headroom);
     }
 
-    /// Returns the length of the message in bytes. Cheaper than the length of the slice.
+    /// Returns the length of the message in bytes, without the cost of creating the slice.
     #[inline]
     #[doc(hidden)]
     pub fn byte_len(&self) -> usize {

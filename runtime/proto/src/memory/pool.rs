@@ -60,7 +60,7 @@ impl PayloadBuf {
         self.len = self.len.min(len);
     }
 
-    /// Returns the length of the buffer in bytes. Cheaper than the length of the slice.
+    /// Returns the length of the buffer in bytes, without the cost of creating the slice.
     #[inline]
     pub(super) fn byte_len(&self) -> usize {
         self.len
@@ -257,11 +257,11 @@ impl fmt::Debug for PayloadBuf {
 #[derive(Clone, Default)]
 pub struct BufferPool(Arc<PoolInner>);
 
-/// The pool of one connection, or a pool that no connection uses.
+/// A handle to a pool, for one connection or for general use.
 #[derive(Default)]
 struct PoolInner {
     shared: Arc<PoolShared>,
-    /// Free buffers of the connection. `None` for a pool that no connection uses.
+    /// Free buffers of the connection. `None` in a handle for general use.
     magazine: Option<Magazine>,
 }
 
@@ -279,7 +279,7 @@ struct PoolShared {
     buffers: SharedBuffers,
     /// Large buffers whose memory a [`BufferSource`] provides.
     sourced: Option<SourcedBuffers>,
-    /// The pools of connections, for the statistics.
+    /// The handles of connections, for the statistics.
     connections: Mutex<Vec<Weak<PoolInner>>>,
 }
 
@@ -401,7 +401,7 @@ impl BufferPool {
         self.pool_buffers().find(address as usize, len)
     }
 
-    /// Returns `true` if a buffer is still allocated at its address.
+    /// Returns `true` if `buffer` has not been freed.
     #[doc(hidden)]
     pub fn is_current(&self, buffer: super::PoolBuffer) -> bool {
         self.pool_buffers().is_current(buffer)
@@ -414,7 +414,7 @@ impl BufferPool {
     }
 }
 
-/// Returns the size of the buffer for `len` bytes.
+/// Returns the capacity of the buffers for `len` bytes: the next power of two, at least 1 KiB.
 #[inline]
 fn class_of(len: usize) -> usize {
     len.max(SharedBuffers::SMALLEST).checked_next_power_of_two().unwrap_or(len)

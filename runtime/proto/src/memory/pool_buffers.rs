@@ -56,7 +56,7 @@ impl PoolBuffers {
         (end <= found.start + found.len).then_some(*found)
     }
 
-    /// Returns `true` if a buffer is still allocated at its address.
+    /// Returns `true` if `buffer` has not been freed.
     pub(super) fn is_current(&self, buffer: PoolBuffer) -> bool {
         let pool_buffers = self.by_start.read().unwrap_or_else(PoisonError::into_inner);
         pool_buffers.get(&buffer.start) == Some(&buffer)

@@ -59,7 +59,7 @@ impl SharedBuffers {
     /// Size of the smallest buffer, in bytes.
     pub(super) const SMALLEST: usize = 1 << 10;
 
-    /// Creates buffers of which at most `max_kept` bytes are kept for reuse.
+    /// Creates empty lists, which keep at most `max_kept` bytes of free buffers for reuse.
     pub(super) fn with_max_kept(max_kept: usize) -> Self {
         Self { max_kept, ..Self::default() }
     }

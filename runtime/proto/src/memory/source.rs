@@ -16,7 +16,7 @@ pub trait BufferSource: Send + Sync + 'static {
 /// Size of the smallest buffer that has memory of a source, in bytes. Messages are smaller, and need no huge pages.
 pub(super) const MIN_SOURCED: usize = 64 << 10;
 
-/// The free buffers of a pool whose memory a source provided.
+/// The free buffers of a pool that have memory from a source.
 pub(super) struct SourcedBuffers {
     source: Box<dyn BufferSource>,
     /// Free buffers of 2^n bytes at index `n`.

@@ -2,8 +2,8 @@
 //!
 //! A provider establishes connections, with private data, through [`Connector`] and [`Listener`]. Each connection is a
 //! [`QueuePair`]. It supports Send, Send with Invalidate, Receive, RDMA Read, RDMA Write, memory registration and
-//! invalidation, and reports completions in order (RFC 8166 §2.2). A queue pair and the memory registered on it form
-//! one protection domain (RFC 8166 §8.1, RFC 5042).
+//! invalidation, and reports completions in the order of the requests (RFC 8166 §2.2). A queue pair and the memory
+//! registered on it form one protection domain (RFC 8166 §8.1, RFC 5042).
 //!
 //! The provider owns registered memory from [`QueuePair::register`] until [`Completion::Invalidated`] returns it. No
 //! Rust reference to that memory exists in between, so the peer never writes to memory that Rust code can read
@@ -47,7 +47,7 @@ impl fmt::Debug for MemoryHandle {
     }
 }
 
-/// Memory to register.
+/// Memory to register on a queue pair, as the source or the sink of RDMA operations.
 pub enum RegisterableMemory {
     /// Memory that the peer may read.
     Source(Bytes),
@@ -159,7 +159,7 @@ pub enum WorkRequest {
 }
 
 impl WorkRequest {
-    /// Returns the identifier that its completion carries.
+    /// Returns the identifier that the completion of the request carries.
     #[doc(hidden)]
     pub fn id(&self) -> WrId {
         match self {
@@ -266,7 +266,8 @@ pub enum DisconnectReason {
     /// The peer refused access to its memory.
     #[error("peer refused access to its memory: {0}")]
     RemoteAccess(String),
-    /// The peer reported a local error (iWARP: Terminate message).
+    /// The peer reported an error of the connection other than refused access to its memory, for example by an iWARP
+    /// Terminate message.
     #[error("peer reported an error: {0}")]
     ReportedByPeer(String),
 }

@@ -51,7 +51,7 @@ fn deadlines_of_queued_calls_and_calls_in_flight() {
 }
 
 /// A deadline also holds while a replied call waits for its memory to be invalidated. The engine keeps the memory until
-/// then.
+/// the invalidation has completed.
 #[test]
 fn deadline_while_a_replied_call_awaits_invalidation() {
     let mut facing = client();

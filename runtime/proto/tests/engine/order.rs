@@ -121,7 +121,7 @@ impl RecordedEngine {
         Self { conn, qp, now: Instant::now() }
     }
 
-    /// Lets the engine post work. Returns what it posted.
+    /// Lets the engine post work, and returns the posted work.
     fn work(&mut self) -> Vec<Posted> {
         self.conn.poll_work(&mut self.qp, self.now);
         std::mem::take(&mut self.qp.posted)
@@ -242,7 +242,7 @@ fn writes_are_posted_before_their_reply() {
 }
 
 /// RFC 8166 §3.3.1, §3.4.5.1: no more RDMA Reads are in flight than the provider allows. The call is delivered once all
-/// of them have completed.
+/// of them have completed and their sinks are invalidated.
 #[test]
 fn rdma_reads_are_limited() {
     for limit in [1, 2] {
@@ -287,7 +287,7 @@ fn rdma_reads_are_limited() {
 }
 
 /// RFC 8166 §4.4.1, §8.1.3: memory is registered when its call is sent, not while the call waits for a credit. It is
-/// invalidated after the reply, and the caller gets the result after that.
+/// invalidated after the reply. The caller gets the result after the invalidation.
 #[test]
 fn memory_is_exposed_only_during_its_call() {
     let script = Script { args: vec![5000], reduce: true, results: vec![(0, 6000)], ..Script::default() };

@@ -195,8 +195,9 @@ fn long_reply_without_a_reply_chunk() {
     assert_eq!(answer(&mut facing).unwrap(), [XID, 1, 32, 4, 2]);
 }
 
-/// RFC 8797 §4.1: Send with Invalidate is used only if both peers set R, and only for a handle of that call. If a call
-/// has several handles, none is invalidated, because Linux clients also offer a handle whose memory stays registered.
+/// RFC 8797 §4.1: Send with Invalidate is used only if both peers set R, and only for a handle of the call that is
+/// replied to. If a call has several handles, none is invalidated, because Linux clients also offer a handle whose
+/// memory stays registered.
 #[test]
 fn remote_invalidation() {
     for (local, peer) in [(true, true), (true, false), (false, true)] {
@@ -220,9 +221,9 @@ fn remote_invalidation() {
     assert_eq!(sinks.facing.raw.received.pop_front().unwrap().1, None);
 }
 
-/// Linux clients append 4 bytes of other memory to a Write chunk whose length is not a multiple of four. This is for
-/// padding that a responder must not write (RFC 8166 §3.4.6.2). The segment is returned unused, and no handle is
-/// invalidated.
+/// Linux clients append a segment of 4 bytes in other memory to a Write chunk whose length is not a multiple of four.
+/// The segment is for padding, which a responder must not write (RFC 8166 §3.4.6.2). It is returned unused, and no
+/// handle is invalidated.
 #[test]
 fn linux_segment_for_padding_is_returned_unused() {
     let mut facing = server();

@@ -253,8 +253,8 @@ fn returned_chunks() {
     }
 }
 
-/// RFC 8166 §3.4.6: responders fill segments in order. A reply that leaves room in a segment but uses a later one fails
-/// its call.
+/// RFC 8166 §3.4.6: responders fill the segments of a chunk one after the other. A reply that leaves room in a segment
+/// but uses a later one fails its call.
 #[test]
 fn segments_in_order() {
     for (lengths, ok) in [([1000, 1000, 500], true), ([1000, 7, 0], true), ([7, 1, 0], false), ([0, 1000, 0], false)] {

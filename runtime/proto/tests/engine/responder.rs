@@ -247,8 +247,7 @@ fn read_list() {
     assert_eq!(facing.engine.conn.counters().rdma_read_bytes, 17);
 }
 
-/// RFC 8166 §3.4.5.2: a Read chunk may include its padding, or have a segment for it. RFC 8166 §3.4.4: a chunk may be
-/// empty.
+/// RFC 8166 §3.4.5.2: a Read chunk may include its padding. RFC 8166 §3.4.4: a chunk may be empty.
 #[test]
 fn read_chunk_with_padding() {
     let mut facing = server();

@@ -40,7 +40,7 @@ fn reply(words: &[u32]) -> OutgoingReply {
     OutgoingReply { message, reduced: Default::default() }
 }
 
-/// Sends a message, and returns the call that the engine announces for it, or `None` if there is none.
+/// Sends a message, and returns the call that the engine announces for it, or `None` if it announces no call.
 fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();

@@ -287,7 +287,7 @@ fn credits_are_requested_and_granted() {
     }
 }
 
-/// A call can have an XID of its own. While it is in flight, no other call gets that XID.
+/// The policy of a call can determine its XID. While the call is in flight, no other call gets this XID.
 #[test]
 fn calls_have_their_own_xids() {
     let mut facing = ScriptedPeer::new(Role::Client, EngineConfig::default(), true);

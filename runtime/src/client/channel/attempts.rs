@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl Channel {
-    /// Makes a call in its own span.
+    /// Makes a call, with all its attempts, in a span of its own.
     pub(in crate::client) fn traced<'a, A: XdrEncode + Sync, R>(
         &'a self,
         parameters: CallParameters<'a, A, impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Sync>,
@@ -72,7 +72,7 @@ impl Channel {
         }
     }
 
-    /// Returns the connection of a call that has no security, if the connection is open.
+    /// Returns the current connection if it is open and the call has no security.
     fn usual_link(&self, options: &CallOptions) -> Option<Arc<ChannelLink>> {
         if options.security.is_some() || self.0.config.security.is_some() {
             return None;
@@ -80,8 +80,8 @@ impl Channel {
         self.live()
     }
 
-    /// Returns the time after its first attempt in which the server recognizes a call that must not be executed twice.
-    /// `None` if the server does not recognize the call, or may execute it twice.
+    /// Returns the time after the first attempt in which the server recognizes the call when it is sent again. `None`
+    /// if the server does not recognize the call, or may execute it twice.
     fn resend_window<A, F>(&self, call: &OutboundCall<'_, A, F>) -> Option<Duration> {
         let xids = self.0.config.resendable.as_ref().filter(|_| call.xid.is_some() && !call.is_idempotent())?;
         Some(xids.window())
@@ -219,8 +219,8 @@ impl Channel {
         made.map_err(|error| FailedAttempt { error: AttemptError::Exchange(error), link: Some(link) })
     }
 
-    /// Remembers a server that supports only version 1. Called after the first reply, when the version of the
-    /// connection is final.
+    /// Reads the outcome of version negotiation, which is final after the first reply. Remembers a server that supports
+    /// only version 1.
     #[cold]
     pub(super) fn note_version(&self, link: &ChannelLink) {
         link.negotiates.store(false, Ordering::Relaxed);

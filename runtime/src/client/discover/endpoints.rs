@@ -319,7 +319,7 @@ impl Endpoints {
         }
     }
 
-    /// Returns the state by which a balancer tells its callers why their calls wait.
+    /// Returns the record of the reasons why calls wait, which a balancer shares with its callers.
     pub(super) fn outage(&self) -> Outage {
         Outage::new(Arc::clone(&self.events), Arc::clone(&self.failure))
     }

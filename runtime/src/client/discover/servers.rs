@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::super::service::outage::SharedFailure;
 
 /// The URLs of the servers of a service, which may change. A stream of complete lists: each item replaces the list
-/// before it. Lists that were not read in time are skipped.
+/// before it. A list that is replaced before it is read is skipped.
 ///
 /// The options `priority` and `weight` of a [`Url`](crate::transport::Url) are for the balancer.
 #[must_use]
@@ -170,7 +170,7 @@ mod tests {
         list.map(|list| list.map(|urls| urls.len()))
     }
 
-    /// A list has a bounded number of URLs of a bounded length. The same URL again takes no place.
+    /// A list has a bounded number of URLs of a bounded length. A repeated URL counts once.
     #[test]
     fn lists_are_bounded() {
         let url = |n: usize| format!("iwarp://{n}:1");

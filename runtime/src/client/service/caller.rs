@@ -36,7 +36,7 @@ use crate::{
     xdr::{DecodeError, Decoder},
 };
 
-/// Carries the calls of a generated client over a `tower` service.
+/// A caller that carries the calls of a generated client over a `tower` service.
 ///
 /// Each call clones the service, waits until the clone is ready, and calls it. The deadline of the call includes the
 /// wait. Wrap a service that cannot be cloned in `tower::buffer::Buffer`.
@@ -44,8 +44,9 @@ use crate::{
 /// An error of middleware becomes [`CallError::Middleware`]. Its field `sent` is `true` if the server may have executed
 /// the call. An error of the channel stays as it is.
 ///
-/// The type of the service is erased, so that every service gives the same type of client. Each call allocates its
-/// future for that, unless the service returns the future of a channel, as layers do that only change requests.
+/// The type of the service is erased, so that every service gives the same type of client. Each call therefore
+/// allocates its future, unless the service returns the future of a channel. Layers that only change requests return
+/// it.
 ///
 /// ```no_run
 /// # mod plane {
@@ -187,7 +188,7 @@ where
     }
 }
 
-/// Erases the type of a future, which is boxed for that if it is not the future of a channel.
+/// Erases the type of a future. Boxes the future, unless it is that of a channel, which is boxed already.
 fn erase<E: Into<BoxError> + 'static>(
     future: impl Future<Output = Result<CallResponse, E>> + Send + 'static,
 ) -> Calling {
@@ -203,8 +204,8 @@ fn erase<E: Into<BoxError> + 'static>(
     }
 }
 
-/// Prevents further attempts of a call when its caller returns or is dropped. A request may still be in a queue of
-/// middleware.
+/// A guard of a call that prevents further attempts when it is dropped. When the caller has a result or gives up, a
+/// request of the call may still be in a queue of middleware.
 struct AbandonOnDrop(Progress);
 
 impl Drop for AbandonOnDrop {

@@ -84,12 +84,12 @@ impl Service<CallRequest> for ChannelPool {
 /// other endpoints meanwhile. An endpoint does not retry calls: leave that to [`RetryPolicy`](super::RetryPolicy),
 /// which may choose another endpoint. An endpoint therefore does not send calls again because of
 /// [`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated) either. Another endpoint is another
-/// server, whose duplicate request cache does not know them, so they fail with their connection unless they are
-/// idempotent.
+/// server, whose duplicate request cache does not know the calls. Calls that were sent therefore fail with their
+/// connection, unless they are idempotent.
 ///
-/// An endpoint that is connected but silent is not ready either, for a pause of the same kind. It is silent if a call
-/// reached its deadline, or was given up after the shortest pause, for example by a time-out for each attempt, and no
-/// other call got a reply since that call began. A reply ends the pause early.
+/// An endpoint that is connected but silent is not ready either, for a pause of the channel's `Reconnect`. It is silent
+/// if a call reached its deadline, or was given up after the shortest pause, for example by a time-out for each
+/// attempt, and no other call got a reply since that call began. A reply ends the pause early.
 ///
 /// Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
 /// lost its connection and never connects again ([`Reconnect::Never`](crate::client::Reconnect::Never)).

@@ -56,7 +56,7 @@ pub(in crate::client) struct LastFailure {
 /// The changes that endpoints report to their list.
 #[derive(Debug, Default)]
 pub(in crate::client) struct HealthEvents {
-    /// `true` if the state of an endpoint has changed since the list looked.
+    /// `true` if the state of an endpoint has changed since the last call of [`take`](Self::take).
     has_changed: AtomicBool,
     waker: Mutex<Option<Waker>>,
     last_failure: Mutex<LastFailure>,
@@ -67,8 +67,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl HealthEvents {
-    /// Returns `true` if the state of an endpoint has changed since the last call. Otherwise the task is woken when it
-    /// changes.
+    /// Returns `true` if the state of an endpoint has changed since the last call. The task of `cx` is woken at the
+    /// next change.
     pub(in crate::client) fn take(&self, cx: &Context<'_>) -> bool {
         {
             let mut waker = lock(&self.waker);
@@ -149,7 +149,7 @@ impl EndpointHealth {
         }
     }
 
-    /// Records that the endpoint connects.
+    /// Records that the endpoint connects again. Has no effect unless the endpoint was usable.
     pub(in crate::client) fn connecting(&self) {
         if self.state() == HealthState::Usable {
             *lock(&self.since) = Instant::now();

@@ -84,7 +84,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Creates a policy with a budget. A call is retried until its deadline or, without one, up to 3 times.
+    /// Creates a policy with a budget. A call is retried until its deadline, or up to 3 times if it has no deadline.
     #[must_use]
     pub fn new(budget: TpsBudget) -> Self {
         Self { budget: Arc::new(budget), max_retries: None, retried: 0, since: None }
@@ -141,8 +141,8 @@ impl RetryPolicy {
     }
 }
 
-/// Retries until the deadline of a call or, without one, up to 3 retries. The budget allows 10 retries per second, and
-/// one more for every five calls that succeed.
+/// A policy that retries a call until its deadline, or up to 3 times if the call has no deadline. The budget allows 10
+/// retries per second, and one more for every five calls that succeed.
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self::new(TpsBudget::new(Duration::from_secs(10), 10, 0.2))

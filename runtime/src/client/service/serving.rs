@@ -27,7 +27,7 @@ enum ServingState {
 struct SharedState {
     state: Mutex<ServingState>,
     changes: Changes,
-    /// Notifies the task when the endpoint is connected and waits for the first answer.
+    /// The notification of the task, sent when the endpoint is connected and waits for the first answer.
     wanted: Notify,
 }
 

@@ -144,7 +144,7 @@ fn short_items_are_copied() {
     }
 }
 
-/// A call with a landing buffer for a result that it does not have fails.
+/// A call fails if it has a landing buffer for a result that does not exist.
 #[test]
 fn superfluous_landing_buffers() {
     let channel = Channel::over(None, link(0), config(), Reconnect::Never);

@@ -1,4 +1,4 @@
-//! Fake connections without servers, and scripted attempts to make them.
+//! Fake connections without servers, and scripted connection attempts.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -50,7 +50,7 @@ pub(crate) struct Script(pub(crate) Arc<Mutex<Scripted>>);
 
 pub(crate) struct Scripted {
     outcomes: VecDeque<Outcome>,
-    /// The time at which each attempt began, and the rank that it had to improve.
+    /// The start of each attempt and, for an attempt to find a better path, the rank of the path to improve on.
     pub(crate) attempts: Vec<(Instant, Option<usize>)>,
     /// The port of the latest connection.
     port: Option<Arc<DriverPort>>,
@@ -87,7 +87,7 @@ impl Script {
         self.0.lock().unwrap().port.clone().unwrap()
     }
 
-    /// Returns the ranks of the attempts since the last call.
+    /// Returns the ranks in `attempts`, and clears the list.
     pub(crate) fn ranks(&self) -> Vec<Option<usize>> {
         self.0.lock().unwrap().attempts.drain(..).map(|(_, rank)| rank).collect()
     }
@@ -111,7 +111,7 @@ pub(crate) fn link(rank: usize) -> Arc<ChannelLink> {
     Arc::new(link)
 }
 
-/// Returns a connection of RPC-over-RDMA to a server. Its version is not known yet.
+/// Returns an RPC-over-RDMA connection to the server at `peer_addr`. The version has not been negotiated yet.
 pub(crate) fn link_to(peer_addr: SocketAddr) -> Arc<ChannelLink> {
     let info = ChannelInfo { peer_addr, ..ChannelInfo::unconnected(Transport::Rdma) };
     Arc::new(ChannelLink::new(Arc::new(DriverPort::new(8)), info, true).dialed(Some(Scheme::IWARP)))
@@ -121,7 +121,7 @@ pub(crate) fn config() -> Arc<ChannelConfig> {
     Arc::new(ChannelConfig::new(ConnectionConfig::default(), 1))
 }
 
-/// Closes a channel over the connection of `port`, and checks that it waits for the calls in flight.
+/// Closes `channel`, and checks that the close waits for the calls in flight until the connection of `port` has ended.
 pub(crate) async fn close(channel: &Channel, port: &DriverPort) {
     let closing = tokio::spawn({
         let channel = channel.clone();
@@ -137,7 +137,7 @@ pub(crate) fn lazy(script: &Script, reconnect: Reconnect) -> Channel {
     Channel::lazy(Box::new(script.clone()), Transport::Tcp, config(), reconnect)
 }
 
-/// Takes the calls that were queued, which counts as sending them. Returns the slots of their results.
+/// Takes the queued calls, as a driver does to send them. Returns their result slots.
 pub(crate) fn sent(port: &DriverPort) -> Vec<ResultSlot> {
     let mut commands = CommandQueue::default();
     port.take(&mut commands);
@@ -166,7 +166,7 @@ pub(crate) fn reply(header: &ReplyHeader, results: &[u32]) -> IncomingReply {
     }
 }
 
-/// Ends a connection that has served calls.
+/// Publishes one reply, and then closes the connection as if the server had disconnected.
 pub(crate) fn lose(port: &DriverPort) {
     port.publish_replies(1);
     port.close(&CloseReason::Disconnected(DisconnectReason::Remote));

@@ -16,7 +16,8 @@ fn link() -> (Arc<DriverPort>, ChannelLink) {
     (Arc::clone(&port), ChannelLink::new(port, ChannelInfo::unconnected(Transport::Tcp), false))
 }
 
-/// A connection that ends before its first reply reports that outcome once.
+/// A link reports once whether its connection ended before or after the first reply. A close by the client is not
+/// reported.
 #[tokio::test(start_paused = true)]
 async fn fates() {
     let (port, link) = link();
@@ -63,7 +64,7 @@ fn sealed_xids() {
     assert_eq!((link.rank(), ChannelLink::unconnected(Transport::Tcp).port.is_closed()), (0, true));
 }
 
-/// Only an owned connection is closed with its last link.
+/// Dropping a link disconnects only a connection that the link owns.
 #[test]
 fn owned_connections_end() {
     let disconnects = |port: &DriverPort| {

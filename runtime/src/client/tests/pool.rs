@@ -170,8 +170,8 @@ async fn silent_connections_are_avoided() {
     drop(calls);
 }
 
-/// A pool makes calls as long as one connection is open, and does not try to make others if its channels cannot
-/// connect.
+/// A pool makes calls as long as one connection is open. It starts no tasks to replace connections if its channels
+/// cannot reconnect.
 #[tokio::test(start_paused = true)]
 async fn a_pool_ends_with_its_last_connection() {
     let (pool, ports) = connected::<2>(Reconnect::on_demand());
@@ -183,8 +183,8 @@ async fn a_pool_ends_with_its_last_connection() {
     }
 }
 
-/// A call that was sent, and that the server recognizes, stays with its channel, although an attempt to connect fails
-/// meanwhile.
+/// A call that was sent, and that the server would recognize as a retransmission, stays with its channel even if an
+/// attempt to reconnect fails meanwhile.
 #[tokio::test(start_paused = true)]
 async fn recognized_calls_stay_with_their_channel() {
     let resendable = Some(Arc::new(ResendableXids::new(None, 1, Duration::from_secs(100))));

@@ -31,7 +31,7 @@ async fn every_reply_ends_a_pause() {
     assert!(silence.until(Instant::now()).is_none());
 }
 
-/// A call shows no silence if another call got a reply while it was in flight.
+/// A call that reaches its deadline is no sign of silence if another call got a reply meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_reply_shows_that_the_server_answers() {
     let silence = Silence::new(Reconnect::on_demand());
@@ -41,7 +41,8 @@ async fn a_reply_shows_that_the_server_answers() {
     assert!(silence.until(Instant::now()).is_none());
 }
 
-/// Pauses double up to the longest. Calls that were in flight when a pause began do not prolong it.
+/// Pauses double up to `max_backoff`, and start again at `min_backoff` after a reply. Calls that were in flight when a
+/// pause began do not prolong it.
 #[tokio::test(start_paused = true)]
 async fn pauses_double() {
     let [min_backoff, max_backoff] = [100, 350].map(Duration::from_millis);
@@ -64,8 +65,8 @@ async fn pauses_double() {
     }
 }
 
-/// A call that is given up after the shortest pause shows silence. Errors that say nothing about replies do not,
-/// however late they are.
+/// A call that is dropped after at least `min_backoff` is a sign of silence. Errors that say nothing about replies are
+/// not, however late they are.
 #[tokio::test(start_paused = true)]
 async fn silence_is_a_missing_reply() {
     let silence = Silence::new(Reconnect::on_demand());

@@ -157,7 +157,7 @@ fn a_connection_with_replies_is_not_silent() {
     });
 }
 
-/// An endpoint that waits for the end of a silence is woken by a reply. The time does not pass.
+/// An endpoint that waits for the end of a silence is woken by a reply. The clock does not advance.
 #[cfg(feature = "tower")]
 #[test]
 fn a_reply_wakes_endpoints() {
@@ -181,7 +181,7 @@ fn a_reply_wakes_endpoints() {
     });
 }
 
-/// The list of endpoints learns the last state of each, even if another task polls the list at the end.
+/// The list of endpoints learns the final state of each endpoint, even if the list moves to another task.
 #[cfg(feature = "discover")]
 #[test]
 fn the_list_learns_the_states_of_endpoints() {

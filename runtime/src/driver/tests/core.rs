@@ -44,9 +44,9 @@ struct Script {
     /// `true` if the next poll finds input. Handling the input clears the engine's deadline.
     input: bool,
     taken: bool,
-    /// The call that ends with the input.
+    /// The call whose reply is the next input.
     received: Option<CallId>,
-    /// The engine's deadline. `handled` is set when it was handled.
+    /// The engine's deadline. Handling the deadline sets `handled`.
     due: Option<Instant>,
     handled: bool,
     started: usize,
@@ -269,7 +269,7 @@ async fn a_deadline_is_handled_after_the_catch_up_delay() {
     assert!(state.lock().unwrap().handled);
 }
 
-/// An idle connection is closed after a suspension, unless a call arrived during it.
+/// An idle connection is closed after a suspension, unless a reply arrived during the suspension.
 #[tokio::test(start_paused = true)]
 async fn input_during_a_suspension_ends_idleness() {
     for input in [false, true] {

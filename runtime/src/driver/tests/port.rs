@@ -139,7 +139,7 @@ fn closed() {
     assert_eq!(over.as_mut().poll(&mut cx), Poll::Ready(reason));
 }
 
-/// Callers that wait for a slot get it in order, before later callers. A waiter that gives up loses no slot.
+/// Callers that wait for a slot get it in order, before later callers. A waiter that gives up leaks no slot.
 #[test]
 fn waiters_are_served_in_order() {
     let port = DriverPort::new(2);

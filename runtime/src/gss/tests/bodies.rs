@@ -136,7 +136,7 @@ fn checksums_and_encrypted_bodies_are_padded() {
     }
 }
 
-/// A change of any byte is found, except in padding.
+/// A changed byte, a missing end and trailing bytes are detected.
 #[test]
 fn changed_bodies_are_refused() {
     for level in [ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
@@ -156,8 +156,8 @@ fn changed_bodies_are_refused() {
 }
 
 proptest! {
-    /// Bodies of any length survive wrapping and unwrapping, and are never longer than the bound from which a client
-    /// computes the memory for a reply.
+    /// Bodies of any number of words survive wrapping and unwrapping. Their wrapped length is the bound from which a
+    /// client computes the memory for a reply.
     #[test]
     fn bodies_survive(words in 0..500_usize, sequence in any::<u32>(), private in any::<bool>()) {
         let level = if private { ProtectionLevel::Privacy } else { ProtectionLevel::Integrity };

@@ -66,7 +66,7 @@ fn contexts_are_created_in_several_rounds() {
     }
 }
 
-/// RFC 2203 §5.2.2: sequence number and service are undefined, in each round.
+/// RFC 2203 §5.2.2: sequence number and service are undefined in each round, and the server ignores them.
 #[test]
 fn numbers_and_services_of_creation_requests_are_ignored() {
     let now = Instant::now();
@@ -139,7 +139,8 @@ fn malformed_creation_requests() {
     assert_eq!(server.server.contexts.counts(), (0, 0));
 }
 
-/// RFC 2203 §5.2.3.1: a failure has neither handle nor token. §5.2.3.2: it is not CREDPROBLEM or CTXPROBLEM.
+/// RFC 2203 §5.2.3.1: the reply about a failure has neither handle nor token. §5.2.3.2: the failure is not reported as
+/// CREDPROBLEM or CTXPROBLEM.
 #[test]
 fn failures_of_the_mechanism() {
     let now = Instant::now();
@@ -192,7 +193,7 @@ fn failures_of_the_mechanism() {
     let Authentication::Accepted(_) = server.data(&created, 1, 1, now) else { panic!("refused") };
 }
 
-/// Each setting changes its own value only.
+/// Each method changes only its own setting.
 #[test]
 fn settings_of_servers() {
     let default = GssServerConfig::default;
@@ -312,7 +313,7 @@ fn versions_and_malformed_credentials() {
     assert_eq!(of(&[1, 4, 0, 1, 0]), AuthStat::AuthBadcred, "illegal control procedure");
 }
 
-/// RFC 2203 §5.2.3: a client does not accept a reply that breaks the protocol.
+/// RFC 2203 §5.2.3: a client does not accept a reply that violates the protocol.
 #[test]
 fn clients_check_creation_replies() {
     let now = Instant::now();

@@ -263,8 +263,8 @@ impl ControlPort for Changing<'_> {
     }
 }
 
-/// RFC 2203 §5.4: a client need not react if its context is not destroyed. It traces errors, and replies that are not
-/// from the server.
+/// RFC 2203 §5.4: a client need not react if its context is not destroyed. It traces errors, and replies without a
+/// valid verifier.
 #[test]
 fn failed_destructions_are_traced() {
     let failed = &["security context not destroyed"][..];

@@ -19,7 +19,7 @@ use crate::{
     sync::model::{self as sync, check, give_up},
 };
 
-/// The number of calls that may be outstanding.
+/// Maximum number of calls that may be outstanding.
 const WINDOW: u32 = 2;
 
 /// A context with a small window, of which each interleaving uses a clone.
@@ -49,7 +49,8 @@ async fn secure(context: &Arc<ClientContext>) -> Option<Secured> {
     }
 }
 
-/// Makes calls one after the other. Returns the number of calls that got a sequence number.
+/// Makes `calls` calls one after the other in a new thread, which returns the number of calls that got a sequence
+/// number.
 fn calls(context: &Arc<ClientContext>, calls: usize) -> JoinHandle<usize> {
     let context = Arc::clone(context);
     thread::spawn(move || {
@@ -58,7 +59,8 @@ fn calls(context: &Arc<ClientContext>, calls: usize) -> JoinHandle<usize> {
     })
 }
 
-/// Begins a call that is cancelled after it was polled up to `polls` times.
+/// Begins a call in a new thread, and cancels it after up to `polls` polls. The thread returns 1 if the call got a
+/// sequence number, and 0 otherwise.
 fn gives_up(context: &Arc<ClientContext>, polls: usize) -> JoinHandle<usize> {
     let context = Arc::clone(context);
     thread::spawn(move || {

@@ -39,7 +39,7 @@ fn works(admissions: &Admissions, last: u8, running: &Arc<AtomicUsize>, most: us
     })
 }
 
-/// Begins work of a host, and drops it after up to `polls` polls.
+/// Begins work of a host in a new thread, and drops the work after up to `polls` polls.
 fn gives_up(admissions: &Admissions, last: u8, polls: usize) -> JoinHandle<()> {
     let admissions = admissions.clone();
     thread::spawn(move || drop(block_on(give_up(admissions.admit(host(last)), polls))))

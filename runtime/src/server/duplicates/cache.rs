@@ -19,17 +19,17 @@ use crate::{
     session::{RecordedCall, RecordedReply, RequestKey},
 };
 
-/// The number of recorded replies of one program, and the number of calls that were recognized.
+/// Statistics of the duplicate request cache of one program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DuplicateRequestStats {
     /// The program number.
     pub program: u32,
-    /// Number of recorded replies now.
+    /// Current number of recorded replies.
     pub entries: usize,
-    /// Memory of the recorded replies now, in bytes.
+    /// Current memory of the recorded replies, in bytes.
     pub bytes: u64,
-    /// Number of calls in progress now.
+    /// Current number of calls in progress.
     pub in_progress: usize,
     /// Number of calls that got a recorded reply.
     pub hits: u64,
@@ -145,7 +145,8 @@ impl DuplicateRequestCache {
         self.table().stats.misses += 1;
     }
 
-    /// Looks a call up. If it is new, it is in progress from now on.
+    /// Looks a call up, and counts a hit or a wait if the call is known. A new call is in progress until its [`Claim`]
+    /// is dropped.
     pub(super) fn lookup(self: &Arc<Self>, key: RequestKey) -> Lookup {
         let cached = CachedCall { hash: self.hash.hash_one(&key), call: Arc::new(RecordedCall::new(key)) };
         let mut table = self.table();
@@ -179,8 +180,8 @@ impl Table {
         }
     }
 
-    /// Records the reply to a call in progress, unless the reply is too long. Returns the entry of the call in
-    /// progress. Dropping that entry wakes the copies of the call that wait.
+    /// Records the reply to a call in progress, unless the reply is too long. Evicts other replies if a limit is
+    /// exceeded. Returns the entry of the call in progress. Dropping that entry wakes the copies of the call that wait.
     fn record(
         &mut self,
         cached: &CachedCall,
@@ -207,11 +208,11 @@ impl Table {
     }
 }
 
-/// The memory of an entry in the table and in its queues, in bytes.
+/// Memory, in bytes, that an entry takes in the table and in its queues, besides the call and the reply.
 const REPLY_OVERHEAD: u64 =
     (size_of::<(CachedCall, CacheEntry)>() + 2 * size_of::<(Option<Instant>, CachedCall)>()) as u64;
 
-/// Returns the memory of an entry in bytes.
+/// Returns the memory of an entry in bytes, with its call and its reply.
 fn size(cached: &CachedCall, reply: &RecordedReply) -> u64 {
     cached.call.size() + reply.size() + REPLY_OVERHEAD
 }

@@ -29,7 +29,7 @@ use crate::{service::ProcedureId, sync};
 /// - A call whose handler has finished gets the recorded reply: the results, or SYSTEM_ERR if the handler failed with
 ///   [`HandlerError::System`](super::HandlerError::System). Other errors say that the call was not executed, and are
 ///   not recorded.
-/// - A call whose handler is running waits for it.
+/// - A call whose handler is running waits for that handler.
 /// - A call whose handler has panicked or was cancelled is executed again.
 ///
 /// By default, the cache covers the procedures that are not declared `@idempotent`. Calls of other procedures and

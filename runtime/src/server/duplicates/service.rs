@@ -13,7 +13,7 @@ use crate::{
     session::{EncodedReply, InboundCall, Service},
 };
 
-/// Creates the caches of programs. The error is a program without a service.
+/// Creates the caches of programs. Fails with the number of a program that has no service.
 pub(in crate::server) fn caches(
     services: &[Arc<dyn Service>],
     settings: BTreeMap<u32, DuplicateRequests>,
@@ -29,7 +29,7 @@ fn is_covered_by_default(service: &dyn Service, procedure: u32) -> bool {
     procedure != 0 && !service.procedure(procedure).is_some_and(|info| info.idempotent)
 }
 
-/// The part of a service in the duplicate request cache of its program.
+/// The duplicate request cache of a program, as one of the program's services uses it.
 pub(in crate::server) struct ServiceDuplicates {
     program: u32,
     version: u32,
@@ -38,7 +38,7 @@ pub(in crate::server) struct ServiceDuplicates {
     exceptions: Vec<u32>,
 }
 
-/// The outcome of the arrival of a call.
+/// The result of the look-up of a call that has arrived.
 pub(in crate::server) enum Duplicate {
     /// The call was executed before.
     Replayed(EncodedReply),
@@ -47,7 +47,7 @@ pub(in crate::server) enum Duplicate {
 }
 
 impl ServiceDuplicates {
-    /// Returns the part of a service in the cache of its program, or `None` if the program has no cache.
+    /// Returns the cache that calls of `service` pass through, or `None` if its program has no cache.
     pub(in crate::server) fn new(service: &dyn Service, caches: &[Arc<DuplicateRequestCache>]) -> Option<Self> {
         let (program, version) = (service.program(), service.version());
         let cache = caches.iter().find(|cache| cache.program() == program)?;
@@ -67,7 +67,7 @@ impl ServiceDuplicates {
         is_covered_by_default(service, procedure) != self.exceptions.contains(&procedure)
     }
 
-    /// Returns `true` if a store keeps replies, for which calls wait.
+    /// Returns `true` if the cache has a store, for which calls have to wait.
     pub(in crate::server) fn has_store(&self) -> bool {
         self.cache.config.store.is_some()
     }
@@ -79,7 +79,7 @@ impl ServiceDuplicates {
         }
     }
 
-    /// Looks a call up. The cache records the reply to a new call.
+    /// Looks a call up in the cache. Claims a new call for execution.
     pub(in crate::server) fn arrive(&self, call: &mut InboundCall) -> Duplicate {
         let key = call.request_key(self.program, self.version, self.cache.config.ignores_stamp);
         match self.cache.lookup(key) {

@@ -1,4 +1,4 @@
-//! The store of replies beyond the end of a server.
+//! Storage of replies that outlives the server.
 
 use std::{error::Error, future::Future, pin::Pin, sync::Arc};
 
@@ -13,7 +13,7 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// A store of replies, with which a restarted server recognizes the calls that it has executed before.
 ///
 /// For exactly-once execution, the handler has to store the reply itself, in the same transaction as its effect: the
-/// server may be killed at any moment. It takes the key from
+/// server may be killed at any moment. The handler takes the key from
 /// [`Context::request_key`](super::super::Context::request_key), and encodes its result with [`RecordedReply::of`]. The
 /// store then only has to implement [`load`](Self::load). If the store uses [`save`](Self::save) instead, a call is
 /// executed twice if the server is killed between the effect and `save`.

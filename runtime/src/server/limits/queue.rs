@@ -175,7 +175,7 @@ pub(super) enum CallEnd {
     Cancelled,
 }
 
-/// The outcome of the arrival of a call.
+/// The decision on a call that has arrived.
 pub(in crate::server) enum Arrival {
     /// The call may run. The permit is `None` if nothing limits the number of calls.
     Admitted(Option<Permit>),
@@ -218,7 +218,8 @@ impl Limiter {
         }
     }
 
-    /// Admits a call if there is room, and puts it into the queue otherwise. `source` returns the origin of the call.
+    /// Admits a call if there is room. Otherwise, puts it into the queue, or refuses it if it gets no place there.
+    /// `source` returns the origin of the call.
     pub(super) fn arrive(self: &Arc<Self>, source: impl FnOnce() -> CallSource) -> Arrival {
         let limits = &self.limits;
         if limits.concurrency == usize::MAX && limits.per_caller == usize::MAX {
@@ -361,7 +362,7 @@ impl Drop for WaitingCall {
     }
 }
 
-/// The right of a call to run. Dropping it ends the call.
+/// The right of a call to run. Dropping it frees the slot of the call, and admits waiting calls.
 #[derive(Debug)]
 pub(in crate::server) struct Permit {
     limiter: Arc<Limiter>,

@@ -109,7 +109,8 @@ impl LimitedCall {
         self.refusal.reply(RpcError::Unavailable)
     }
 
-    /// Waits until the call is admitted. Then starts its handler, and waits for the reply.
+    /// Waits until the call is admitted, starts its handler, and waits for the reply. Refuses the call or cancels its
+    /// handler if the call must be given up meanwhile.
     pub(in crate::server) async fn wait(
         self,
         waiting: WaitingCall,
@@ -143,7 +144,7 @@ impl LimitedCall {
         self.limiter.execute();
     }
 
-    /// Waits for the reply of a handler that has been polled.
+    /// Waits for the reply of a handler that has been polled, or for the end of the call.
     pub(in crate::server) async fn finish(self, permit: Option<Permit>, handler: ReplyFuture) -> EncodedReply {
         let end = pin!(self.end());
         self.reply(end, handler, permit).await

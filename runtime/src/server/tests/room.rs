@@ -15,7 +15,7 @@ fn host(number: u8) -> HostAddr {
     HostAddr::of(([10, 0, 0, number], 1).into())
 }
 
-/// Lets a connection in whose set-up waits for the peer.
+/// Admits a connection whose set-up waits for the peer.
 fn silent(room: &Arc<ConnectionRoom>, number: u8) -> Result<RoomPermit, NoRoom> {
     let permit = room.enter(host(number))?;
     permit.place().is_set_up_by(tokio::spawn(std::future::pending::<()>()).abort_handle());
@@ -113,7 +113,8 @@ async fn connections_that_are_idle_for_long_leave() {
     }
 }
 
-/// Without descriptors, the host with the most connections makes room, until it has a single connection.
+/// Each lack of a file descriptor makes an idle connection of the host with the most connections leave, until no
+/// connection is left.
 #[tokio::test]
 async fn descriptors_are_freed() {
     // Hosts are not listed in any order.

@@ -37,7 +37,7 @@ fn set_up(permit: RoomPermit) {
     drop(permit);
 }
 
-/// Accepts a connection of a host. Returns `true` if there was room.
+/// Accepts a connection of a host in a new thread, which returns `true` if there was room.
 fn accepts(room: &Arc<ConnectionRoom>, host: u8, task: &AbortHandle) -> JoinHandle<bool> {
     let (room, task) = (Arc::clone(room), task.clone());
     thread::spawn(move || {

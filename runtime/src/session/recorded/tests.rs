@@ -211,7 +211,7 @@ fn clients_belong_to_groups() {
     }
 }
 
-/// Long names and long items need more room than is estimated for short names and items.
+/// Names and items that exceed the estimated capacity are stored completely.
 #[test]
 fn stored_bytes_may_be_long() {
     let name = "n".repeat(100);

@@ -227,7 +227,7 @@ async fn handlers_outlive_their_connection() {
     }
 }
 
-/// Makes calls whose handlers take memory for their results.
+/// A connection whose handlers reserve memory for their results, and the outcomes of the reservations.
 struct Reserving {
     served: Served,
     budget: Arc<MemoryBudget>,
@@ -309,7 +309,7 @@ async fn handlers_do_not_wait_for_memory_without_end() {
     assert_eq!(calls.budget.held(), 0);
 }
 
-/// Without a limit of the server, results need no memory from it.
+/// Without a memory limit of the server, a reservation of any size succeeds.
 #[tokio::test]
 async fn results_without_a_limit() {
     let handler = |call: InboundCall| -> ReplyFuture {

@@ -49,7 +49,7 @@ impl Service for MeasuredService {
     }
 }
 
-/// A call counts once, whether its authenticator or its handler waits.
+/// A call counts once, whether or not its authenticator or its handler waits.
 #[tokio::test]
 async fn every_call_counts_once() {
     for (decision_waits, handler_waits) in [(false, false), (false, true), (true, false), (true, true)] {

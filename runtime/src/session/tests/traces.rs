@@ -58,7 +58,7 @@ fn spans_have_names_and_sizes() {
     });
 }
 
-/// The span of a call joins the trace of its caller, if the call has one.
+/// The span of a call joins the trace of its caller, if the call carries a trace context.
 #[test]
 fn spans_join_the_traces_of_callers() {
     let context = TraceContext { trace_id: [1; 16], span_id: [2; 8], flags: 1 };

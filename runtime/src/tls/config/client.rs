@@ -19,8 +19,8 @@ use crate::{tls::stream::ALPN, transport::TlsPolicy};
 /// The program and the version of the probe unless the caller sets another program: rpcbind version 2 (RFC 1833).
 const PROBED: (u32, u32) = (100_000, 2);
 
-/// The TLS configuration of a client. Clones share the certificates, so that [`reload`](Self::reload) changes all of
-/// them.
+/// The TLS configuration of a client. Clones share the certificates, so that [`reload`](Self::reload) affects all
+/// clones.
 ///
 /// See the [module](super::super) for an example.
 #[derive(Clone)]
@@ -174,7 +174,8 @@ impl TlsClientBuilder {
     /// Reads the files and builds the configuration.
     ///
     /// # Errors
-    /// Returns an error if there is no authority, or if a file cannot be read or used.
+    /// Returns an error if there is no authority, if a file cannot be read or used, or if the provider of cryptography
+    /// does not support TLS 1.3.
     pub fn build(self) -> Result<TlsClientConfig, TlsConfigError> {
         let current = RwLock::new(self.load()?);
         Ok(TlsClientConfig(Arc::new(TlsClientShared { settings: self, current })))

@@ -1,4 +1,4 @@
-//! The configurations of TLS.
+//! TLS configurations of clients and servers.
 
 mod client;
 mod error;
@@ -18,7 +18,7 @@ use rustls::crypto::CryptoProvider;
 /// The default time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns the provider of cryptography. A provider that the process has installed takes precedence.
+/// Returns the [`CryptoProvider`] that the process has installed, or that of *ring* if the process has installed none.
 fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()))
 }

@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{security::Admissions, tls::stream::ALPN, transport::TlsPolicy};
 
-/// The default limit of handshakes in progress.
+/// Default maximum number of handshakes in progress.
 const MAX_HANDSHAKES: usize = 256;
-/// The default limit of handshakes in progress for each host.
+/// Default maximum number of handshakes in progress for each host.
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 64;
 
 /// The TLS configuration of a server. Clones share the certificates, so that [`reload`](Self::reload) changes all of
@@ -86,7 +86,7 @@ impl fmt::Debug for TlsServerConfig {
     }
 }
 
-/// Builds a [`TlsServerConfig`].
+/// A builder of a [`TlsServerConfig`].
 #[derive(Clone)]
 #[must_use]
 pub struct TlsServerBuilder {
@@ -118,7 +118,8 @@ impl Default for TlsServerBuilder {
 }
 
 impl TlsServerBuilder {
-    /// Sets the PEM files with the server's certificate chain, its own certificate first, and with the key.
+    /// Sets the PEM files with the server's certificate chain and with its private key. The chain begins with the
+    /// server's own certificate.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.certificate = Some(CertificateFiles { certificate: certificate.into(), key: key.into() });
         self
@@ -138,7 +139,7 @@ impl TlsServerBuilder {
         self
     }
 
-    /// Uses `config` in place of files. Its ALPN protocols are replaced, and early data is disabled
+    /// Uses `config` in place of files. The ALPN protocols of `config` are replaced, and early data is disabled
     /// (RFC 9289 §5, §6.1).
     pub fn rustls(mut self, config: Arc<ServerConfig>) -> Self {
         self.rustls = Some(config);
@@ -152,14 +153,14 @@ impl TlsServerBuilder {
     }
 
     /// Sets the time limit from the first byte of a connection to the end of the handshake. Default 10 s. If TLS is
-    /// required, the first byte has to arrive in the same time.
+    /// required, the wait for the first byte has the same limit.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
     /// Sets the maximum number of handshakes in progress, over all listeners. At least 1. Default 256. Further
-    /// connections wait in order, within the time limit of their own handshake.
+    /// connections wait in order of arrival, within the time limit of their own handshake.
     pub fn max_handshakes(mut self, handshakes: usize) -> Self {
         self.max_handshakes = handshakes;
         self
@@ -183,7 +184,9 @@ impl TlsServerBuilder {
     /// Reads the files and builds the configuration.
     ///
     /// # Errors
-    /// Returns an error if there is no certificate, or if a file cannot be read or used.
+    /// Returns an error if neither [`certificate`](Self::certificate) nor [`rustls`](Self::rustls) was called, if a
+    /// file cannot be read or used, or if the cryptography provider that the process has installed does not support TLS
+    /// 1.3.
     pub fn build(self) -> Result<TlsServerConfig, TlsConfigError> {
         let current = RwLock::new(self.load()?);
         let handshakes = Admissions::new(self.max_handshakes, self.max_handshakes_per_address);

@@ -32,7 +32,7 @@ fn as_user(mechanism: &InsecureTestMechanism, level: ProtectionLevel) -> Channel
     Channel::builder().security(GssSecurity::new(mechanism.clone(), level))
 }
 
-/// The replies to calls that limits refuse or cancel have verifiers, so that clients believe them.
+/// The replies to calls that limits refuse or cancel have verifiers, so that clients accept them.
 #[tokio::test(start_paused = true)]
 async fn refusals_by_limits_are_signed() {
     timed(async {

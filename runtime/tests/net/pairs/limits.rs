@@ -122,7 +122,8 @@ async fn repeated_calls_need_no_slot() {
     .await;
 }
 
-/// A handler that is cancelled with its connection leaves its call to a copy, which is executed.
+/// If a handler is cancelled with its connection, the copy of its call that the client sends on a new connection is
+/// executed.
 #[tokio::test(start_paused = true)]
 async fn a_copy_takes_over_from_a_cancelled_handler() {
     timed(async {
@@ -250,7 +251,7 @@ impl Service for Yields {
     }
 }
 
-/// Probes do not count as use, even if their handler, or a layer in front of it, waits.
+/// Probes do not count as use of a connection, even if their handler waits.
 #[tokio::test(start_paused = true)]
 async fn probes_of_a_slow_handler_do_not_keep_an_idle_connection() {
     timed(async {

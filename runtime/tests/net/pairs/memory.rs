@@ -39,7 +39,7 @@ async fn a_wait_for_memory_does_not_look_like_silence() {
     .await;
 }
 
-/// A connection whose call waits for memory is not idle, however long that takes.
+/// A connection whose call waits for memory is not idle, however long the wait takes.
 async fn a_wait_for_memory_is_no_idleness(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);

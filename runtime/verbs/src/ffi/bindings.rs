@@ -38,7 +38,7 @@ pub(crate) use self::{generated::*, libraries::load};
 )))]
 compile_error!("the feature `verbs-dlopen` is for Linux on x86-64 and AArch64: use the feature `verbs`");
 
-/// Fails like a function that returns an error number.
+/// The error number that reports a function that the device's driver does not have.
 const UNSUPPORTED: c_int = libc::EOPNOTSUPP;
 
 /// Posts a chain of work requests to the send queue. Returns 0 or an error number.

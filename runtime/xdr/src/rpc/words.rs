@@ -5,7 +5,7 @@
 use super::wire::{MAX_AUTH_BODY, OpaqueAuth};
 use crate::xdr::{DecodeError, Decoder, Sink, padded_len};
 
-/// Returns the first `N` words of `message`.
+/// Returns the first `N` words of `message`, or `None` if `message` is shorter.
 #[inline]
 #[doc(hidden)]
 pub fn peek_words<const N: usize>(message: &[u8]) -> Option<[u32; N]> {
@@ -35,7 +35,8 @@ pub(super) fn put_auth<S: Sink + ?Sized>(auth: &OpaqueAuth, sink: &mut S) {
     sink.put_padding(len);
 }
 
-/// Returns the end of the credential or verifier at offset `at` of `message`, if it is complete and within its bound.
+/// Returns the offset of the end of the credential or verifier at offset `at` of `message`, in bytes. Returns `None` if
+/// the credential or verifier is truncated, or if its body is longer than 400 bytes (RFC 5531 §8.2).
 #[inline]
 pub(super) fn end_of_auth(message: &[u8], at: usize) -> Option<usize> {
     let [_, len] = peek_words(message.get(at..)?)?;

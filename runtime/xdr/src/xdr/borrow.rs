@@ -94,7 +94,7 @@ impl From<XdrStr<'_>> for XdrString {
 /// Reads `opaque x<max>` as a view of the message.
 ///
 /// # Errors
-/// Returns the same errors as [`take_opaque`](super::take_opaque).
+/// Returns an error if the item is longer than `max` bytes or than the rest of the stream.
 #[inline]
 pub fn take_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u8], DecodeError> {
     let len = decoder.take_count(max)?;
@@ -104,7 +104,7 @@ pub fn take_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u
 /// Reads `string x<max>` as a view of the message.
 ///
 /// # Errors
-/// Returns the same errors as [`take_opaque`](super::take_opaque).
+/// Returns the same errors as [`take_opaque_ref`].
 #[inline]
 pub fn take_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a>, DecodeError> {
     take_opaque_ref(decoder, max).map(XdrStr)
@@ -113,7 +113,7 @@ pub fn take_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a>, D
 /// Reads a DDP-eligible `opaque x<max>` as a view of the message or of its chunk.
 ///
 /// # Errors
-/// Returns the same errors as [`take_ddp_opaque`](super::take_ddp_opaque).
+/// Returns the same errors as [`take_opaque_ref`], and an error if the chunk does not fit the item.
 #[inline]
 pub fn take_ddp_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u8], DecodeError> {
     let len = decoder.take_count(max)?;
@@ -123,7 +123,7 @@ pub fn take_ddp_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'
 /// Reads a DDP-eligible `string x<max>` as a view of the message or of its chunk.
 ///
 /// # Errors
-/// Returns the same errors as [`take_ddp_opaque`](super::take_ddp_opaque).
+/// Returns the same errors as [`take_ddp_opaque_ref`].
 #[inline]
 pub fn take_ddp_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a>, DecodeError> {
     take_ddp_opaque_ref(decoder, max).map(XdrStr)
@@ -150,7 +150,8 @@ pub fn take_boxed_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Res
 /// Reads optional data of a recursive type, `T *x`.
 ///
 /// # Errors
-/// Returns the same errors as [`take_option_ref`].
+/// Returns an error if the presence flag is neither 0 nor 1, if the value cannot be decoded, or if the memory limit is
+/// exceeded.
 pub fn take_option_boxed_ref<'a, T: XdrDecodeRef<'a>>(
     decoder: &mut Decoder<'a>,
 ) -> Result<Option<Box<T>>, DecodeError> {
@@ -169,7 +170,7 @@ pub fn take_list_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Resu
 /// Reads a linked list of at least one node.
 ///
 /// # Errors
-/// Returns an error if a node cannot be decoded.
+/// Returns an error if a node cannot be decoded, or if the list exceeds the memory limit.
 pub fn take_non_empty_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<NonEmpty<T>, DecodeError> {
     one_or_more(decoder, T::decode_ref)
 }
@@ -177,7 +178,8 @@ pub fn take_non_empty_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) ->
 /// Reads a variable-length array, `T x<max>`.
 ///
 /// # Errors
-/// Returns the same errors as [`take_array`](super::take_array).
+/// Returns an error if there are more than `max` elements or more than the rest of the stream can hold, if an element
+/// cannot be decoded, or if the array exceeds the memory limit.
 pub fn take_array_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     elements(decoder, count, T::decode_ref)
@@ -186,7 +188,8 @@ pub fn take_array_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>, max: u
 /// Reads a `T x[len]` that is not stored as an array.
 ///
 /// # Errors
-/// Returns an error if an element cannot be decoded.
+/// Returns an error if the rest of the stream cannot hold `len` elements, if an element cannot be decoded, or if the
+/// array exceeds the memory limit.
 pub fn take_array_exact_ref<'a, T: XdrDecodeRef<'a>>(
     decoder: &mut Decoder<'a>,
     len: u32,

@@ -15,8 +15,8 @@ use super::{
 /// the message has memory of its own: a Position-Zero Read chunk or a Reply chunk.
 const SHARE_FROM: usize = 256;
 
-/// Number of items shorter than [`SHARE_FROM`] that get an allocation each. Later items of the same message share
-/// blocks, so that a page of directory entries does not cost one allocation for each name.
+/// Number of the first items copied from a message that get an allocation each. Later items that are shorter than
+/// [`SHARE_FROM`] share blocks, so that a page of directory entries does not cost one allocation for each name.
 const OWN_MEMORY: u32 = 4;
 
 /// Length of a shared block, in bytes. A short item keeps at most this much memory alive.
@@ -39,7 +39,7 @@ impl Default for DecodeLimits {
     }
 }
 
-/// Decodes XDR items from a payload stream, and reduced items from chunks.
+/// A decoder of XDR items from a payload stream, and of reduced items from chunks.
 #[derive(Debug)]
 #[doc(alias = "xdrmem_create")]
 #[doc(alias = "XDR_DECODE")]
@@ -407,7 +407,7 @@ impl<'a> Decoder<'a> {
     /// message.
     ///
     /// # Errors
-    /// Returns the same errors as [`take_ddp_opaque`](Self::take_ddp_opaque).
+    /// Returns an error if the chunk does not fit the item, or if too few bytes remain.
     #[inline]
     #[doc(hidden)]
     pub fn take_ddp_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {

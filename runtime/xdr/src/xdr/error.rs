@@ -150,10 +150,11 @@ pub enum DecodeErrorKind {
         /// Length of the data, in bytes.
         len: usize,
     },
-    /// Recursion exceeds [`DecodeLimits::max_depth`](super::DecodeLimits::max_depth).
+    /// Recursion exceeds [`DecodeLimits::max_depth`](super::DecodeLimits::max_depth), or the values of all nested
+    /// levels use too much stack.
     #[error("nested deeper than {max} levels")]
     TooDeep {
-        /// Exceeded limit, in levels.
+        /// Maximum number of levels that would have been accepted.
         max: u32,
     },
     /// The value would use more memory than [`DecodeLimits::max_memory`](super::DecodeLimits::max_memory).
@@ -195,7 +196,8 @@ impl DecodeError {
         Self(Box::new(DecodeErrorInner { kind, offset, path: Vec::new() }))
     }
 
-    /// Prepends one step to the path. Each caller adds its own step while the error propagates.
+    /// Prepends one step to the path. Each caller adds its own step while the error propagates. A path keeps the
+    /// innermost 64 steps, and later steps are dropped.
     #[must_use]
     #[cold]
     pub fn at(mut self, segment: PathSegment) -> Self {

@@ -185,8 +185,8 @@ pub fn put_ddp_array<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a DDP-eligible `T x<max>`.
 ///
 /// # Errors
-/// Returns an error if there are more than `max` elements, if the chunk does not fit the item, or if an element cannot
-/// be decoded.
+/// Returns an error if there are more than `max` elements, if the data ends too early, if the memory limit is exceeded,
+/// if the chunk does not fit the item, or if an element cannot be decoded.
 pub fn take_ddp_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     take_ddp_array_exact(decoder, count)
@@ -208,7 +208,8 @@ pub fn put_ddp_array_exact<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a DDP-eligible `T x[len]` into a vector.
 ///
 /// # Errors
-/// Returns an error if the chunk does not fit the item, or if an element cannot be decoded.
+/// Returns an error if the data ends too early, if the memory limit is exceeded, if the chunk does not fit the item, or
+/// if an element cannot be decoded.
 pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
     let bytes = encoded_elements_len::<T>(decoder, len as usize)?;
     take_placed(decoder, bytes, |decoder| take_elements(decoder, len))

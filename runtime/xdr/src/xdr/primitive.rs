@@ -136,7 +136,7 @@ short! {
 pub struct Quadruple(pub [u8; 16]);
 
 impl Quadruple {
-    /// Returns an integer whose order is the order of the values.
+    /// Maps the value to an unsigned integer. The order of these integers is the order of the values.
     fn rank(self) -> u128 {
         const SIGN: u128 = 1 << 127;
         let bits = u128::from_be_bytes(self.0);
@@ -293,15 +293,16 @@ pub fn put_array<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: &[T], m
     put_elements(sink, elements)
 }
 
-/// Memory charged for an element that may be empty on the wire, in bytes. The default limit allows a million such
-/// elements.
+/// Minimum memory charged for an element whose encoding may be empty, in bytes. The default limit allows about a
+/// million such elements.
 const FREE_ELEMENT_COST: usize = 64;
 
 pub(super) fn take_elements<T: XdrDecode>(decoder: &mut Decoder<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
     elements(decoder, count, |decoder| T::decode(decoder))
 }
 
-/// Reads `count` elements, with `read` for each.
+/// Reads `count` elements with `read`. Before that, checks that the rest of the stream can hold them, and charges their
+/// memory. Stops early once the decoder is abandoned.
 pub(super) fn elements<'a, T: XdrType>(
     decoder: &mut Decoder<'a>,
     count: u32,
@@ -330,8 +331,8 @@ pub(super) fn elements<'a, T: XdrType>(
 /// Reads `T x<max>`.
 ///
 /// # Errors
-/// Returns an error if there are more than `max` elements or more than the rest of the stream can hold, or if an
-/// element cannot be decoded.
+/// Returns an error if there are more than `max` elements or more than the rest of the stream can hold, if the memory
+/// limit is exceeded, or if an element cannot be decoded.
 #[doc(alias = "xdr_array")]
 pub fn take_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
@@ -354,7 +355,8 @@ pub fn put_array_exact<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a `T x[len]` that is not stored as an array.
 ///
 /// # Errors
-/// Returns an error if an element cannot be decoded.
+/// Returns an error if the rest of the stream cannot hold `len` elements, if the memory limit is exceeded, or if an
+/// element cannot be decoded.
 pub fn take_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
     take_elements(decoder, len)
 }
@@ -367,7 +369,7 @@ pub fn take_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>)
     elements_fixed(decoder, |decoder| T::decode(decoder))
 }
 
-/// Reads `N` elements, with `read` for each.
+/// Reads `N` elements with `read`. The path of an error includes the index of its element.
 pub(super) fn elements_fixed<'a, T, const N: usize>(
     decoder: &mut Decoder<'a>,
     read: impl Fn(&mut Decoder<'a>) -> Result<T, DecodeError>,

@@ -25,7 +25,7 @@ pub trait XdrFixed: XdrType + Sized {
     fn write_words(&self, words: &mut WordsMut<'_>);
 }
 
-/// An item of a run of fixed-length items.
+/// A field of a fixed-length type. If a run is too short, the error names the truncated field.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     /// Names of the type and the field, for errors.
@@ -116,7 +116,7 @@ impl<'a> Words<'a> {
         self.end.wrapping_sub(self.bytes.len() as u64)
     }
 
-    /// Reads `N` bytes, in the byte order of RFC 4506 §4.1, §4.2 and §4.5.
+    /// Reads `N` bytes. The bytes of a number are in big-endian order (RFC 4506 §4.1, §4.2, §4.5).
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::Truncated`] if too few bytes remain.
@@ -235,7 +235,7 @@ impl<'a> WordsMut<'a> {
         Self(bytes)
     }
 
-    /// Writes `N` bytes, in the byte order of RFC 4506 §4.1, §4.2 and §4.5.
+    /// Writes `N` bytes. The bytes of a number must be in big-endian order (RFC 4506 §4.1, §4.2, §4.5).
     ///
     /// # Panics
     /// Panics if fewer than `N` bytes of the buffer remain, because a type encoded more than its [`XdrType::MIN_LEN`].

@@ -55,7 +55,7 @@ impl Area {
         Ok(Self { name: name.to_owned(), folder, manifest })
     }
 
-    /// Returns the source files that a library with these features consists of, without the files of tests.
+    /// Returns the source files of the area in a library with these features, without tests and generated code.
     ///
     /// # Errors
     ///
@@ -68,7 +68,8 @@ impl Area {
     }
 }
 
-/// Adds a file and the files of its modules, which are in `folder`, to `files`.
+/// Adds a file to `files` unless its code is generated, and does likewise with the files of its modules. `folder` is
+/// the folder of the modules.
 fn follow(
     root: &Path,
     file: &Path,
@@ -132,11 +133,12 @@ fn yes() -> bool {
     true
 }
 
-/// Returns the programs of a package that test its mutants.
+/// Returns the programs that test the mutants of a package: its unit tests, and its integration tests except
+/// `EXCLUDED_TESTS` and those without a test harness.
 ///
 /// # Errors
 ///
-/// Fails if the package cannot be read.
+/// Fails if the manifest or the folder of the integration tests cannot be read.
 pub fn test_targets(root: &Path, manifest: &Path) -> anyhow::Result<BTreeSet<TestTarget>> {
     let parsed: Manifest = toml::from_str(&fs::read_to_string(root.join(manifest))?)?;
     let folder = root.join(manifest.with_file_name("tests"));

@@ -44,11 +44,12 @@ pub struct Compiled {
     pub dropped: BTreeSet<u32>,
 }
 
-/// Compiles test programs with all mutants, in a copy of the project. Leaves out mutants that do not compile.
+/// Compiles test programs with all mutants, in a copy of the project. Leaves out mutants that do not compile. `output`
+/// is the target folder of cargo.
 ///
 /// # Errors
 ///
-/// Fails if the copy does not compile for other reasons.
+/// Fails if the copy does not compile for other reasons, or if it still does not compile after `MAX_ROUNDS` attempts.
 pub fn compile(
     root: &Path,
     copy: &Path,

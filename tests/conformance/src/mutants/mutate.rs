@@ -48,7 +48,7 @@ pub enum Form {
     Never,
     /// A statement is not executed.
     Deleted,
-    /// A function executes this statement before its body, the range of which is the opening brace.
+    /// A function executes this statement first. The range of the mutation is the opening brace of the body.
     Returns(&'static str),
 }
 
@@ -148,7 +148,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds mutations of the condition of `if` or `while`.
+    /// Adds mutations of the condition of `if`, `while` or a match guard.
     fn condition(&mut self, condition: &Expr, constants: &[bool]) {
         let operands = operands(condition, &is_and);
         if operands.iter().any(|operand| matches!(operand, Expr::Let(_))) {
@@ -450,7 +450,7 @@ fn result(output: &ReturnType) -> ReturnKind {
     }
 }
 
-/// Returns `true` if the statement does something besides logging.
+/// Returns `true` if the statement is neither an item nor a call of a macro. Such macros only log and assert.
 fn is_effect(statement: &Stmt) -> bool {
     !matches!(statement, Stmt::Macro(_) | Stmt::Item(_)) && !matches!(statement, Stmt::Expr(Expr::Macro(_), _))
 }

@@ -38,7 +38,7 @@ pub struct AreaRun {
     pub commit: String,
     /// Number of mutants that tests noticed.
     pub caught: usize,
-    /// Number of mutants among these with which a test did not end.
+    /// Number of mutants among the noticed ones with which a test timed out.
     pub timed_out: usize,
     /// Number of mutants that tests reached and did not notice.
     pub survived: usize,
@@ -109,8 +109,8 @@ impl Record {
         fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
     }
 
-    /// Copies the reasons of equal entries of this record to survivors. If a function has several equal mutants, they
-    /// get the reasons in order.
+    /// Copies the reasons of equal entries of this record to survivors. Several equal mutants of a function get the
+    /// reasons in the order of the entries.
     pub fn explain(&self, survivors: &mut [Survivor]) {
         let mut reasons: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for known in self.survivors.iter().rev() {

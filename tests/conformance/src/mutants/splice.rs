@@ -71,9 +71,9 @@ pub fn splice(text: &str, mutations: &[(u32, &Mutation)]) -> Spliced {
 }
 
 impl Spliced {
-    /// Returns the mutants that may cause compiler errors at these byte ranges of the new text. If the own code of
-    /// mutants contains an error, returns these mutants. Otherwise, returns the innermost ones around an error, or else
-    /// all of the same function.
+    /// Returns the mutants that may cause compiler errors at these byte ranges of the new text. If errors are in the
+    /// own code of mutants, returns these mutants. Otherwise, returns the innermost mutants around an error, or else
+    /// all mutants of a function that contains an error.
     pub fn culprits(&self, errors: &[Range<usize>]) -> BTreeSet<u32> {
         let contains =
             |outer: &Range<usize>, inner: &Range<usize>| outer.start <= inner.start && inner.end <= outer.end;

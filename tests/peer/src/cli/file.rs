@@ -10,12 +10,12 @@ use tokio::{
 
 /// The program MOUNT, its version, and its procedure MNT.
 const MNT: [u32; 3] = [100_005, 3, 1];
-/// Marks the last fragment of a record (RFC 5531 section 11).
+/// The bit of a record mark that marks the last fragment (RFC 5531 section 11).
 const LAST_FRAGMENT: u32 = 1 << 31;
 /// Maximum length of a reply in bytes.
 const MAX_REPLY: u32 = 64 << 10;
 
-/// Decodes hexadecimal digits.
+/// Decodes pairs of hexadecimal digits. Fails if there is none, or if a digit has no partner.
 pub(crate) fn from_hex(text: &str) -> anyhow::Result<Vec<u8>> {
     ensure!(text.len().is_multiple_of(2) && !text.is_empty(), "an odd number of digits");
     let digits: Vec<char> = text.chars().collect();

@@ -105,7 +105,7 @@ fn start(command: String) -> Start {
 }
 
 /// Returns the function that is called after each case. It prints the finding at once if the report is text on standard
-/// output.
+/// output. Otherwise, it prints the verdict to standard error if that is a terminal.
 fn progress(chosen: &Chosen) -> impl FnMut(&Ran) + use<> {
     let (is_printed, all) = (chosen.format() == Format::Text && chosen.output.is_none(), chosen.verbose);
     move |ran| {

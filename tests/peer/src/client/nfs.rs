@@ -51,7 +51,7 @@ pub(super) fn read_args(args: &[u8]) -> Option<(u64, u32)> {
     Some((offset, count))
 }
 
-/// Returns the data of a READ, and the results that precede the data.
+/// Returns the results of a READ up to the data, and the data. Returns `None` if the arguments are malformed.
 pub(super) fn read(args: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (offset, count) = read_args(args)?;
     let data = contents(offset, count);

@@ -65,7 +65,7 @@ impl RunningClient {
         Err(Early::not_run("the client ended without a connection"))
     }
 
-    /// Keeps the listener open until the client is dropped.
+    /// Keeps the listener open until this value is dropped.
     pub(crate) fn keep(&mut self, listener: impl Send + Sync + 'static) {
         self.listener = Some(Box::new(listener));
     }
@@ -111,7 +111,7 @@ pub(super) trait ServedSession: Send {
 
     fn running(&mut self) -> &mut RunningClient;
 
-    /// Waits for the next call.
+    /// Waits for the next call. The error describes why there is none by the deadline.
     fn call(&mut self, deadline: Instant) -> impl Future<Output = Result<Self::Call, String>> + Send;
 
     /// Sends the correct reply to a call.

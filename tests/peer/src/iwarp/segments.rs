@@ -26,7 +26,7 @@ pub(super) struct Invalid {
     pub(super) sent: &'static str,
     /// The errors that a Terminate may report.
     pub(super) codes: &'static [ErrorCode],
-    /// Returns the bytes to send. The argument is the message number of the next Send.
+    /// The function that encodes the bytes to send. Its argument is the message number of the next Send.
     pub(super) build: fn(u32) -> Vec<u8>,
 }
 
@@ -188,7 +188,8 @@ pub(super) struct Valid {
     pub(super) sent: &'static str,
     /// `true` to write the bytes one at a time.
     pub(super) is_bytewise: bool,
-    /// Returns the bytes to send. The arguments are the message number of the next Send, and its message.
+    /// The function that encodes the bytes to send. Its arguments are the message number of the next Send, and the
+    /// message.
     pub(super) build: fn(u32, &[u8]) -> Vec<u8>,
 }
 
@@ -260,7 +261,7 @@ pub(super) fn valid() -> Vec<Valid> {
     ]
 }
 
-/// Returns a Terminate that reports a local error.
+/// Returns a Terminate that reports a local catastrophic error (RFC 5040 section 4.8).
 pub(super) fn terminate() -> Vec<u8> {
     fpdu(&untagged(TERMINATE, (2, 1, 0), &[0x00, 0x00, 0, 0]))
 }

@@ -50,7 +50,7 @@ impl SetupFrame {
         self.revision >= 2 && self.flags & S != 0 && self.private_data.len() >= 4
     }
 
-    /// Returns IRD and ORD, without their flags.
+    /// Returns IRD and ORD without their flags, or `None` if the frame has no enhanced set-up data.
     pub(super) fn depths(&self) -> Option<(u16, u16)> {
         let depth = |at: usize| Some(u16::from_be_bytes(*self.private_data.get(at..)?.first_chunk()?) & 0x3fff);
         if self.is_enhanced() { Some((depth(0)?, depth(2)?)) } else { None }

@@ -65,7 +65,7 @@ impl Wire {
         let _ = timeout_at(deadline, self.stream.write_all(bytes)).await;
     }
 
-    /// Writes bytes one by one, each in a TCP segment of its own.
+    /// Writes bytes one by one, so that TCP usually sends each of them in a segment of its own.
     pub(super) async fn write_bytewise(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.write(&[*byte]).await;

@@ -42,7 +42,7 @@ pub(crate) struct Fault {
     pub(crate) what: &'static str,
     /// The names of the cases that find the fault.
     pub(crate) found_by: &'static [&'static str],
-    /// Returns `true` if the fault applies to a message.
+    /// The function that returns `true` for messages to which the fault applies.
     pub(crate) when: fn(&Seen) -> bool,
     pub(crate) effect: Effect,
     /// `true` if other cases may find consequences of the fault.

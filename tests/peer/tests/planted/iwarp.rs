@@ -37,7 +37,7 @@ fn is_sealed(frame: &[u8]) -> bool {
     frame.len() > 6 && frame[frame.len() - 4..] == crc32_iscsi(&frame[..frame.len() - 4]).to_le_bytes()
 }
 
-/// Returns the queue, the message number and the offset of an untagged segment.
+/// Returns the queue, the message number and the offset of an untagged segment, or `None` for other frames.
 fn untagged(frame: &[u8]) -> Option<[u32; 3]> {
     let word = |at: usize| Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     (!is_setup(frame) && frame.get(2)? & 0x80 == 0).then_some([word(8)?, word(12)?, word(16)?])

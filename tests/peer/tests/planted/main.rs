@@ -36,7 +36,7 @@ use self::{
     proxy::IwarpFault,
 };
 
-/// Number of cases that run at a time against one faulty implementation.
+/// Maximum number of cases that run at a time against one faulty implementation.
 const JOBS: usize = 4;
 /// Permits for faulty implementations that run at the same time, in all tests.
 static FAULTS: Semaphore = Semaphore::const_new(24);

@@ -1,5 +1,5 @@
-//! A proxy between the peer and an implementation of iWARP. It plants faults: it changes or drops what the
-//! implementation receives, or what it sends.
+//! A proxy between the peer and an iWARP implementation. The proxy plants faults: it changes or drops frames that the
+//! implementation receives or sends.
 
 use std::net::SocketAddr;
 
@@ -11,17 +11,18 @@ use tokio::{
     },
 };
 
-/// A fault of an implementation.
+/// A fault of an iWARP implementation that the proxy plants.
 pub(crate) struct IwarpFault {
     pub(crate) what: &'static str,
     pub(crate) found_by: &'static str,
-    /// Changes a frame of connection set-up or an FPDU. The frame is lost if nothing remains.
+    /// Changes an MPA connection set-up frame or an FPDU. A frame that becomes empty is dropped.
     pub(crate) change: fn(&mut Vec<u8>),
-    /// `true` if the fault changes what the implementation sends.
+    /// `true` if the fault changes what the implementation sends, `false` if it changes what the implementation
+    /// receives.
     pub(crate) of_sent: bool,
 }
 
-/// Starts a proxy that forwards connections to `to`, and returns its address. `is_client` is `true` if the
+/// Starts a proxy that forwards connections to `to`, and returns the address of the proxy. `is_client` is `true` if the
 /// implementation connects, and `false` if it listens.
 pub(crate) async fn start(to: SocketAddr, fault: &'static IwarpFault, is_client: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -42,7 +43,7 @@ pub(crate) async fn start(to: SocketAddr, fault: &'static IwarpFault, is_client:
     addr
 }
 
-/// Forwards frames in one direction until the stream ends.
+/// Applies `change` to the frames of one direction and forwards them, until a read or a write fails.
 async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, change: fn(&mut Vec<u8>)) {
     let mut is_setup = true;
     while let Some(mut frame) = next(&mut from, is_setup).await {
@@ -55,7 +56,7 @@ async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, change: fn(&mu
     let _ = to.shutdown().await;
 }
 
-/// Reads a frame of connection set-up, or an FPDU.
+/// Reads a connection set-up frame if `is_setup` is `true`, and an FPDU otherwise. Returns `None` if the stream ends.
 async fn next(from: &mut OwnedReadHalf, is_setup: bool) -> Option<Vec<u8>> {
     let head = if is_setup { 20 } else { 2 };
     let mut frame = vec![0; head];

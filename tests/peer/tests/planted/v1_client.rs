@@ -1,4 +1,4 @@
-//! Faults of clients of version 1.
+//! Faults of RPC-over-RDMA version 1 clients.
 
 use super::{
     fault::{Effect, Fault, fault, set, words},
@@ -15,7 +15,7 @@ fn is_call(seen: &Seen) -> bool {
     is_msg(seen) && seen.payload(1) == 0
 }
 
-/// Returns `true` if the message is a reply without mistakes in its payload.
+/// Returns `true` if the payload is a successful reply with the XID of the transport header.
 fn is_success(seen: &Seen) -> bool {
     seen.payload(0) == seen.word(0) && seen.payload(1) == 1 && seen.payload(5) == 0
 }
@@ -25,17 +25,18 @@ fn is_reverse(seen: &Seen) -> bool {
     is_call(seen) && seen.payload(3) == 0x4000_0000
 }
 
-/// Replaces a message by a plain successful reply.
+/// Replaces a message with a plain successful reply.
 fn to_success(message: &mut Vec<u8>) {
     let xid = Seen::new(message, 0, &[]).word(0);
     *message = words(&[xid, 1, 32, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
 }
 
 /// Number of words in a reply to READ before the data: the RPC header, the status, the attributes of the file, the
-/// count, the end of the file, and the length of the data.
+/// count, the EOF flag, and the length of the data.
 const READ_REPLY_WORDS: usize = 6 + 1 + 22 + 3;
 
-/// Replaces the Write list of a reply to READ by the one of the call, with the length of the data.
+/// Replaces the Write list of a READ reply with the one from its call, and removes inline data. The segment lengths add
+/// up to the length of the data that the reply reports, up to the size of the call's chunks.
 fn trust_write_list(seen: &Seen, message: &mut Vec<u8>) {
     let (Some(call), Some(lists)) = (&seen.about, &seen.lists) else { return };
     let payload = &seen.words[lists.payload..];

@@ -1,4 +1,4 @@
-//! Faults of servers of version 1.
+//! Faults of RPC-over-RDMA version 1 servers.
 
 use super::{
     fault::{Effect, Fault, fault, set, words},
@@ -10,7 +10,7 @@ const CREDIT: usize = 2;
 const PROC: usize = 3;
 const CALL_LEN: u32 = 40;
 const OVERFLOW: u32 = u32::MAX - 15;
-/// The handle that cases use for memory that does not exist.
+/// The handle that the cases use for memory that is not registered.
 const NOWHERE: u32 = 0x1234_5678;
 
 fn err_chunk(seen: &Seen) -> Vec<u8> {
@@ -31,12 +31,12 @@ fn strip(message: &mut Vec<u8>) {
     message.extend_from_slice(&rest);
 }
 
-/// Encodes a successful reply to a call that is not handled.
+/// Encodes a successful reply without results, to a call that is not executed.
 fn success(seen: &Seen) -> Vec<u8> {
     words(&[seen.word(0), 1, 32, 0, 0, 0, 0, seen.word(0), 1, 0, 0, 0, 0])
 }
 
-/// Encodes a successful reply to a WRITE that is not handled.
+/// Encodes a reply that reports 10,000 bytes as written, to a WRITE that is not executed.
 fn written(seen: &Seen) -> Vec<u8> {
     let results = words(&[0, 0, 0, 10_000, 2, 0, 0]);
     [success(seen), results].concat()

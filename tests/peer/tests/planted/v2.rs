@@ -1,4 +1,4 @@
-//! Faults of servers and clients of version 2.
+//! Faults of RPC-over-RDMA version 2 servers and clients.
 
 use super::{
     fault::{Effect, Fault, fault, set, words},
@@ -8,7 +8,7 @@ use super::{
 const RESPONSE: u32 = 1;
 const MORE: u32 = 2;
 const TPMORE: u32 = 4;
-/// A property that the draft does not assign.
+/// A property identifier that the draft does not assign.
 const UNKNOWN: u32 = 0x7fff_fff1;
 
 fn is_v2(seen: &Seen, htype: u32) -> bool {
@@ -37,19 +37,19 @@ fn to_bad_xdr(seen: &Seen, reply: &mut Vec<u8>) {
     *reply = bad_xdr(seen);
 }
 
-/// Replaces a message by a plain call of NULL.
+/// Replaces a message with a plain call of NULL.
 fn to_call(message: &mut Vec<u8>) {
     let xid = Seen::new(message, 0, &[]).word(0);
     *message = words(&[xid, 2, 64 << 16 | 1, 0, 0, 0, 0, 0, 0, xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]);
 }
 
-/// Replaces a message by a plain successful reply.
+/// Replaces a message with a plain successful reply.
 fn to_success(message: &mut Vec<u8>) {
     let xid = Seen::new(message, 0, &[]).word(0);
     *message = words(&[xid, 2, 64 << 16 | 1, 0, RESPONSE, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0]);
 }
 
-/// Returns `true` if the message has a call in a Read chunk with segments of these lengths.
+/// Returns `true` if the message is an RDMA2_NOMSG with a position-zero Read chunk of segments of these lengths.
 fn is_special(seen: &Seen, lens: &[u32]) -> bool {
     is_v2(seen, 1) && seen.reads().iter().map(|(_, len)| *len).eq(lens.iter().copied()) && seen.reads()[0].0 == 0
 }

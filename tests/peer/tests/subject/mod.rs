@@ -27,10 +27,10 @@ use rpcrdma_specs::nfs3::{
 
 use self::nfs::OneFile;
 
-/// A time limit of the client that no test reaches.
+/// Call timeout of the client, which no test reaches.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Returns the file of the server.
+/// Returns the file that the server under test serves.
 fn file() -> NfsFile {
     NfsFile { handle: "file".into() }
 }
@@ -40,12 +40,12 @@ pub(crate) fn limits() -> Limits {
     Limits { patience: Duration::from_secs(30), settle: Duration::from_millis(20) }
 }
 
-/// Starts a server of NFS 3.
+/// Starts an NFS 3 server on this project's iWARP provider.
 pub(crate) async fn server() -> ServerUnderTest {
     server_over(IwarpListener::bind("127.0.0.1:0".parse().unwrap(), IwarpConfig::default()).await.unwrap()).await
 }
 
-/// Starts a server of NFS 3 over another provider.
+/// Starts an NFS 3 server on a listener of an iWARP provider.
 pub(crate) async fn server_over(listener: impl Listener) -> ServerUnderTest {
     serve(builder().listen_with(listener)).await
 }
@@ -69,12 +69,16 @@ pub(crate) fn client_of(start: Start) -> ClientUnderTest {
     ClientUnderTest { listen, start: Some(start), limits: limits() }
 }
 
-/// Returns the options of the client.
+/// Returns a builder for the client's channel, which never reconnects.
 pub(crate) fn channel() -> ChannelBuilder {
     Channel::builder().reconnect(Reconnect::Never).call_timeout(LONG)
 }
 
-/// Makes four calls without chunks at once, then two calls with Write chunks at once, and a call with a Read chunk.
+/// Makes four concurrent NULL calls, two concurrent READ calls with Write chunks, a WRITE call with a Read chunk, and a
+/// last NULL call.
+///
+/// # Errors
+/// Returns an error if the connection or a call fails, or if a result is wrong.
 pub(crate) async fn use_file(channel: Result<Channel, ConnectError>) -> Result<(), Box<dyn std::error::Error>> {
     let nfs = NfsV3Client::new(channel?);
     let nulls = (nfs.nfsproc3_null(), nfs.nfsproc3_null(), nfs.nfsproc3_null(), nfs.nfsproc3_null());

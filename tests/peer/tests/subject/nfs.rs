@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rpcrdma::server::{Context, HandlerError};
 use rpcrdma_specs::nfs3::{nfs_v3::NfsV3, *};
 
-/// A service of NFS 3 with one file. Every file handle names it.
+/// A service of NFS 3 with one file. Every file handle refers to this file.
 #[derive(Debug)]
 pub(crate) struct OneFile(Mutex<Vec<u8>>);
 
@@ -16,7 +16,7 @@ impl Default for OneFile {
     }
 }
 
-/// Implements procedures that are not served.
+/// Implements procedures that always fail, because no test calls them.
 macro_rules! unserved {
     ($($name:ident $args:ident $res:ident)*) => {
         $(async fn $name(&self, _cx: &Context, _args: $args) -> Result<$res, HandlerError> {

@@ -1,5 +1,6 @@
-//! The reference: a fast handwritten codec for the three messages, in safe Rust. It checks every length, boolean and
-//! enumeration. Names, handles and data refer to the message. Errors do not name the field.
+//! A fast handwritten codec for the three benchmark messages in safe Rust, which the other codecs are compared with. It
+//! checks every length, boolean and enumeration. Names, handles and data are borrowed from the message. Errors do not
+//! name the field.
 
 /// The reason for a decoding or encoding error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) handle: Option<&'a [u8]>,
 }
 
-/// A reply of NFS 3. A failure has only a status here.
+/// An NFS 3 reply. The codec reduces a failure to its status.
 #[derive(Debug)]
 pub(crate) enum Reply<T> {
     Ok(T),
@@ -261,7 +262,7 @@ fn attribute_bytes(value: &Attributes) -> [u8; 84] {
     bytes
 }
 
-/// Writes the flag and the attributes in one piece.
+/// Encodes optional attributes. The discriminator and the attributes are appended in one piece.
 #[inline]
 fn put_maybe_attributes(out: &mut Vec<u8>, value: Option<&Attributes>) {
     match value {

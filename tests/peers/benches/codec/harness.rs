@@ -102,7 +102,7 @@ pub(crate) fn times(arms: &mut [Arm], way: Way, effort: Effort) -> Vec<(&'static
     measured.map(|(arm, samples)| (arm.name, median(samples))).collect()
 }
 
-/// Returns the number of operations that fill one turn.
+/// Returns a number of operations that takes at least one turn. It is a power of two, and at most 2^31.
 fn calibrate(work: &mut Work, effort: Effort) -> u64 {
     let mut count = 1;
     loop {
@@ -122,6 +122,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
 
 /// Counts the instructions (callgrind) and allocations (memcheck) of one operation, independently of noise. Runs this
 /// program for one codec with `few` and with `more` operations. The difference is the cost of `more - few` operations.
+/// Returns `None` if valgrind cannot be run.
 pub(crate) fn counts(message: &str, arm: &str, way: &str, few: u64, more: u64) -> Option<(f64, f64)> {
     let operations = (more - few) as f64;
     let instructions = |times| {

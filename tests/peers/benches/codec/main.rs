@@ -1,8 +1,9 @@
 //! The generated codec compared with others and with a handwritten one:
 //! `cargo bench --manifest-path tests/peers/Cargo.toml`.
 //!
-//! `--quick` takes shorter turns. `--instructions [MESSAGE]` counts with valgrind. `--test` only compares the encoded
-//! and decoded messages. `--profile MESSAGE ARM WAY TIMES` runs one operation for a profiler.
+//! `--quick` takes shorter turns. `--instructions [MESSAGE]` counts instructions and allocations with valgrind.
+//! `--test` only compares the encoded and decoded messages. `--profile MESSAGE ARM WAY TIMES` runs one operation for a
+//! profiler.
 
 mod by_hand;
 #[cfg(libtirpc)]
@@ -112,7 +113,8 @@ fn borrowed<T: XdrEncode + XdrDecodeRef<'static> + 'static>(bytes: &'static [u8]
     })
 }
 
-/// Returns the arm of rpcrdma as over RDMA: the eligible item is removed from the stream and inserted by reference.
+/// Returns the arm of rpcrdma with direct data placement: the encoder removes the eligible item from the stream, and
+/// the decoder inserts it by reference.
 fn placed(bytes: &'static [u8]) -> Arm {
     let value: nfs3::Read3res = decoded(Decoder::new(bytes));
     let mut stream = Vec::new();

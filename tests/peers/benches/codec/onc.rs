@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Fifo,
 }
 
-/// An optional value, because the derive does not support `Option`.
+/// An optional value, in place of `Option`, which the derive does not support.
 #[derive(XdrCodec)]
 pub(crate) enum Maybe<T: Pack + Unpack> {
     #[xdr(1)]
@@ -50,7 +50,7 @@ macro_rules! codec {
 }
 messages!(codec);
 
-/// A reply, because the derive does not support default arms.
+/// A reply. Its codec is handwritten, because the derive does not support default arms.
 pub(crate) enum Reply<T> {
     Ok(T),
     Failed(u32),

@@ -129,7 +129,7 @@ impl<I: In, T: Unpack<I>> Unpack<I> for Maybe<T> {
     }
 }
 
-/// A vector in place of the chain of boxes that its compiler would generate.
+/// The entries of a directory: a vector in place of the chain of boxes that xdr-codec's compiler would generate.
 pub(crate) struct Entries(Vec<Entry>);
 
 impl<O: Out> Pack<O> for Entries {

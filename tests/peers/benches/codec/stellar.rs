@@ -67,7 +67,7 @@ impl WriteXdr for Kind {
     }
 }
 
-/// A vector in place of the chain of boxes that its compiler would generate.
+/// The entries of a directory: a vector in place of the chain of boxes that stellar-xdr's compiler would generate.
 pub(crate) struct Entries(Vec<Entry>);
 
 impl ReadXdr for Entries {

@@ -55,10 +55,10 @@ struct NamedProcedure<'a> {
     origin: Option<ProcedureOrigin>,
 }
 
-/// A procedure in another version of the program, which declares it.
+/// The Rust names of a procedure in the version that declares it.
 #[derive(Debug, Clone)]
 struct ProcedureOrigin {
-    /// The module of the version, as seen from the module of another version.
+    /// The path of the module of the version that declares the procedure, as seen from the module of another version.
     module: TokenStream,
     handler: Ident,
     method: Ident,
@@ -312,7 +312,7 @@ fn reply_bounds(service: &TokenStream, arguments: &ArgumentNames<'_>, bounds: &i
     quote!(#service::ReplyBounds::new(#inline, #first) #(#others)* #(#total)*)
 }
 
-/// Returns the name of a marker without `r#`.
+/// Returns the name of a marker without the prefix `r#` of raw identifiers.
 fn convert_marker(marker: &Ident) -> String {
     marker.to_string().trim_start_matches("r#").to_owned()
 }

@@ -85,7 +85,7 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// Returns the path of a runtime module.
+    /// Returns the path of the runtime module `name`.
     fn module(&self, name: &'static str) -> TokenStream {
         self.std.module(&self.runtime, name)
     }
@@ -148,7 +148,7 @@ impl ProgramModule<'_> {
     }
 }
 
-/// Formats a program number in the style of specifications.
+/// Returns a program number as a literal. A number of more than 16 bits is hexadecimal, as in specifications.
 fn hex(number: u32) -> TokenStream {
     let text =
         if number > 0xffff { format!("0x{:X}_{:04X}", number >> 16, number & 0xffff) } else { number.to_string() };

@@ -33,7 +33,7 @@ pub(crate) struct ProgramModule<'a> {
     pub(crate) client: Ident,
     /// The name of the server trait.
     pub(crate) handler: Ident,
-    /// The base version, whose procedures this version takes over.
+    /// The server trait of the base version, whose procedures this version takes over.
     pub(crate) base: Option<BaseTrait>,
     /// The documentation of the server trait, if it differs from the default.
     pub(crate) handler_docs: Option<TokenStream>,
@@ -63,7 +63,7 @@ pub(super) const CUT: &str = "__XDRGEN_CUT";
 pub(crate) struct ProcedureModel {
     /// The XDR name of the procedure.
     pub(crate) xdr_name: String,
-    /// The handler method of another version, if the version takes the procedure over.
+    /// The path of the handler method in the version that declares the procedure. `None` if this version declares it.
     pub(crate) origin: Option<TokenStream>,
     /// The procedure number.
     pub(crate) number: u32,
@@ -85,7 +85,7 @@ pub(crate) struct ProcedureModel {
     pub(crate) idempotent: bool,
     /// The type of the combined arguments.
     pub(crate) args: TokenStream,
-    /// The arguments as parameters.
+    /// The parameters of the client method and the handler method.
     pub(crate) params: Vec<Param>,
     /// The way in which the parameters are combined into the arguments.
     pub(crate) packing: Packing,
@@ -130,7 +130,7 @@ pub(crate) struct Param {
 pub(crate) enum Packing {
     /// There are no parameters.
     Void,
-    /// The only parameter is the arguments.
+    /// The only parameter has the type of the arguments.
     Single,
     /// The parameters are the fields of a struct.
     Struct,

@@ -21,7 +21,7 @@ use crate::{
     ir::{Field, ItemId, ItemKind},
 };
 
-/// Number of fields in a piece. Shorter structs are emitted as a whole.
+/// Minimum number of fields in a piece, except for the last piece. A struct with no more fields is emitted as a whole.
 pub(in crate::emit) const FIELDS_PER_PIECE: usize = 512;
 
 /// The name that marks the lines at which [`pieces`] cuts. It fills a line, so that the printer breaks every list that
@@ -54,8 +54,8 @@ struct Piece {
 }
 
 impl LongStruct {
-    /// Returns the plan for an item, or `None` if it is emitted as a whole, because it has few fields or a borrowed
-    /// form.
+    /// Returns the plan for a struct. Returns `None` if the item must be emitted as a whole, for example because it is
+    /// not a struct, has at most `per_piece` fields, or has a borrowed form.
     pub(in crate::emit) fn plan(
         layout: &Layout<'_>,
         id: ItemId,
@@ -104,7 +104,7 @@ impl LongStruct {
         Some(plan)
     }
 
-    /// Returns the item that is emitted.
+    /// Returns the id of the struct.
     pub(in crate::emit) fn id(&self) -> ItemId {
         self.id
     }

@@ -28,7 +28,7 @@ use crate::{
 /// threshold of clippy is larger, but the sizes here are estimates.
 const MAX_SIZE_DIFFERENCE: u64 = 128;
 
-/// The variants of the Rust `enum` of a union, in order.
+/// The variants of the Rust `enum` of a union, in order of declaration.
 #[derive(Default)]
 struct UnionVariants {
     scope: NameScope,
@@ -39,7 +39,7 @@ struct UnionVariants {
     arms: Vec<ArmCodec>,
     /// The values of the discriminant that select an arm.
     listed: HashSet<i64>,
-    /// The estimated sizes of the fields, in bytes.
+    /// The estimated size of the data in each variant, in bytes.
     sizes: Vec<u64>,
 }
 

@@ -93,7 +93,8 @@ impl Deadlines {
         })
     }
 
-    /// Returns the earliest deadline of a key for which `alive` returns `true`.
+    /// Returns the earliest deadline of a key for which `alive` returns `true`. Removes earlier deadlines of other
+    /// keys.
     pub(in crate::engine) fn next(&mut self, alive: impl Fn(u64) -> bool) -> Option<Instant> {
         while let Some(Reverse((at, key))) = self.heap.peek() {
             if alive(*key) {

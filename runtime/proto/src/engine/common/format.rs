@@ -42,8 +42,9 @@ impl FixedWords {
 }
 
 impl ChunkLists {
-    /// Returns the length in bytes of the reply's header, which repeats Write list and Reply chunk
-    /// (RFC 8166 §4.3.2.2, §4.3.3). `lists_offset` is the length of the header in front of its lists.
+    /// Returns the length in bytes of the header of a reply to a call with these lists. The header repeats the Write
+    /// list and the Reply chunk (RFC 8166 §4.3.2.2, §4.3.3). `lists_offset` is the offset of the lists in the header,
+    /// in bytes.
     pub(in crate::engine) fn reply_header_len(&self, lists_offset: u64) -> u64 {
         let writes = self.writes.iter().map(|chunk| chunk.len() as u64);
         header_len(lists_offset, 0, writes, self.reply.as_ref().map(|chunk| chunk.len() as u64))

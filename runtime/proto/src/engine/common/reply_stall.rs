@@ -59,8 +59,9 @@ impl ReplyStallTimer {
         self.passed = self.due.is_some_and(|due| due <= now);
     }
 
-    /// Returns `true` if the timeout had expired at the last [`handle_timeout`](Self::handle_timeout). If `enough`
-    /// bytes have been sent since it started, a long reply is making progress, and the timeout restarts.
+    /// Returns `true` if the timeout had expired at the last [`handle_timeout`](Self::handle_timeout) and fewer than
+    /// `enough` bytes, or none, have been sent since it started. Returns `true` only once for each expiry. If `enough`
+    /// bytes have been sent, a long reply is making progress, and the timeout restarts.
     pub(super) fn is_over(&mut self, bytes: impl FnOnce() -> u64, enough: u64) -> bool {
         if !std::mem::take(&mut self.passed) || self.due.is_none() {
             return false;

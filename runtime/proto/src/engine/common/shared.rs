@@ -15,9 +15,9 @@ use crate::{
 /// Limits of the wire version and of both peers.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct ConnectionRules {
-    /// Length of a header in front of its chunk lists, in bytes. 0 without headers.
+    /// Length in bytes of the part of a header before its chunk lists. 0 if the connection has no headers.
     pub(in crate::engine) lists_offset: u64,
-    /// Minimum length in bytes of the payload in the last Send of a continued message. 0 without continuation.
+    /// Minimum length in bytes of the payload in the last Send of a continued message. 0 if messages are not continued.
     pub(in crate::engine) min_last_payload: u64,
     /// `true` if a message may be split into several Sends. A call that exceeds a limit of the peer is then planned
     /// again with fewer chunks.

@@ -12,8 +12,8 @@ struct Entry {
 }
 
 /// A map from XIDs to slots. The low bits of an XID are the index of its entry, so that consecutive XIDs need no hash.
-/// An XID whose entry is in use goes to a hash table. A peer that chooses XIDs with the same low bits therefore causes
-/// no more work than a hash table does.
+/// An XID whose entry is in use goes to a hash table, as do all XIDs that are added while this table is not empty. A
+/// peer that chooses XIDs with the same low bits therefore causes no more work than a hash table does.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct XidTable {
     /// Empty until the first XID is inserted.

@@ -202,7 +202,8 @@ impl Connection {
         }
     }
 
-    /// Negotiates the version by a received message. Returns `true` if the wire version should handle the message.
+    /// Continues the negotiation of the version with a received message. Returns `true` if the wire version should
+    /// handle the message.
     fn negotiate(&mut self, message: &MessageBuf) -> bool {
         match self.negotiation.classify(message, &*self.wire, &mut self.core) {
             FirstMessage::Handled => false,

@@ -83,7 +83,7 @@ impl Negotiation {
         FirstMessage::Close(CloseReason::NegotiationFailed { why, versions: Some((low, high)) })
     }
 
-    /// Classifies the first message that a server receives.
+    /// Classifies a message that a server receives before the version is agreed.
     fn classify_first(&mut self, message: &[u8], refused: u32, core: &mut ConnectionCore) -> FirstMessage {
         // RPC-over-RDMA v2 §7, RFC 8166 §4.5: a message that is too short is not parsed. The server has sent nothing
         // that an error could refer to.
@@ -129,7 +129,7 @@ impl Negotiation {
     }
 }
 
-/// Sends an error for a message of an unsupported version.
+/// Queues an error for a message of an unsupported version.
 // RPC-over-RDMA v2 §4.2.3.2, §7.1.1, RFC 8166 §4.5.1: the error repeats XID and version, and states the supported
 // range.
 fn refuse_version(FixedWords { xid, vers, .. }: FixedWords, core: &mut ConnectionCore) {

@@ -9,10 +9,10 @@ use crate::{
     provider::{MemoryHandle, QueuePair},
 };
 
-/// The differences between the versions of RPC-over-RDMA.
+/// The part of a connection that depends on the version of RPC-over-RDMA.
 ///
-/// A connection calls these methods while it is open. `core` is the rest of the connection's state. Methods with a
-/// default implementation are those that only one version needs.
+/// `core` is the part of the connection that all versions share. Most methods with a default implementation are those
+/// that only one version needs.
 pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Returns the version number.
     fn version(&self) -> u32;
@@ -32,7 +32,7 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Posts pending work.
     fn poll_work(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant);
 
-    /// Returns the failure of local calls, if the connection does not support them.
+    /// Returns the failure with which local calls end if the connection does not support them, and otherwise `None`.
     fn refuses_calls(&self, core: &ConnectionCore) -> Option<CallFailure>;
 
     /// Returns `true` if a queued call could be sent now.

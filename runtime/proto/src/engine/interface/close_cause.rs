@@ -1,9 +1,10 @@
-//! The causes for which connections close, for statistics.
+//! Causes of closed connections, for statistics.
 
 use super::failure::CloseReason;
 use crate::provider::DisconnectReason;
 
-/// The cause for which a connection closed. The enumeration is exhaustive, so that statistics count each cause.
+/// The cause of a closed connection: its [`CloseReason`] without details. The enumeration is exhaustive, so that
+/// statistics count each cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CloseCause {
     /// The local side closed the connection.
@@ -25,7 +26,7 @@ pub enum CloseCause {
 }
 
 impl CloseReason {
-    /// Returns the cause, without its details.
+    /// Returns the cause, without details such as durations and messages.
     #[must_use]
     pub fn cause(&self) -> CloseCause {
         match self {

@@ -28,7 +28,8 @@ pub struct EngineConfig {
     pub reverse_credits: u32,
     /// Maximum length in bytes of a message that is sent inline, unless the peer's limit is lower. Default 4096.
     pub send_size: u32,
-    /// Size of the local Receives in bytes. Default 4096.
+    /// Size in bytes of the local Receives, as announced to the peer. The Receives have at least 4096 bytes, even if a
+    /// smaller size is announced. Default 4096.
     pub receive_size: u32,
     /// Minimum length in bytes of an eligible item that is reduced. Shorter arguments, and results with a smaller
     /// maximum length, stay inline if they fit. Default 1024.
@@ -52,15 +53,15 @@ pub struct EngineConfig {
     /// Time after which the connection is closed if RDMA Reads of the peer's Read chunks make no progress, or if the
     /// rest of a partially received message does not arrive (version 2). Both hold memory. Default 60 seconds.
     pub fetch_timeout: Duration,
-    /// Minimum rate in bytes per second of the transfers that `fetch_timeout` limits, and of RDMA Writes of results. A
-    /// transfer that is slower fails, at the latest after the timeout plus the time that it takes at this rate. With 0,
-    /// any byte counts as progress. Default 64 KiB per second.
+    /// Minimum rate in bytes per second of the transfers that `fetch_timeout` limits, and of the replies over RDMA that
+    /// `reply_timeout` limits. A transfer that is slower fails, at the latest after the timeout plus the time that it
+    /// takes at this rate. With 0, any byte counts as progress. Default 64 KiB per second.
     pub min_rate: u64,
     /// Time after which the connection is closed if the peer accepts no part of the pending replies. Pending replies
     /// hold their results in memory, and the connection counts against the limits of its server. Every completed Send
-    /// or RDMA Write counts as progress, and so do bytes that leave the host. After progress by bytes alone, detection
-    /// may take up to twice this time. In version 2 the time without credit from the peer counts too. Default 60
-    /// seconds.
+    /// or RDMA Write counts as progress, and so do bytes that leave the host, over RDMA only at `min_rate` or more.
+    /// After progress by bytes alone, detection may take up to twice this time. In version 2 the time without credit
+    /// from the peer counts too. Default 60 seconds.
     pub reply_timeout: Duration,
     /// Version 2: maximum length in bytes of a payload stream that goes in several Sends (Message Continuation) rather
     /// than by RDMA (Special Format), and maximum length of a reply for which no Reply chunk is provided. Default 64

@@ -88,7 +88,7 @@ impl RefusedCalls {
     }
 
     /// Returns `true` if a call with this XID ended an earlier connection, and removes the call from the table. Only
-    /// one connection refuses it, and only once.
+    /// one connection refuses it, and only once. The result is `false` after the first [`MAX_LATER_CALLS`] calls.
     #[inline(always)]
     pub(in crate::engine) fn take(&mut self, xid: u32) -> bool {
         !self.xids.is_empty() && self.find(xid)

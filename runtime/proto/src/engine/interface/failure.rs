@@ -305,7 +305,7 @@ pub enum CallLimit {
     /// A reduced item has a position that does not fit in 32 bits (RFC 8166 §3.4.5).
     #[error("a reduced item lies beyond 4 GiB")]
     Position {
-        /// Position of the item in the payload stream.
+        /// Position of the item in the payload stream, in bytes.
         position: u64,
     },
 }
@@ -320,16 +320,17 @@ pub enum MalformedCall {
         /// Length of the message in bytes.
         len: usize,
     },
-    /// A reduced item begins within an earlier one, or not at a multiple of four (RFC 8166 §3.4.5).
+    /// A reduced item begins at position 0, before the end of the item before it, or not at a multiple of four (RFC
+    /// 8166 §3.4.5).
     #[error("its reduced items are not in ascending order at multiples of four")]
     ItemOrder {
-        /// Position of the item in the payload stream.
+        /// Position of the item in the payload stream, in bytes.
         position: u64,
     },
     /// A reduced item begins after the end of the payload stream (RFC 8166 §3.4.5).
     #[error("a reduced item lies beyond its payload stream")]
     ItemBeyondMessage {
-        /// Position of the item in the payload stream.
+        /// Position of the item in the payload stream, in bytes.
         position: u64,
     },
     /// A landing buffer has less room than its result may need (RFC 8166 §4.3.2.2).

@@ -16,20 +16,20 @@ pub trait HostAuthenticator: fmt::Debug + Send {
     /// [`received`](Self::received).
     ///
     /// # Errors
-    /// Rejects the connection, which the engine then closes with this error.
+    /// An error rejects the connection. The engine then closes the connection with this error.
     fn start(&mut self) -> Result<HostAuthStep, HostAuthError>;
 
     /// Handles material from the peer, and returns the next material to send.
     ///
     /// # Errors
-    /// Rejects the connection because authentication of the peer failed.
+    /// An error rejects the connection, because authentication of the peer failed.
     fn received(&mut self, material: &[u8]) -> Result<HostAuthStep, HostAuthError>;
 
     /// Handles the end of the peer's material. The engine calls this method if the peer has sent all its material,
     /// possibly none, before the local authenticator is done.
     ///
     /// # Errors
-    /// Rejects the connection if local policy requires more (RPC-over-RDMA v2 §5.2.6).
+    /// An error rejects the connection, because local policy requires more material (RPC-over-RDMA v2 §5.2.6).
     fn peer_finished(&mut self) -> Result<(), HostAuthError>;
 }
 

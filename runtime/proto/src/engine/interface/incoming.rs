@@ -39,7 +39,8 @@ impl IncomingCall {
         self.chunks.0.get().map_or(&[], |chunks| &chunks.reads)
     }
 
-    /// Returns the capacity of each Write chunk in bytes, in order; `None` for an empty Write chunk.
+    /// Returns the capacity in bytes of each Write chunk, in the order of the Write list. `None` stands for an empty
+    /// Write chunk.
     #[inline]
     #[doc(hidden)]
     pub fn write_chunks(&self) -> &[Option<u64>] {
@@ -65,10 +66,10 @@ impl IncomingCall {
     }
 }
 
-/// Resources that a requester provided for its reply.
+/// Resources that a requester provided for the reply to its call.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyPlan {
-    /// Capacity of each Write chunk in bytes, in order; `None` for an empty Write chunk.
+    /// Capacity in bytes of each Write chunk, in the order of the Write list. `None` stands for an empty Write chunk.
     pub write_chunks: SmallVec<[Option<u64>; 1]>,
     /// Capacity of the Reply chunk in bytes, if there is one.
     pub reply_chunk: Option<u64>,
@@ -79,9 +80,10 @@ pub struct ReplyPlan {
 }
 
 impl ReplyPlan {
-    /// Returns the format of a reply whose payload stream has `len` bytes without the results in Write chunks:
-    /// [`Short`](MessageFormat::Short) if it fits in one Send, with or without such results. `None` means that the
-    /// reply cannot be sent, and the requester gets an error (RFC 8166 §4.5.3, RPC-over-RDMA v2 §7.3.5).
+    /// Returns the format of a reply. `len` is the length of its payload stream in bytes, without the results in Write
+    /// chunks. [`Short`](MessageFormat::Short) means that the payload stream fits in one Send, whether or not there are
+    /// such results. `None` means that the reply cannot be sent, and the requester gets an error (RFC 8166 §4.5.3,
+    /// RPC-over-RDMA v2 §7.3.5).
     #[must_use]
     pub fn format(&self, len: u64) -> Option<MessageFormat> {
         reply_format(len, self.max_inline, || self.reply_chunk, self.continues)

@@ -68,7 +68,7 @@ pub struct CallPolicy {
     /// `true` if the caller does not wait for the reply. The call ends with
     /// [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled) as soon as it is sent.
     pub unanswered: bool,
-    /// `true` if the call goes before calls that wait, and may use the credit that [`EngineConfig::keeps_credit`]
+    /// `true` if the call is sent before other queued calls, and may use the credit that [`EngineConfig::keeps_credit`]
     /// reserves.
     ///
     /// [`EngineConfig::keeps_credit`]: crate::engine::EngineConfig::keeps_credit
@@ -84,7 +84,8 @@ pub struct ReplyResources {
     /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is
     /// reduced.
     pub max_inline: u64,
-    /// DDP-eligible results in order. The engine provides one Write chunk for each.
+    /// DDP-eligible results, in the order in which the reply contains them. The engine provides at most one Write chunk
+    /// for each. Small results may arrive inline.
     pub chunks: ChunkItems<ResultChunk>,
 }
 
@@ -228,7 +229,7 @@ pub struct FormatChoice {
 pub struct IncomingReply {
     /// Payload stream of the RPC message.
     pub payload: MessagePayload,
-    /// Write chunks, as many as the call provided.
+    /// Contents of the Write chunks, one for each result of the call ([`ReplyResources::chunks`]).
     pub writes: ChunkItems<WriteChunk>,
     /// Format of the reply.
     pub format: MessageFormat,
@@ -243,6 +244,7 @@ pub struct IncomingReply {
 pub struct OutgoingReply {
     /// Payload stream of the RPC message, without the items in `reduced`.
     pub message: MessageBuf,
-    /// Items removed from the payload stream, in order. `chunk` is the index of the Write chunk for the item.
+    /// Items removed from the payload stream, in ascending order of position. `chunk` is the index of the Write chunk
+    /// for the item.
     pub reduced: ChunkItems<ReducedItem>,
 }

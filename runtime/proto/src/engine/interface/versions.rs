@@ -55,7 +55,7 @@ impl fmt::Display for Versions {
 impl TryFrom<u32> for Versions {
     type Error = UnknownVersion;
 
-    /// Selects the version with this number only.
+    /// Selects the version with this number only. Fails for numbers other than 1 and 2.
     fn try_from(number: u32) -> Result<Self, UnknownVersion> {
         match number {
             1 => Ok(Self::V1),

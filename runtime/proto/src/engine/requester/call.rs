@@ -85,7 +85,7 @@ pub(in crate::engine) struct LocalCall {
     pub(in crate::engine) segments: u64,
     /// Handle that the reply may invalidate, if the header names one.
     pub(in crate::engine) invalidates: Option<MemoryHandle>,
-    /// Message and items for a resend.
+    /// Message and items for a resend, or `None` if the call is not sent again.
     pub(in crate::engine) kept: Option<ResendableCall>,
     /// Number of resends so far.
     pub(in crate::engine) resends: u8,
@@ -112,7 +112,7 @@ impl LocalCall {
         results.fold(self.max_inline, u64::saturating_add)
     }
 
-    /// Resets the state for another call.
+    /// Resets the call, so that its memory can be reused for another call.
     #[inline(always)]
     pub(super) fn end(&mut self) {
         // The pattern names every field, so that a new field that is not reset here fails to compile.
@@ -161,7 +161,7 @@ impl LocalCall {
     }
 
     /// Takes the message and writes `xid` into it. The header has the same XID (RFC 8166 §4.2.1). Returns `Ok(None)` if
-    /// the message was taken before.
+    /// the message was taken before. Fails if the message is too short to have an XID and a `msg_type`.
     #[inline(always)]
     pub(in crate::engine) fn take_message(&mut self, xid: u32) -> Result<Option<MessageBuf>, CallFailure> {
         let Some(mut message) = self.message.take() else { return Ok(None) };

@@ -48,7 +48,8 @@ pub(in crate::engine) struct CallRegions {
 }
 
 impl CallRegions {
-    /// Registers memory for the call.
+    /// Registers memory for the call. The peer may read it if `purpose` is [`Purpose::Argument`], and otherwise write
+    /// it.
     // RPC-over-RDMA v2 §11.1: the peer can only read arguments, and only write results.
     pub(super) fn register(
         &mut self,
@@ -130,7 +131,7 @@ impl CallRegions {
         }
     }
 
-    /// Handles a failed invalidation.
+    /// Records that the invalidation of region `part` has failed.
     pub(super) fn stuck(&mut self, part: u16) {
         if let Some(exposed) = self.regions.get_mut(usize::from(part)) {
             exposed.state = RegionState::Stuck;

@@ -45,7 +45,7 @@ pub(in crate::engine) struct LocalCalls {
     xid_seed: u32,
     /// Number of XIDs that were assigned, starting at `xid_seed`.
     xids_used: u64,
-    /// `true` if any call so far had an XID of its own ([`CallPolicy::xid`](crate::engine::CallPolicy::xid)).
+    /// `true` if the policy of any call so far required an XID ([`CallPolicy::xid`](crate::engine::CallPolicy::xid)).
     has_own_xids: bool,
     deadlines: Deadlines,
 }
@@ -106,7 +106,9 @@ impl LocalCalls {
         self.give_up(id.0, now, shared, |sent| CallFailure::Cancelled { sent });
     }
 
-    /// Gives up calls whose deadline has passed. `can_send` is `true` if the peer would accept another call.
+    /// Gives up calls whose deadline has passed, and invalidates the memory of lingering calls whose grace period has
+    /// ended. Closes the connection if the peer is unresponsive. `can_send` is `true` if the peer would accept another
+    /// call.
     pub(in crate::engine) fn handle_timeout(&mut self, now: Instant, can_send: bool, shared: &mut EngineShared) {
         while let Some(key) = self.deadlines.pop_due(now) {
             let Some(slot) = self.slots.index(key) else { continue };
@@ -384,7 +386,8 @@ impl LocalCalls {
         self.queue.push_front(key);
     }
 
-    /// Returns the XID for a call: its own, or one that no call in flight has (RFC 5531 §9).
+    /// Returns the XID for a call: the XID that its policy requires, or one that no call in flight has (RFC 5531 §9).
+    /// Fails if another call in flight has the required XID.
     #[inline(always)]
     pub(in crate::engine) fn xid_for(&mut self, slot: u32) -> Result<u32, CallFailure> {
         match self.get(slot).and_then(|call| call.policy.xid) {
@@ -427,8 +430,8 @@ impl LocalCalls {
         self.xid_seed.wrapping_add(self.xids_used as u32)
     }
 
-    /// Returns `true` if `xid` was assigned to a call, in flight or finished. Always returns `true` after a call had an
-    /// XID of its own.
+    /// Returns `true` if `xid` was assigned to a call, in flight or finished. Always returns `true` after the policy of
+    /// any call has required an XID, because such XIDs are not recorded.
     pub(in crate::engine) fn has_used(&self, xid: u32) -> bool {
         self.has_own_xids || (1..=self.xids_used).contains(&self.next_xid().wrapping_sub(xid).into())
     }
@@ -584,7 +587,8 @@ impl LocalCalls {
     }
 }
 
-/// Returns `true` if the deadline of a call, or the end of its grace period, still matters.
+/// Returns `true` if the call with this key still has to be given up at its deadline, or waits for the end of its grace
+/// period.
 fn awaits(calls: &CallSlab, key: u64) -> bool {
     let call = calls.index(key).and_then(|slot| calls.get(slot));
     call.is_some_and(|call| match call.phase {

@@ -36,7 +36,8 @@ impl CheckedReply {
         FormatChoice { format, reason }
     }
 
-    /// Builds the reply for the caller. The memory of the call must have been invalidated.
+    /// Builds the reply for the caller. The memory of the call must have been invalidated. Fails if the Reply chunk
+    /// does not contain a reply to the call.
     pub(super) fn into_reply(self, call: &mut LocalCall, spare: &SpareLists) -> Result<IncomingReply, CallFailure> {
         let FormatChoice { format, reason } = self.choice(call);
         let payload = match self.inline {

@@ -17,7 +17,8 @@ use crate::{
 };
 
 /// Registers the memory of all chunks of a call, and replaces the contents of `lists` by these chunks. `payload` is the
-/// payload stream of a Long call.
+/// payload stream of a Long call. Fails if the provider refuses to register memory, or the caller's memory for a result
+/// is too short.
 // RFC 8166 §8.1.3, RPC-over-RDMA v2 §11.1.3: memory is exposed only when the call is about to be sent.
 pub(in crate::engine) fn expose(
     call: &mut LocalCall,
@@ -80,7 +81,8 @@ fn memory_len(len: u64) -> Result<usize, CallFailure> {
     usize::try_from(len).map_err(|_| CallFailure::TooLarge(CallLimit::AddressSpace { len }))
 }
 
-/// Returns the memory for a result: the caller's if supplied, otherwise from the pool.
+/// Returns the memory for a result: the caller's if supplied, otherwise from the pool. Fails if the caller's memory is
+/// too short for the result.
 fn landing_memory(chunk: &mut ResultChunk, pool: &BufferPool) -> Result<PayloadBuf, CallFailure> {
     let len = memory_len(chunk.max_len)?;
     match chunk.landing.take() {

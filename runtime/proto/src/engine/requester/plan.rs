@@ -19,7 +19,7 @@ use crate::{
     xdr::{ReducedItem, pad_len, padded_len},
 };
 
-/// Chunks that a call may use.
+/// The chunks that a call may use: at most `reads` Read chunks and `writes` Write chunks.
 #[derive(Debug, Clone, Copy)]
 struct AllowedChunks {
     reads: usize,
@@ -36,7 +36,8 @@ impl LocalCall {
     /// Chooses the format and the chunks of the call. On return, `message` is its payload stream.
     ///
     /// # Errors
-    /// Fails with [`CallFailure`] if the call cannot be conveyed within the limits.
+    /// Fails if the positions of the reduced items are invalid, or if the call or its reply exceeds a limit of the peer
+    /// or of the configuration.
     #[inline(always)]
     pub(in crate::engine) fn plan(
         &mut self,
@@ -223,7 +224,7 @@ impl LocalCall {
         }
     }
 
-    /// Restores the call to its state before it was sent.
+    /// Restores the message and the reduced items from [`kept`](LocalCall::kept), so that the call can be sent again.
     pub(super) fn restore(&mut self, pool: &BufferPool) {
         let Some(ResendableCall { message, reduced }) = self.kept.take() else { return };
         self.message = Some(match message {
@@ -261,7 +262,8 @@ fn check_positions(reduced: &[ReducedItem]) -> Result<(), CallFailure> {
     Ok(())
 }
 
-/// Moves the items that go inline, with their padding, into the payload stream.
+/// Moves the items that go inline, with their padding, into the payload stream. Fails if the position of one of these
+/// items is beyond the end of the payload stream.
 pub(in crate::engine) fn insert(
     message: &mut MessageBuf,
     reduced: &mut ChunkItems<ReducedItem>,

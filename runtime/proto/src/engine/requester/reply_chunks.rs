@@ -13,7 +13,7 @@ use crate::{
 pub(in crate::engine) struct ReplyChunks {
     /// Number of results, from the first, that get a Write chunk. The other results arrive inline.
     pub(in crate::engine) provided: usize,
-    /// Length of the Reply chunk in bytes, or `None` without one.
+    /// Length of the Reply chunk in bytes, or `None` if the call provides no Reply chunk.
     pub(in crate::engine) reply_chunk: Option<u64>,
     /// Maximum length of a segment in bytes.
     pub(super) max_segment: u32,

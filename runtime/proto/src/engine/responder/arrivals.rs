@@ -19,8 +19,8 @@ use crate::{
 /// Reason for discarding a call whose XID another call in progress has.
 const XID_IN_USE: &str = "a call with its XID is in progress";
 
-/// Number of errors that the response queue admits in addition to the credits. The queue may hold twice the sum of
-/// both.
+/// Number of errors to allow in addition to one response for each local credit. The queue of responses may hold twice
+/// the sum of this number and the credits.
 const SPARE_ERRORS: usize = 16;
 
 /// Reason why a call is rejected: the error for its sender, and a text for the log.
@@ -33,7 +33,12 @@ pub(in crate::engine) fn always_accepted(config: &EngineConfig) -> u64 {
 }
 
 impl ServedCalls {
-    /// Accepts a call, and delivers it to the upper layer if it is complete.
+    /// Validates and accepts a call, and delivers it to the upper layer if it is complete. Discards a call whose XID
+    /// another call in progress has.
+    ///
+    /// # Errors
+    /// Fails if the chunks of the call are invalid or exceed a limit, or if the call ended an earlier connection. The
+    /// caller then sends the error to the peer.
     pub(in crate::engine) fn accept(
         &mut self,
         call: ArrivingCall,
@@ -76,6 +81,10 @@ impl ServedCalls {
     }
 
     /// Accepts a call without chunks that arrived in one message, as nearly all do, and delivers it to the upper layer.
+    /// Discards a call whose XID another call in progress has.
+    ///
+    /// # Errors
+    /// Fails if the call ended an earlier connection. The caller then sends the error to the peer.
     #[inline(always)]
     pub(in crate::engine) fn accept_plain(
         &mut self,
@@ -91,7 +100,8 @@ impl ServedCalls {
         Ok(())
     }
 
-    /// Delivers a complete call from the peer to the upper layer.
+    /// Delivers a complete call from the peer to the upper layer. If the payload is not an RPC call, discards it (a
+    /// reply) or queues an error.
     pub(in crate::engine) fn arrived(&mut self, slot: u32, shared: &mut EngineShared) {
         match self.announce(slot, shared) {
             Ok(()) => {}
@@ -105,7 +115,8 @@ impl ServedCalls {
         }
     }
 
-    /// Queues an error for a message that belongs to no known call.
+    /// Queues an error for a message that belongs to no known call. Closes the connection if the peer has caused too
+    /// many errors.
     pub(in crate::engine) fn refuse(
         &mut self,
         (xid, vers): (u32, u32),
@@ -133,6 +144,7 @@ fn refuse_failed(xid: u32, shared: &mut EngineShared) -> Result<(), CallRejectio
 }
 
 /// Returns the maximum length in bytes of a payload stream in the last or only message of a reply with these chunks.
+/// Fails if the header of the reply leaves too little room in the message.
 // RFC 8166 §4.2.4, §4.3.2.2, §4.3.3, RPC-over-RDMA v2 §4.3.6: the reply repeats the Write list and the Reply chunk. The
 // last message of a continued reply also carries payload. RPC-over-RDMA v2 §7.3.3: segments that leave no room for it
 // are too many.
@@ -146,7 +158,8 @@ fn reply_room(lists: &ChunkLists, shared: &EngineShared) -> Result<u64, CallReje
     })
 }
 
-/// Checks the numbers of chunks and segments against the local limits.
+/// Checks that the numbers of Write chunks and of segments are within the local limits, and that a call in the reverse
+/// direction has no chunks unless they are supported there.
 fn check_counts(lists: &ChunkLists, shared: &EngineShared) -> Result<(), CallRejection> {
     let (limits, level) = (&shared.config, shared.rules.local_level);
     // RFC 8167 §5.3, RPC-over-RDMA v2 §4.5.4: an error of §7.3 reports that chunks in the reverse direction are

@@ -93,7 +93,7 @@ impl ReadChunkFetcher {
         self.fetched = self.fetched.saturating_sub(len);
     }
 
-    /// Resets the state when the connection is lost.
+    /// Forgets all calls, RDMA Reads and held bytes when the connection is lost. Registered sinks still count.
     pub(super) fn reset(&mut self, shared: &mut EngineShared) {
         shared.memory.stop_waiting();
         self.waiting.clear();

@@ -53,7 +53,8 @@ impl ReadChunkFetch {
         self.segments.push(segment);
     }
 
-    /// Groups read segments by position into Read chunks, in ascending order (RFC 8166 §3.4.5, §4.3.1).
+    /// Groups read segments by position into Read chunks, in ascending order of position (RFC 8166 §3.4.5, §4.3.1).
+    /// Fails if a position is not a multiple of four, or the end of a segment overflows.
     pub(super) fn group(
         reads: impl Iterator<Item = (u32, RdmaSegment)>,
     ) -> Result<SmallVec<[ReadChunkFetch; 1]>, &'static str> {
@@ -124,7 +125,7 @@ impl ReadChunkFetch {
     }
 }
 
-/// Returns `true` if the end of a segment overflows the offset.
+/// Returns `true` if the end of a segment, as an offset, exceeds 2^64 - 1.
 pub(super) fn overflows(segment: &RdmaSegment) -> bool {
     segment.offset.checked_add(u64::from(segment.length)).is_none()
 }
@@ -213,7 +214,7 @@ impl ReadChunkFetches {
         }
     }
 
-    /// Handles loss of the connection. Returns `true` if no sink is registered.
+    /// Invalidates the sinks because the connection is lost. Returns `true` if no sink is registered.
     pub(super) fn disconnected(&mut self, slot: u32, out: &mut VecDeque<WorkRequest>) -> bool {
         self.state = FetchState::Lost;
         self.take_back(slot, out);

@@ -56,7 +56,7 @@ pub(in crate::engine) struct PlainReply {
 }
 
 impl ServedCalls {
-    /// Removes the next response in order, if it is a plain reply. Nearly all are.
+    /// Removes the next response from the queue and returns it, if it is a plain reply. Nearly all responses are.
     #[inline(always)]
     pub(in crate::engine) fn next_plain_reply(&mut self, shared: &mut EngineShared) -> Option<PlainReply> {
         let (slot, xid, mut message) = self.take_plain_reply()?;
@@ -66,7 +66,8 @@ impl ServedCalls {
         Some(PlainReply { slot, xid, message })
     }
 
-    /// Prepares the next response in order, for a connection of this version.
+    /// Removes the next response from the queue, prepares it for a connection of this version, and returns it. Posts
+    /// the RDMA Writes of its results. Skips responses to calls that are lost.
     pub(in crate::engine) fn next_response(
         &mut self,
         version: u32,
@@ -88,7 +89,7 @@ impl ServedCalls {
         }
     }
 
-    /// Prepares the response to the call in `slot`.
+    /// Prepares the response to the call in `slot`, and posts its RDMA Writes. Returns `None` if the call is lost.
     // RFC 8166 §4.5.4: a response is always sent, unless the connection is lost.
     fn prepare(
         &mut self,

@@ -16,8 +16,8 @@ use crate::{
     provider::{QueuePair, WorkRequest},
 };
 
-/// Writes `data` to the peer by RDMA Write for the call in `slot`, and sets the lengths of the segments to the numbers
-/// of bytes written.
+/// Writes `data` into `chunk` by RDMA Write, for the call in `slot`, and sets the lengths of the segments to the
+/// numbers of bytes written.
 ///
 /// The caller has checked that `data` fits.
 // RFC 8166 §3.4.6, RPC-over-RDMA v2 §4.3.6: contiguously, in segment order; the segments are returned with the lengths

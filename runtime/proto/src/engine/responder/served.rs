@@ -272,7 +272,7 @@ impl ServedCalls {
         self.outgoing.len()
     }
 
-    /// Returns the next message to send, which no longer holds back its Receive.
+    /// Removes and returns the next message to send. It no longer holds back its Receive.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<OutgoingMessage> {
         let next = self.outgoing.pop_front()?;
@@ -311,7 +311,8 @@ impl ServedCalls {
         self.calls.get(*slot).is_some_and(|call| call.stage == ServedStage::Answered)
     }
 
-    /// Returns a call whose response is about to be sent. Its XID and its fetched data no longer count.
+    /// Marks a call whose response is about to be sent, and returns it. Its XID may be used again, and its fetched data
+    /// no longer counts against the limits. Returns `None` if the call is lost.
     #[inline(always)]
     pub(super) fn begin_response(&mut self, slot: u32) -> Option<&mut ServedCall> {
         let call = self.calls.get_mut(slot).filter(|call| call.stage == ServedStage::Answered)?;

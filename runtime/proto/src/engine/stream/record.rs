@@ -28,8 +28,8 @@ struct Fragment {
 
 /// Reassembles records from the bytes of a stream.
 ///
-/// Memory use is at most about twice the number of bytes that have arrived, whatever a marker announces. A record of
-/// one fragment is not copied: it is a view of the buffer it was received into.
+/// Memory use is at most about twice the number of bytes that have arrived, plus the buffer for one read, whatever a
+/// marker announces. A record of one fragment is not copied: it is a view of the buffer it was received into.
 ///
 /// # Examples
 /// ```
@@ -87,7 +87,7 @@ impl RecordAssembler {
         (&mut self.input).limit(max)
     }
 
-    /// Returns the number of bytes for which to reserve memory, or `None` before the first marker of the record has
+    /// Returns the number of bytes for which to reserve memory, or `None` if the marker of the next fragment has not
     /// arrived.
     ///
     /// Only the marker of the last fragment determines the length of the record. Before it arrives, the result is the
@@ -142,8 +142,8 @@ impl RecordAssembler {
     }
 
     /// Returns the first eight bytes of the record in progress, if they have arrived: XID and message type (RFC 5531
-    /// §9). The record must have at least that length. Call [`expected`](Self::expected) before: it leaves only the
-    /// marker of a record that is too long in `input`.
+    /// §9). The record must have at least that length. Call [`expected`](Self::expected) first. It consumes the marker
+    /// at the start of `input`, unless the record is too long.
     pub(super) fn head(&self) -> Option<[u8; 8]> {
         let marker = if self.fragment.is_some() { 0 } else { 4 };
         let mut bytes = self.record.iter().chain(self.input.iter().skip(marker)).copied();

@@ -71,7 +71,7 @@ fn finished(event: Option<EngineEvent>) -> (CallId, Result<IncomingReply, CallFa
     }
 }
 
-/// Returns the failure of a finished call.
+/// Returns the identifier and the failure of a finished call.
 fn failed(event: Option<EngineEvent>) -> (CallId, CallFailure) {
     let (id, result) = finished(event);
     (id, result.expect_err("the call should have failed"))

@@ -22,7 +22,7 @@ use crate::{
 pub(in crate::engine) const VERSION: u32 = 1;
 /// Offset of `rdma_proc` in bytes (RFC 8166 §4.2).
 const PROC_OFFSET: usize = 12;
-/// Length of a header in front of its chunk lists in bytes: the fixed words (RFC 8166 §4.2).
+/// Offset of the chunk lists in a header, in bytes: the length of the fixed words (RFC 8166 §4.2).
 pub(super) const LISTS_OFFSET: usize = 16;
 /// Length of the shortest header in bytes: the fixed words and three absent lists (RFC 8166 §4.5).
 pub(in crate::engine) const MIN_LEN: usize = 28;
@@ -62,7 +62,7 @@ pub(in crate::engine) fn supported_versions(message: &[u8]) -> Option<(u32, u32)
     }
 }
 
-/// Decodes a header; also returns its length in bytes.
+/// Decodes the header of a message. Returns the header and its length in bytes.
 pub(super) fn parse(message: &[u8]) -> Result<(RdmaMsg, usize), DecodeError> {
     // Most messages are RDMA_MSG without chunks: this is much cheaper than decoding three absent lists.
     if message.get(PROC_OFFSET..MIN_LEN).is_some_and(|bare| bare == [0; MIN_LEN - PROC_OFFSET])

@@ -73,7 +73,7 @@ impl WireV1 {
         }
     }
 
-    /// Sends responses in order, up to the limit of responses in flight.
+    /// Sends responses in the order in which they were queued, up to the limit of responses in flight.
     fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         // Bounds the responses in flight to a peer that does not receive. Its own Receives are not renewed meanwhile
         // either.

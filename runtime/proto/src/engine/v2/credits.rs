@@ -12,7 +12,7 @@ use crate::{engine::core::credits::SPARE_RECEIVES, provider::QueuePair};
 /// for messages other than calls, for example for replies that those calls wait for.
 const RESERVE: u64 = 2;
 
-/// Messages that may be sent to the peer.
+/// Credits for messages that may be sent to the peer.
 #[derive(Debug)]
 pub(super) struct SendCredits {
     left: u64,
@@ -34,7 +34,7 @@ impl SendCredits {
         self.max = max.max(1);
     }
 
-    /// Treats a grant of zero as a grant of one.
+    /// Adds a credit if there is none, so that a grant of zero counts as a grant of one.
     pub(super) fn ensure_one(&mut self) {
         self.left = self.left.max(1);
     }
@@ -60,7 +60,7 @@ impl SendCredits {
     }
 }
 
-/// Messages that the peer may send, and the Receives posted for them.
+/// Credits for messages that the peer may send, and the Receives posted for these messages.
 #[derive(Debug)]
 pub(super) struct ReceiveCredits {
     max: u32,
@@ -69,7 +69,7 @@ pub(super) struct ReceiveCredits {
     granted: u64,
     /// Number of messages that used a credit since the connection was set up.
     received: u64,
-    /// Number of messages still in progress.
+    /// Number of the peer's messages that are still in progress. Their credits are not renewed, except for [`RESERVE`].
     held: usize,
     /// Total number of credits granted before the last message that only grants credits. `None` after the peer has used
     /// a credit of that message.

@@ -15,8 +15,9 @@ pub(super) struct Extensions {
 }
 
 impl Extensions {
-    /// Returns the extension message that conveys an RPC message in at most `threshold` bytes, if an extension provides
-    /// one.
+    /// Returns the message by which an extension conveys an RPC message, if an extension provides one that has at most
+    /// `threshold` bytes and a header type that neither belongs to the base protocol nor was refused by the peer.
+    /// Records the message, to attribute a refusal to it.
     pub(super) fn convey(&mut self, message: RpcMessage<'_>, threshold: u64) -> Option<ExtensionMessage> {
         let conveyed = self.list.iter_mut().find_map(|extension| extension.convey(message))?;
         let fits = (PREFIX_LEN + conveyed.body.len()) as u64 <= threshold;
@@ -28,7 +29,7 @@ impl Extensions {
     }
 }
 
-/// Number of sent extension messages remembered, to attribute a refusal to one of them.
+/// Maximum number of sent extension messages to remember, so that a refusal can be attributed to one of them.
 const REMEMBERED: usize = 32;
 
 /// Header types that the peer does not support.
@@ -48,7 +49,8 @@ impl RefusedTypes {
         self.sent.push_back((xid, header_type));
     }
 
-    /// Handles RDMA2_ERR_INVAL_HTYPE for a message with this XID.
+    /// Handles RDMA2_ERR_INVAL_HTYPE for a message with this XID: records that the peer refused its header type, unless
+    /// the remembered messages with this XID have several header types.
     // RPC-over-RDMA v2 §7.1.2: the header type is not sent again.
     pub(super) fn refuse(&mut self, xid: u32) {
         let mut types = self.sent.iter().filter(|(sent, _)| *sent == xid).map(|&(_, header_type)| header_type);

@@ -126,7 +126,8 @@ pub(super) fn continued_len(len: usize) -> usize {
     len - len % WORD_LEN
 }
 
-/// Returns `true` if the lists after the prefix are empty and name no handle. Most messages have no chunks.
+/// Returns `true` if the chunk lists after the prefix are empty, and the header names no handle to invalidate. This is
+/// the case for most messages.
 #[inline]
 fn has_no_chunks(message: &[u8]) -> bool {
     message.get(PREFIX_LEN..BARE_LEN).is_some_and(|bare| bare == BARE)

@@ -102,7 +102,7 @@ impl Handshake {
         self.local == ExchangeProgress::Finished && self.peer_finished() && self.ready.is_empty()
     }
 
-    /// Returns `true` if the first message of the exchange has been sent.
+    /// Returns `true` if the first local message of the exchange has been packed. It is sent at once.
     pub(super) fn has_started(&self) -> bool {
         self.local != ExchangeProgress::NotStarted
     }
@@ -122,7 +122,8 @@ impl Handshake {
         self.due.filter(|_| !self.is_done())
     }
 
-    /// Sends the messages that are ready. A server starts after the first message of its client.
+    /// Packs the queued properties into messages, and sends the messages for which there are credits. A server starts
+    /// after the first message of its client. Fails if the authenticator rejects the connection.
     // RPC-over-RDMA v2 §4.2.3.1: its first message has version 2, as all others.
     pub(super) fn poll(
         &mut self,
@@ -160,7 +161,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Queues the material of a step, and returns the state after it.
+    /// Queues the material of a step, and returns the state of the authentication after the step.
     fn take_step(&mut self, step: HostAuthStep, authenticator: Box<dyn HostAuthenticator>) -> AuthenticationState {
         let HostAuthStep { send, done } = step;
         self.queue.extend(send.map(host_auth));
@@ -239,7 +240,8 @@ impl Handshake {
         }
     }
 
-    /// Passes the material of a message to the authenticator.
+    /// Passes the material of a message to the authenticator, and informs the authenticator when the peer's exchange is
+    /// complete. Fails if the authenticator rejects the connection.
     // RPC-over-RDMA v2 §5.2.6, §11.1.1: the local policy decides about a peer that sends none.
     fn authenticate(&mut self, materials: Vec<Bytes>) -> Result<(), HostAuthError> {
         self.start_authentication()?;
@@ -265,8 +267,8 @@ impl Handshake {
     }
 }
 
-/// Passes a property to the extensions. Returns `None` if one refuses it. An unknown property is ignored
-/// (RPC-over-RDMA v2 §5.1).
+/// Passes a property to the extensions, until one of them recognizes it. Returns the messages to send in response, or
+/// `None` if the extension refuses the property. An unknown property is ignored (RPC-over-RDMA v2 §5.1).
 fn property(extensions: &mut [Box<dyn Extension>], which: u32, value: &[u8]) -> Option<Vec<ExtensionMessage>> {
     for extension in extensions {
         match extension.property(which, value) {

@@ -1,4 +1,5 @@
-//! Sending: each message uses a credit, and only one RPC message is in progress at a time.
+//! Sending of messages. Each one uses a credit, except grants of credits. Only one RPC message is partly sent at a
+//! time.
 
 use super::{
     credits::{ReceiveCredits, SendCredits},
@@ -40,7 +41,7 @@ impl PrefixFields {
 #[derive(Debug)]
 struct OutgoingSequence {
     fields: PrefixFields,
-    /// Header of the last message after the prefix: the chunk lists.
+    /// Chunk lists, which follow the prefix in the header of the last message.
     lists: Vec<u8>,
     /// The payload that has not been sent.
     payload: MessageBuf,
@@ -48,7 +49,7 @@ struct OutgoingSequence {
     invalidate: Option<MemoryHandle>,
 }
 
-/// Outgoing messages and credits.
+/// The state of sending: the credits of both directions, and the RPC message that is partly sent.
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) budget: SendCredits,
@@ -77,7 +78,7 @@ impl Outbox {
         self.sequence.as_ref().is_some_and(|sequence| sequence.work.is_response())
     }
 
-    /// Sends a message with this header after the prefix and this payload.
+    /// Sends a message that consists of a prefix, `header` and `payload`. Uses one credit.
     // RPC-over-RDMA v2 §4.1: the Transport stream comes first.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send(
@@ -108,7 +109,7 @@ impl Outbox {
         qp.post(shared.send(work, message, invalidate));
     }
 
-    /// Sends an RPC message without chunks, as nearly all are.
+    /// Sends an RPC message without chunks in a single Send. Nearly all RPC messages are of this kind.
     #[inline(always)]
     pub(super) fn send_bare(
         &mut self,
@@ -124,7 +125,7 @@ impl Outbox {
         qp.post(shared.send(work, message, None));
     }
 
-    /// Returns a prefix, after posting the Receives for the credits that it grants.
+    /// Returns a prefix that grants credits, after posting the Receives for these credits.
     // RPC-over-RDMA v2 §6.2.2: no reserved flag is set. §7: errors grant credits as other messages do.
     #[inline]
     fn prefix(&mut self, fields: PrefixFields, qp: &mut dyn QueuePair) -> HeaderPrefix {
@@ -146,7 +147,8 @@ impl Outbox {
         self.send(qp, shared, PrefixFields::new(xid, message.header_type, flags), &message.body, None, work, None);
     }
 
-    /// Sends an RPC message with this header after the prefix, in several Sends if it `is_continued`.
+    /// Sends an RPC message with `header` after the prefix, in several Sends if `is_continued` is `true`. Without a
+    /// `payload`, sends RDMA2_NOMSG.
     // RPC-over-RDMA v2 §4.4.3: without a payload, its chunks convey it.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn send_rpc(
@@ -252,7 +254,7 @@ impl Outbox {
         qp.post(shared.send(PostedFor::ControlSend, message, None));
     }
 
-    /// Resets the state when the connection is lost.
+    /// Drops the RPC message that is partly sent, because the connection is lost.
     pub(super) fn reset(&mut self) {
         self.sequence = None;
     }

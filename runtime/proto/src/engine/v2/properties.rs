@@ -58,7 +58,7 @@ impl Default for Properties {
 }
 
 impl Properties {
-    /// Returns the properties announced locally.
+    /// Returns the properties to announce to the peer.
     // RPC-over-RDMA v2 §5.2.1, §5.2.2, §5.2.4: limits that the local configuration keeps.
     pub(super) fn local(role: Role, config: &EngineConfig) -> Self {
         // RPC-over-RDMA v2 §5.2.5: a client announces its support for calls in the reverse direction. A server
@@ -76,7 +76,7 @@ impl Properties {
         }
     }
 
-    /// Returns the properties that differ from the defaults.
+    /// Returns the encoded properties whose values differ from the defaults.
     pub(super) fn values(&self) -> Vec<Rpcrdma2Propval> {
         let default = Self::default();
         let values = [
@@ -122,7 +122,8 @@ impl Properties {
     }
 }
 
-/// Checks a size. A value below the minimum of every implementation (RFC 8166 §3.3.3) is invalid.
+/// Returns `value` if it is a valid buffer size: at least `MIN_SIZE` bytes, which every implementation supports (RFC
+/// 8166 §3.3.3).
 fn size(value: u32) -> Result<u32, BadProperty> {
     if value < MIN_SIZE { Err(BadProperty) } else { Ok(value) }
 }

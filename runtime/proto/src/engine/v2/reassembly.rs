@@ -30,22 +30,23 @@ struct PartialSequence {
     deadline: TransferDeadline,
 }
 
-/// The result of adding a message.
+/// The result of adding a message to a [`Reassembly`].
 #[derive(Debug)]
 pub(super) enum ReassemblyStep {
     /// The payload is complete. The flag is `true` if it arrived in more than one message.
     Whole(MessageBuf, bool),
-    /// The sequence continues.
+    /// The sequence is not complete. Further messages follow.
     More,
-    /// The message is unusable, or there is no memory for its sequence. The message and its sequence are dropped.
+    /// The message is unusable, or its sequence is too long or exceeds the free memory. The message and its sequence
+    /// are dropped.
     Broken(MessageFault),
     /// The message belongs to a broken sequence. The flag is `true` for the last message of that sequence.
     Ignored(bool),
-    /// The peer broke too many sequences at a time.
+    /// More than `MAX_BROKEN` sequences are broken at a time, which violates the protocol.
     TooMany,
 }
 
-/// The sequence that is arriving, at most one at a time, and broken sequences.
+/// The state of reassembly: the arriving sequence, of which there is at most one, and the broken sequences.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     current: Option<PartialSequence>,
@@ -53,7 +54,7 @@ pub(super) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Starts the deadline of the sequence, or extends it for the bytes that have arrived.
+    /// Starts the deadline of the arriving sequence, or extends it for the bytes that have arrived.
     // A partial sequence holds memory, so no peer may hold it indefinitely. The peer always has credits to continue,
     // however many of its calls are in progress.
     pub(super) fn watch(&mut self, now: Instant, shared: &EngineShared) {
@@ -62,13 +63,13 @@ impl Reassembly {
         }
     }
 
-    /// Returns the time at which the sequence counts as stalled.
+    /// Returns the time at which the arriving sequence counts as stalled.
     pub(super) fn due(&self) -> Option<Instant> {
         self.current.as_ref().and_then(|partial| partial.deadline.due())
     }
 
-    /// Drops the arriving sequence unless `prefix` belongs to its next message. Returns XID and RDMA2_F_RESPONSE of the
-    /// dropped sequence.
+    /// Drops the arriving sequence unless `prefix` belongs to its next message or to a broken sequence. Returns the XID
+    /// of the dropped sequence, and `true` if the sequence is a response.
     // RPC-over-RDMA v2 §6.2.2.2: the messages of a sequence are consecutive and share XID and header type. Messages
     // after an interruption must not be treated as its continuation.
     pub(super) fn interrupted_by(&mut self, prefix: &HeaderPrefix) -> Option<(u32, bool)> {
@@ -163,7 +164,7 @@ impl Reassembly {
 }
 
 impl PartialSequence {
-    /// Charges memory for `more` bytes. Returns `true` if it is available.
+    /// Charges memory for `more` bytes. Returns `false`, without a charge, if the memory is not available.
     fn charge(&mut self, more: usize, awaited: u64, shared: &EngineShared) -> bool {
         let len = (self.payload.len() + more) as u64;
         let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.bytes());
@@ -177,7 +178,7 @@ impl PartialSequence {
     }
 }
 
-/// Appends `more` to `whole`. Reallocates to twice the size if there is no room.
+/// Appends `more` to `whole`. If `whole` has no room, moves it to a buffer of twice the combined length.
 fn append(whole: &mut MessageBuf, more: &[u8], pool: &BufferPool) {
     if whole.tailroom() < more.len() {
         let mut larger = MessageBuf::new(pool.alloc(2 * (whole.len() + more.len())), 0);
@@ -277,7 +278,7 @@ mod tests {
         }
     }
 
-    /// The length of a sequence is limited to the byte. Its parts are joined in order.
+    /// The length of a sequence is limited to the byte. Its parts are joined in the order in which they arrive.
     #[test]
     fn lengths_of_sequences() {
         let shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Client));

@@ -31,7 +31,7 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Handles a received message.
+    /// Handles a received message. `invalidated` is the handle that its Send with Invalidate has invalidated.
     #[inline(always)]
     pub(super) fn handle_message(
         &mut self,
@@ -116,7 +116,8 @@ impl WireV2 {
     }
 
     /// Returns the XID and the `msg_type` of a plain message: a complete RPC message without chunks that arrived in one
-    /// message. Nearly all are of this kind.
+    /// message. Nearly all messages are of this kind. Returns `None` for other messages, and while a sequence or the
+    /// exchange of properties is in progress.
     #[inline]
     fn peek_plain(&self, prefix: &HeaderPrefix, message: &[u8]) -> Option<[u32; 2]> {
         let is_whole = prefix.htype == RDMA2_MSG && prefix.flags & (RDMA2_F_MORE | RDMA2_F_TPMORE) == 0;
@@ -177,8 +178,8 @@ impl WireV2 {
         }
     }
 
-    /// Returns `true` if RPC messages may arrive. Otherwise it discards a response, and refuses a call with an error
-    /// that lets the peer use its header type later.
+    /// Returns `true` if RPC messages may arrive. Otherwise, discards a response, and refuses a call with an error that
+    /// lets the peer use this header type later.
     // RPC-over-RDMA v2 §6.2.2.3: no RPC traffic before both peers have sent all their properties.
     fn may_carry_rpc(&self, prefix: &HeaderPrefix, core: &mut ConnectionCore) -> bool {
         let is_done = self.handshake.is_done();
@@ -244,7 +245,8 @@ impl WireV2 {
         }
     }
 
-    /// Handles a message whose header cannot be parsed.
+    /// Handles a message with an invalid header: refuses a call with RDMA2_ERR_BAD_XDR, and fails the local call of a
+    /// reply.
     // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
     fn bad_xdr(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) {
         match self.reject(prefix, fault, core) {
@@ -338,7 +340,8 @@ impl WireV2 {
         }
     }
 
-    /// Queues messages that extensions send in response to messages of the peer.
+    /// Queues messages that extensions send in response to messages of the peer, except those with a header type of the
+    /// base protocol. More than `MAX_EXTENSION_MESSAGES` queued messages violate the protocol.
     fn queue_extension(&mut self, messages: Vec<ExtensionMessage>, core: &mut ConnectionCore) {
         self.extension_messages.extend(messages.into_iter().filter(|message| !is_base(message.header_type)));
         if self.extension_messages.len() > MAX_EXTENSION_MESSAGES {
@@ -404,7 +407,8 @@ fn accept_call(
     }
 }
 
-/// Checks a call before it is accepted. `is_call` is `false` if its inline payload is not an RPC call with the XID of
+/// Checks that the local properties permit a call in this direction, that the message is a call, and that the peer does
+/// not have too many calls in progress. `is_call` is `false` if the inline payload is not an RPC call with the XID of
 /// the header.
 #[inline]
 fn check_call(xid: u32, is_call: bool, core: &ConnectionCore) -> Result<(), CallRejection> {

@@ -23,7 +23,7 @@ use crate::{
 /// Maximum number of times that a call is sent again after the responder rejected it.
 const MAX_RESENDS: u8 = 3;
 
-/// The consequence of a refusal for its call.
+/// The consequence of a refusal for the refused call.
 enum RefusalRecovery {
     /// The call is sent again. `executed` is `true` if the responder may have executed it.
     Again { executed: bool },
@@ -93,7 +93,8 @@ impl WireV2 {
         }
     }
 
-    /// Handles RDMA2_ERROR. Returns `true` if a call in flight has this XID.
+    /// Handles RDMA2_ERROR: sends the refused call again, or completes it with the error. Returns `true` if a call in
+    /// flight has this XID.
     pub(super) fn handle_refusal(&mut self, xid: u32, refusal: TransportError, core: &mut ConnectionCore) -> bool {
         let ConnectionCore { calls, shared, .. } = core;
         let Some(slot) = calls.by_xid(xid) else { return false };

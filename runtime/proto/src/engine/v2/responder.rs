@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Sends responses in order while there are credits.
+    /// Sends the waiting responses in the order of their queue while there are credits.
     pub(super) fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while core.served.waiting() > 0 && self.outbox.is_ready() {
             if self.extensions.list.is_empty()

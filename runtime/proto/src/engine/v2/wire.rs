@@ -32,7 +32,7 @@ pub(super) const MAX_EXTENSION_MESSAGES: usize = 1024;
 
 /// Connection state specific to version 2.
 ///
-/// Calls wait until both peers have exchanged their properties, as they wait for credits.
+/// Calls are queued until the exchange of properties is complete, and later while there are no credits.
 #[derive(Debug)]
 pub(in crate::engine) struct WireV2 {
     pub(super) outbox: Outbox,
@@ -50,8 +50,9 @@ pub(in crate::engine) struct WireV2 {
     max_calls: usize,
     /// `true` if calls request Send with Invalidate.
     pub(super) invalidate: bool,
-    /// Chunk lists of the call being sent, and the header being encoded. The fields are kept to reuse their memory.
+    /// Chunk lists of the call being sent. The field is kept to reuse its memory.
     pub(super) lists: ChunkLists,
+    /// Header being encoded, without the prefix. The field is kept to reuse its memory.
     pub(super) header: Vec<u8>,
 }
 
@@ -103,14 +104,16 @@ impl WireV2 {
         }
     }
 
-    /// Returns `true` if another call may be in flight. The peer never has Receives for more than the limit.
+    /// Returns `true` if another call may be in flight. The limit is the smaller of the local limit and the peer's
+    /// maximum of credits, less the credits that must stay unused.
     // RPC-over-RDMA v2 §4.2.1, §11.1.4.
     pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
         let granted = self.max_calls.min(self.outbox.budget.max());
         core.calls.in_flight() + core.calls.kept_credits(granted, &core.shared) < granted
     }
 
-    /// Applies the properties of both peers if the exchange is complete.
+    /// Applies the properties of both peers if the exchange is complete. Fails the queued calls if the peer accepts no
+    /// calls.
     // RPC-over-RDMA v2 §5.2.2, §5.2.3, §5.2.4, §5.2.5. A call may arrive together with the last properties, and its
     // reply must respect them.
     pub(super) fn agree_if_done(&mut self, core: &mut ConnectionCore) {
@@ -130,7 +133,7 @@ impl WireV2 {
         }
     }
 
-    /// Sends messages of extensions while there are credits.
+    /// Sends messages of extensions while there are credits. Drops messages whose header type the peer has refused.
     fn post_extension_messages(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while self.outbox.is_ready() {
             let Some(message) = self.extension_messages.pop_front() else { break };

@@ -48,7 +48,7 @@ impl MemoryBudget {
         self.waiting.load(Relaxed)
     }
 
-    /// Changes the state, and wakes the waiters that got memory.
+    /// Applies `change` to the state of the budget, and wakes the waiters that got memory.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut BudgetState, &mut BudgetWakers) -> R) -> R {
         let mut wakers = BudgetWakers::new();
         let result = {

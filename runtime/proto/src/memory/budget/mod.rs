@@ -3,7 +3,7 @@
 //! | part of the limit | who takes it |
 //! | --- | --- |
 //! | the main part, seven eighths | all hosts and connections |
-//! | the part for small amounts, one eighth | hosts and connections that hold little of it, while others wait for the main part |
+//! | the part for small amounts, one eighth | hosts and connections that hold little of it and cannot take the main part without waiting |
 //!
 //! Arguments take at most half of the main part, and so do the results of one call. The results of all calls take the
 //! other half, or the whole main part while no arguments wait.

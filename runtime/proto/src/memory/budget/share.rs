@@ -75,8 +75,8 @@ impl MemoryAccount {
         Some(self.charge(parts))
     }
 
-    /// Takes `bytes` if they are available. Otherwise, enqueues a waiter in `waiter` and returns `None`; a later call
-    /// takes the memory that was granted to it.
+    /// Takes `bytes` if they are available. Otherwise, stores a queued waiter in `waiter` and returns `None`. The first
+    /// call after the waiter was granted the memory takes this memory.
     fn take_in_turn(
         &self,
         waiter: &mut Option<Arc<BudgetWaiter>>,
@@ -103,7 +103,7 @@ impl MemoryAccount {
         waiter
     }
 
-    /// Removes `waiter`. Returns its memory to the budget if it was granted.
+    /// Removes `waiter` from the queue. If its memory was granted already, returns this memory to the budget.
     fn leave(&self, waiter: &Arc<BudgetWaiter>) {
         let AccountOwner { budget, host, id } = &*self.0;
         budget.change(|state, wakers| {
@@ -183,7 +183,7 @@ impl fmt::Debug for BudgetCharge {
     }
 }
 
-/// A future that takes memory when it is its turn.
+/// A future that takes memory for the results of a call when its turn comes. Dropping it gives up the turn.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct MemoryTurn {

@@ -10,10 +10,11 @@ use smallvec::SmallVec;
 
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst, PoisonError};
 
-/// Maximum ratio of the memory of the main part that a holder takes without waiting to the memory that it leaves free.
+/// Ratio for the main part: without waiting, a holder takes memory only as long as it holds at most this many times the
+/// memory that it leaves free.
 const MAIN_RATIO: u64 = 3;
-/// Maximum ratio of the memory of the part for small amounts that a holder takes without waiting to the memory that it
-/// leaves free.
+/// Ratio for the part for small amounts: a holder takes memory only as long as it holds at most this many times the
+/// memory that it leaves free.
 const SMALL_RATIO: u64 = 1;
 /// Maximum number of hosts, or of connections of one host, that are examined to find the next turn.
 const MAX_LOOKS: usize = 64;
@@ -171,7 +172,7 @@ struct ConnectionUse {
 struct HostUse {
     held: BudgetParts,
     connections: BTreeMap<u64, ConnectionUse>,
-    /// The connections with waiters. The first one is next.
+    /// The connections with waiters, in the order of their turns.
     turns: UseQueues<u64>,
 }
 
@@ -199,7 +200,7 @@ pub(super) struct BudgetState {
     limit: u64,
     held: BudgetParts,
     hosts: HashMap<u128, HostUse>,
-    /// The hosts with waiters. The first one is next.
+    /// The hosts with waiters, in the order of their turns.
     turns: UseQueues<u128>,
     /// Number of hosts that hold memory of the main part or wait for it.
     active: u64,
@@ -223,8 +224,8 @@ pub(super) fn most_of_call(limit: u64) -> u64 {
     main_part(limit) / 2
 }
 
-/// Returns the number of bytes that a holder of `held` bytes may take of `free` bytes. It then holds at most `ratio`
-/// times what it leaves.
+/// Returns the number of bytes that a holder of `held` bytes may take of `free` bytes. The holder then holds at most
+/// `ratio` times the bytes that it leaves free.
 fn room(held: u64, free: u64, ratio: u64) -> u64 {
     free.saturating_mul(ratio).saturating_sub(held) / (ratio + 1)
 }

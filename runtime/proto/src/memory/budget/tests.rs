@@ -12,8 +12,8 @@ use std::{
 
 use super::*;
 
-/// A limit whose parts are easy to compute with: 1050 in the main part, of which arguments take 525, and 150 for small
-/// amounts.
+/// A limit whose parts are easy to compute with: 1050 bytes in the main part, of which arguments take at most 525, and
+/// 150 bytes for small amounts.
 const LIMIT: u64 = 1200;
 
 #[derive(Default)]

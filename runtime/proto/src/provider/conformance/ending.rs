@@ -38,7 +38,8 @@ pub async fn after_disconnect<C: Connector, L: Listener>(connector: C, listener:
     assert_eq!(sink_of(pair.client().await, id), vec![0xee; 16]);
 }
 
-/// After the peer has been dropped, requests are flushed in order, and `Disconnected` is reported last.
+/// After the peer has been dropped, requests are flushed in the order in which they were posted, and `Disconnected` is
+/// reported last.
 pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(16, Access::ReadSink);

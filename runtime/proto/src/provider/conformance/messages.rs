@@ -35,7 +35,7 @@ pub async fn rejection_carries_private_data<C: Connector, L: Listener>(connector
     }
 }
 
-/// Sends of many sizes arrive in order, each in one Receive, and complete in order.
+/// Sends of many sizes arrive and complete in the order in which they were posted. Each of them uses one Receive.
 pub async fn sends_arrive_in_order<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for round in 0..8 {
@@ -138,8 +138,8 @@ pub async fn settled_queue_pairs_are_woken<C: Connector, L: Listener>(connector:
     }
 }
 
-/// Send with Invalidate invalidates the memory before the message is delivered. A second one with the same handle is
-/// refused.
+/// Send with Invalidate invalidates the memory before the message is delivered. A second Send with Invalidate of this
+/// memory is refused.
 pub async fn send_with_invalidate<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     if !pair.client.qp().remote_invalidation() {

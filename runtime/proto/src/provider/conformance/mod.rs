@@ -3,8 +3,8 @@
 //! To use it in a test file, call `rpcrdma_proto::provider_conformance!(make())`. `make()` returns a future of a
 //! connector and a listener; the connector must be able to reach the listener's address. Each case panics with a
 //! description of the failure. The suite depends on no asynchronous runtime: the macro uses the `tokio` of the test's
-//! own crate, and programs that call [`cases`] choose their own. Both have to limit the time of a case by
-//! [`CASE_LIMIT`].
+//! own crate, and programs that call [`cases`] choose their own. Such programs have to limit the time of each case to
+//! [`CASE_LIMIT`], as the macro does.
 #![allow(clippy::missing_panics_doc)]
 
 mod connections;
@@ -51,7 +51,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// The time limit of one case. A case that waits for a completion in vain does not end by itself.
 pub const CASE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Creates one `#[tokio::test]` per case of the suite. Each test evaluates `$make`.
+/// Creates one `#[tokio::test]` per case of the suite. Each test evaluates `$make`, and awaits the resulting future of
+/// a connector and a listener.
 #[macro_export]
 macro_rules! provider_conformance {
     ($make:expr) => {
@@ -85,7 +86,7 @@ macro_rules! provider_conformance {
     )*};
 }
 
-/// A case of the suite. It panics with a description of the failure.
+/// A case of the suite. Its future panics with a description of a failure.
 pub type ConformanceCase<C, L> = fn(C, L) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Returns all cases with their names, for programs that run the suite on a machine with the provider's devices.
@@ -98,7 +99,7 @@ pub fn cases<C: Connector, L: Listener>() -> Vec<(&'static str, ConformanceCase<
 struct TestEnd<Q> {
     /// The queue pair, or `None` once it is dropped.
     queue_pair: Option<Q>,
-    /// Completions that no case has consumed, in order.
+    /// Completions that no case has consumed, in the order in which they were reported.
     completions: VecDeque<Completion>,
     next_id: u64,
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Data of an RDMA Write is present when a Send posted after it is delivered.
+/// The data of an RDMA Write is in place when a Send that was posted later is delivered.
 pub async fn write_precedes_send<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let data = pattern(3_000_001, 3);
@@ -116,7 +116,7 @@ pub async fn read_large<C: Connector, L: Listener>(connector: C, listener: L) {
     assert_eq!(pair.client.qp().copied_payload_bytes() + pair.server.qp().copied_payload_bytes(), 0, "payload copied");
 }
 
-/// RDMA Reads beyond the negotiated depth wait, and all of them complete in order.
+/// RDMA Reads beyond the negotiated depth wait. All RDMA Reads complete in the order in which they were posted.
 pub async fn more_reads_than_depth<C: Connector, L: Listener>(connector: C, listener: L) {
     let client = SetupParams { initiator_depth: 3, ..params() };
     let server = SetupParams { responder_resources: 2, ..params() };
@@ -202,7 +202,7 @@ pub async fn both_directions_at_once<C: Connector, L: Listener>(connector: C, li
     assert_eq!(pair.client.qp().copied_payload_bytes() + pair.server.qp().copied_payload_bytes(), 0, "payload copied");
 }
 
-/// An Invalidate posted after an RDMA Read into the memory completes after it.
+/// An Invalidate that is posted after an RDMA Read into its memory completes after the RDMA Read.
 pub async fn invalidate_waits_for_reads<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let data = pattern(5_000_000, 8);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Posts a forbidden RDMA Write at the client. Checks that the server refuses it and that the memory is unchanged.
+/// Posts a forbidden RDMA Write at the client. Checks that the server refuses it and that the memory of `witness` is
+/// unchanged.
 async fn bad_write<A: QueuePair, B: QueuePair>(
     mut pair: ConnectedPair<A, B>,
     to: Region,
@@ -164,7 +165,7 @@ pub async fn local_error_in_read<C: Connector, L: Listener>(connector: C, listen
     assert_eq!(client, DisconnectReason::Local);
 }
 
-/// Read-only memory is not registered for writing, and is returned.
+/// Registration of read-only memory for writing fails, and the error contains the memory.
 pub async fn memory_must_suit_access<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     for access in [Access::RemoteWrite, Access::ReadSink] {

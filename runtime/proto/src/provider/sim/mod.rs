@@ -59,7 +59,7 @@ pub enum SimFault {
         /// The number of bytes that arrive.
         len: usize,
     },
-    /// The bits of `mask` are inverted in one byte of a Send. Ignored if the Send is shorter.
+    /// The bits of `mask` are inverted in one byte of a Send. Has no effect if the Send does not contain this byte.
     Garble {
         /// The sender.
         end: SimEnd,

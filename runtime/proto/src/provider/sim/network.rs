@@ -53,7 +53,7 @@ struct NetworkInner {
     stepped: bool,
     /// `true` if nothing passes between the sides. Neither side then learns that the other has ended.
     isolated: bool,
-    /// The task that waits until a step is possible.
+    /// The waker of the task that waits until a step is possible.
     stepper: Option<Waker>,
 }
 
@@ -237,7 +237,8 @@ impl SimNetwork {
         self.lock().sides[end.index()].receives += count;
     }
 
-    /// Appends completions and returns `true`. Stores the waker and returns `false` if there are none.
+    /// Performs all pending work, unless the network is stepped. Appends the completions and returns `true`, or stores
+    /// the waker and returns `false` if there are no completions.
     pub(super) fn poll(&self, end: SimEnd, waker: &Waker, completions: &mut Vec<Completion>) -> bool {
         let mut inner = self.lock();
         if !inner.stepped {
@@ -393,7 +394,8 @@ impl NetworkInner {
         }
     }
 
-    /// Delivers a message to the peer. Returns `true` if that succeeded.
+    /// Delivers a message to the peer, altered by the simulated faults. Returns `true` on success, and otherwise ends
+    /// the connection.
     fn send(&mut self, end: SimEnd, id: WrId, message: MessageBuf, invalidate: Option<MemoryHandle>) -> bool {
         let nth = self.side(end).sends;
         self.side(end).sends += 1;

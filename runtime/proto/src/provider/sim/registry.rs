@@ -106,7 +106,8 @@ impl SimRegistry {
         }
     }
 
-    /// Performs the peer's RDMA Write.
+    /// Performs the peer's RDMA Write. Fails if the handle, its access right or its bounds do not permit the RDMA
+    /// Write.
     pub(super) fn write(&mut self, remote: RemoteMemory, data: &[u8]) -> Result<(), String> {
         match self.range(remote, data.len() as u64, Access::RemoteWrite)? {
             (RegisterableMemory::Sink(buf), start) => {
@@ -117,7 +118,8 @@ impl SimRegistry {
         }
     }
 
-    /// Performs the peer's RDMA Read.
+    /// Performs the peer's RDMA Read, and returns the data. Fails if the handle, its access right or its bounds do not
+    /// permit the RDMA Read.
     pub(super) fn read(&mut self, remote: RemoteMemory, len: u32) -> Result<Vec<u8>, String> {
         let (memory, start) = self.range(remote, u64::from(len), Access::RemoteRead)?;
         let bytes: &[u8] = match memory {
@@ -127,7 +129,8 @@ impl SimRegistry {
         Ok(bytes[start..start + len as usize].to_vec())
     }
 
-    /// Places the response to a local RDMA Read.
+    /// Places the response to a local RDMA Read. Fails if `sink` is not registered for RDMA Reads, or does not contain
+    /// the range.
     pub(super) fn place(&mut self, sink: MemoryHandle, at: u64, data: &[u8]) -> Result<(), String> {
         let registration = self.live.get(&sink).ok_or_else(|| format!("{sink:?} is not registered"))?;
         let offset = registration.base.checked_add(at).ok_or("offset overflows")?;

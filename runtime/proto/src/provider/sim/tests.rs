@@ -1,4 +1,4 @@
-//! Tests of the [`QueuePair`] contract.
+//! Tests that simulated queue pairs fulfil the contract of [`QueuePair`].
 
 use std::{
     sync::{
@@ -31,7 +31,7 @@ fn send(qp: &mut SimQueuePair, bytes: &[u8], invalidate: Option<MemoryHandle>) {
     qp.post(WorkRequest::Send { id: WrId(9), message, invalidate, solicited: false, signaled: true });
 }
 
-/// Data written before a Send is present when the Send arrives, and the sink returns with it.
+/// Data written before a Send is present when the Send arrives. Invalidation of the sink returns the data.
 #[test]
 fn write_then_send() {
     let (mut a, mut b, network) = pair(SimConfig::default());
@@ -234,7 +234,7 @@ fn isolation() {
     }
 }
 
-/// Counts the calls of a waker.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -296,7 +296,7 @@ fn stepped(change: impl FnOnce(&mut SimConfig)) -> (SimQueuePair, SimQueuePair, 
     pair(config)
 }
 
-/// In stepped mode, nothing happens without a step. A completion wakes the last waker that polled, once.
+/// In stepped mode, nothing happens without a step. A completion wakes the waker of the last poll, once.
 #[test]
 fn completions_wake() {
     let (mut a, mut b, network) = stepped(|_| {});
@@ -316,7 +316,7 @@ fn completions_wake() {
     assert_eq!((completions.len(), a.bytes_sent(), a.copied_payload_bytes()), (2, 0, 0));
 }
 
-/// Faults count from zero: the first Send, and the first step.
+/// Faults count Sends and steps from zero.
 #[test]
 fn faults_are_counted_from_zero() {
     for (nth, texts) in [(0, ["o", "two"]), (1, ["one", "t"])] {
@@ -346,7 +346,7 @@ fn faults_are_counted_from_zero() {
     }
 }
 
-/// The end of one queue pair ends the connection for the other.
+/// Dropping one queue pair ends the connection of the other queue pair.
 #[test]
 fn dropping_a_queue_pair_ends_the_connection() {
     let (a, mut b, network) = stepped(|_| {});

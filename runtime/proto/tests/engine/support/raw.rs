@@ -28,7 +28,7 @@ pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
     /// Received messages with the handle that each invalidated.
     pub(crate) received: VecDeque<(Vec<u8>, Option<MemoryHandle>)>,
-    /// All completions other than received messages, in order.
+    /// All completions other than received messages, in the order in which they were reported.
     pub(crate) completed: Vec<Completion>,
 }
 
@@ -52,7 +52,7 @@ impl Raw {
         busy
     }
 
-    /// Sends words followed by bytes.
+    /// Sends a message that consists of `words` and then `bytes`.
     pub(crate) fn send(&mut self, words: &[u32], bytes: &[u8]) {
         self.send_invalidating(words, bytes, None);
     }
@@ -120,7 +120,8 @@ pub(crate) struct ScriptedPeer {
 }
 
 impl ScriptedPeer {
-    /// Creates an engine in this role. Both peers send private data according to `config` and the R flag.
+    /// Creates an engine in this role. Both peers send private data according to `config`, with the R flag if
+    /// `remote_invalidation` is `true`.
     pub(crate) fn new(role: Role, config: EngineConfig, remote_invalidation: bool) -> Self {
         let mut sim = SimConfig::default();
         let base = SimEndConfig::default();

@@ -22,8 +22,8 @@ fn segments(handle: u32, mut offset: u64, lens: &[u32]) -> Vec<u32> {
     words
 }
 
-/// Sends a call with these Write chunks and this Reply chunk, each as its segments, and returns it as the upper layer
-/// gets it.
+/// Sends a call with these Write chunks and this Reply chunk, each given by the words of its segments. Returns the call
+/// as the upper layer gets it.
 fn arrive(facing: &mut Facing, writes: &[Vec<u32>], reply: Option<&[u32]>) -> IncomingCall {
     let mut words = vec![3, 2, CREDIT, MSG, 0, 0, 0];
     for chunk in writes {

@@ -188,8 +188,8 @@ fn reply_before_the_last_property() {
     facing.finished().unwrap().unwrap();
 }
 
-/// §7.2.2: a client and a server refuse a malformed value of each property. No property of its message is applied, and
-/// the exchange does not end with it.
+/// §7.2.2: a client and a server refuse a malformed value of each property. No property of the message with the
+/// malformed value is applied, and this message does not end the exchange.
 #[test]
 fn malformed_value_of_each_property() {
     for role in [Role::Client, Role::Server] {

@@ -186,7 +186,7 @@ fn one_separate_grant_at_a_time() {
     assert_eq!(grants, [0, 0, 0, 4, 0, 0, 0, 0, 5, 0, 0, 0]);
 }
 
-/// §4.1: no other message is sent between the parts of a call, however many of them wait for credits.
+/// §4.1: no other message is sent between the parts of a call, however many messages wait for credits.
 #[test]
 fn messages_are_not_interleaved() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -340,7 +340,7 @@ fn peer_that_grants_no_credits_is_disconnected() {
     }
 }
 
-/// A peer with more concurrent calls than credits is refused, and its calls use no more memory.
+/// Calls of a peer are refused if more than twice its credits plus two would be in progress.
 #[test]
 fn peer_with_too_many_calls_is_refused() {
     let mut facing = Facing::silent(Role::Server, credits(2, 0));

@@ -32,7 +32,8 @@ fn sent(facing: &mut Facing) -> usize {
     std::iter::from_fn(|| facing.next()).count()
 }
 
-/// §4.2.1: one of eight credits is kept for urgent calls. A client without credits makes one call at a time.
+/// §4.2.1: one of eight credits is kept for urgent calls. A client that is configured with zero credits makes one call
+/// at a time.
 #[test]
 fn calls_in_flight_are_bounded() {
     let mut facing = Facing::silent(Role::Client, config(|config| (config.keeps_credit, config.credits) = (true, 8)));
@@ -143,7 +144,7 @@ fn replies_with_the_last_credit_are_reported() {
     assert_eq!(take_reply_sent(&mut facing.engine), None);
 }
 
-/// A peer that grants credits is responsive, although a call has timed out while it waited for them.
+/// A peer that grants credits is responsive, although a call has timed out while the call waited for credits.
 #[test]
 fn new_credits_show_that_a_peer_responds() {
     let grace = EngineConfig::default().abandoned_call_timeout;

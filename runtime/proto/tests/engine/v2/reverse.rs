@@ -176,8 +176,8 @@ fn no_chunks_below_the_general_level() {
     }
 }
 
-/// §4.5.3, §5.2.5: the server's calls to a client without reverse-direction support fail immediately, before and after
-/// the server knows that.
+/// §4.5.3, §5.2.5: the server's calls to a client without reverse-direction support fail, whether they start before or
+/// after the exchange of properties.
 #[test]
 fn no_reverse_direction() {
     let mut no_credits = EngineConfig::default();

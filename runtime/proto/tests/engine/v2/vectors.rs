@@ -137,7 +137,7 @@ fn rdma2_error() {
 }
 
 /// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks. §4.1: the parts
-/// are in order, each behind a header.
+/// have the order of the payload, and each of them follows a header.
 #[test]
 fn rdma2_msg_continued() {
     let mut facing = client();

@@ -30,7 +30,7 @@ enum Seen {
 
 use Seen::{Closed, Opened};
 
-/// Chooses the endpoints, and returns the changes since the last call, in order.
+/// Chooses the endpoints, and returns the changes since the last call, the oldest first.
 fn choose(endpoints: &mut Endpoints) -> Vec<Seen> {
     endpoints.choose();
     let seen = endpoints.changes.drain(..).map(|change| match change {

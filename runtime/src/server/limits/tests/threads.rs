@@ -32,7 +32,7 @@ async fn admitted(limiter: &Arc<Limiter>, host: u8) -> Option<Permit> {
     }
 }
 
-/// Makes calls of `host` one after the other. Returns the number of calls that ran.
+/// Makes calls of `host` one after the other in a new thread, which returns the number of calls that ran.
 fn calls(limiter: &Arc<Limiter>, host: u8, calls: usize) -> JoinHandle<usize> {
     let limiter = Arc::clone(limiter);
     thread::spawn(move || {
@@ -41,7 +41,8 @@ fn calls(limiter: &Arc<Limiter>, host: u8, calls: usize) -> JoinHandle<usize> {
     })
 }
 
-/// Makes a call of `host` that is cancelled after it was polled up to `polls` times.
+/// Makes a call of `host` in a new thread, and cancels it after up to `polls` polls. The thread returns 1 if the call
+/// ran, and 0 otherwise.
 fn gives_up(limiter: &Arc<Limiter>, host: u8, polls: usize) -> JoinHandle<usize> {
     let limiter = Arc::clone(limiter);
     thread::spawn(move || usize::from(block_on(give_up(admitted(&limiter, host), polls)).flatten().is_some()))

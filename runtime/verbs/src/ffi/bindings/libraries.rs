@@ -85,7 +85,7 @@ pub(super) fn are_loaded() -> bool {
     FUNCTIONS.get().is_some()
 }
 
-/// Returns the functions once [`load`] has succeeded.
+/// Returns the functions of the libraries. Panics unless [`load`] has succeeded.
 pub(super) fn loaded() -> &'static Functions {
     FUNCTIONS.get().expect("the RDMA libraries are loaded before an object of them exists")
 }

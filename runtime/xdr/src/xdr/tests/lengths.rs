@@ -7,7 +7,7 @@ fn declared() -> impl Iterator<Item = u32> {
     (0..=17).chain([1 << 16, i32::MAX as u32, 1 << 31]).chain(u32::MAX - 8..=u32::MAX)
 }
 
-/// Returns the number of bytes that an item of `len` bytes takes in whole words (RFC 4506 §4.10).
+/// Returns the length of an item of `len` bytes including its padding, in bytes (RFC 4506 §4.10).
 fn padded(len: u64) -> u64 {
     let mut padded = len - len % 4;
     if !len.is_multiple_of(4) {

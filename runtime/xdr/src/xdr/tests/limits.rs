@@ -1,4 +1,4 @@
-//! Bounds of memory and stack at their exact values, memory of copied items, and data that is abandoned.
+//! Tests of the limits on memory and stack at their exact values, of the memory of copied items, and of abandoned data.
 
 use super::*;
 
@@ -104,8 +104,8 @@ fn many_short_items_share_memory() {
     }
 }
 
-/// An item of 256 bytes or more is not copied if the message has memory of its own. Otherwise it is copied into an
-/// allocation of its own, not into a shared block.
+/// An item of 256 bytes or more is not copied if the message is in shared memory ([`Decoder::shared`]). Otherwise it is
+/// copied into an allocation of its own, not into a shared block.
 #[test]
 fn the_length_from_which_items_are_not_copied() {
     for (len, is_shared) in [(255, false), (256, true)] {

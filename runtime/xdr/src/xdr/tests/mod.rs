@@ -13,7 +13,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Implements the codec traits for a type: its bounds, and its parts in order.
+/// Implements the codec traits for a type: the bounds of its encoding, and the bodies of `encoded_len` (`len`),
+/// `encode` (`put`) and `decode` (`take`).
 macro_rules! sample {
     ($name:ident: $min:expr, $max:expr, $inline:expr, $items:expr;
      len($l:ident) $len:expr; put($p:ident, $sink:ident) $put:expr; take($decoder:ident) $take:expr) => {

@@ -1,9 +1,9 @@
-//! Eligible items other than counted opaque, non-empty lists, and bounds.
+//! Tests of eligible items other than counted opaque data, of non-empty lists, and of encoding bounds.
 
 use super::*;
 
-/// Encodes an item for a call. Returns the stream, the reduced items with their positions, and the number of eligible
-/// bytes copied inline.
+/// Calls `put` with the sink of a call that reduces items of at least 8 bytes. Returns the stream, the reduced items
+/// with their positions, and the number of eligible bytes copied inline.
 fn reduced(put: impl Fn(&mut ReducingSink<'_, Vec<u8>>)) -> (Vec<u8>, Vec<(u64, Bytes)>, u64) {
     let mut out = Vec::new();
     let mut sink = ReducingSink::for_call(&mut out, 8);

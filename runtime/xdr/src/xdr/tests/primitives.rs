@@ -59,7 +59,7 @@ fn maxima_apply_to_encoding_and_decoding() {
     assert_eq!(encode_to_bytes(&wrong).unwrap_err().to_string(), "fixed.first: length 5 is not the declared 6");
 }
 
-/// RFC 4506 §4.10, §4.11, §4.13: every function for counted items applies the maximum, and accepts it.
+/// RFC 4506 §4.10, §4.11, §4.13: every function for counted items accepts the maximum length and refuses longer items.
 #[test]
 fn maxima_apply_to_every_form() {
     type Take = fn(&mut Decoder<'_>) -> Result<usize, DecodeError>;

@@ -161,7 +161,8 @@ async fn xid_in_use(server: ServerUnderTest) -> Steps {
     })
 }
 
-/// Returns the size in bytes of the messages that the server receives.
+/// Returns the maximum size in bytes of messages that the server receives: the size in its private data, or
+/// [`MIN_INLINE`] if it has none.
 fn receive_size(session: &Session) -> u32 {
     parse_private_data(&session.link.private_data).map_or(MIN_INLINE as u32, |(_, _, receive)| receive)
 }

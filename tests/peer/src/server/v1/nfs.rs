@@ -103,7 +103,7 @@ impl Nfs {
         (xid, rpc::call(xid, WRITE, &Self::credential(), &args))
     }
 
-    /// Makes a READ with these chunks.
+    /// Makes a READ with these chunks. Returns the kind of the answer, the message, and the results if they are inline.
     async fn read(&mut self, offset: u64, count: u32, lists: Lists) -> (Came, Option<Message>, Option<ReadResult>) {
         let (xid, call) = self.read_call(offset, count);
         let sent = Sent::with_lists((xid, message(xid, CREDITS, &lists, Some(&call))), lists);

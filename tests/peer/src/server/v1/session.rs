@@ -17,7 +17,7 @@ use crate::{
     v1::{Body, CREDITS, Lists, Message, VERSION, message, private_data},
 };
 
-/// Size in bytes of the messages that the peer announces.
+/// Maximum size in bytes of messages, as the peer announces it.
 pub(super) const INLINE: u32 = 4096;
 
 /// A connection of version 1.

@@ -93,7 +93,7 @@ fn changed(index: usize) -> Vec<u8> {
     data
 }
 
-/// Connects with this private data, and makes a call.
+/// Connects with this private data, and checks that the server serves a NULL call of 1000 bytes.
 async fn served_with(server: ServerUnderTest, private_data: Vec<u8>) -> Steps {
     let mut session = match Session::connect(&server, private_data).await {
         Ok(session) => session,

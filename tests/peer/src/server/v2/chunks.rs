@@ -18,7 +18,7 @@ const REFUSED: Accepted = Accepted::only(&[BAD_XDR, GARBAGE_ARGS]).or_unusually(
 const INACCESSIBLE: Accepted = Accepted::only(&[Kind::AnyError, Kind::Ended]);
 /// The length in bytes of a NULL call.
 const CALL_LEN: u32 = 40;
-/// Number of segments in a header if the server does not announce another number (section 5.2, table 1).
+/// Maximum number of segments in a header if the server does not announce another one (section 5.2, table 1).
 const DEFAULT_SEGMENTS: u32 = 16;
 
 pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {

@@ -134,7 +134,7 @@ async fn properties(server: ServerUnderTest) -> Steps {
     })
 }
 
-/// Connects with these properties, and makes a call.
+/// Connects with these properties, and checks that the server sends its own and serves a call.
 async fn served(server: ServerUnderTest, properties: Vec<(u32, Vec<u8>)>) -> Steps {
     let mut session = Session::connect(&server).await?;
     session.link.send(&first_message(&properties, 0).1);

@@ -21,9 +21,9 @@ use crate::{
     },
 };
 
-/// Size in bytes of the messages that the peer announces.
+/// Maximum size in bytes of messages, as the peer announces it.
 const INLINE: u32 = 4096;
-/// Number of segments that the peer accepts in a header.
+/// Maximum number of segments in a header, as the peer announces it.
 const SEGMENTS: u32 = 64;
 
 /// A connection of version 2.
@@ -172,7 +172,8 @@ impl Session {
         (xid, message(Prefix::new(xid, RDMA2_MSG, 0), lists, 0, &call))
     }
 
-    /// Sends messages, then a NULL call, and returns what came in response to the messages.
+    /// Sends messages, then a NULL call, and returns what came in response to the messages. `waits` is `true` if the
+    /// case expects an answer. Otherwise, a short wait after the reply to the NULL call is enough.
     pub(super) async fn observe(&mut self, sent: &Sent, waits: bool) -> Came {
         self.exchange(sent, waits).await.0
     }

@@ -59,10 +59,10 @@ impl RecordProgress {
 /// if both sides set [`EngineConfig::reverse_credits`]. A stream carries records both ways (RFC 5531 §11), and the
 /// message type in each record distinguishes calls from replies. A client without reverse credits discards calls.
 ///
-/// Call order: any of [`start_call`](Self::start_call), [`cancel_call`](Self::cancel_call), [`reply`](Self::reply),
-/// [`receive`](Self::receive) and [`handle_timeout`](Self::handle_timeout); then [`poll_work`](Self::poll_work); then
-/// [`poll_event`](Self::poll_event) until it returns `None`. Then send the bytes that [`output`](Self::output) returns,
-/// report the bytes sent with [`sent`](Self::sent), and wait.
+/// [`Engine`] documents the methods and the order in which to call them. The engine's own input methods are
+/// [`receive`](Self::receive), followed by [`handle_records`](Self::handle_records), and [`ended`](Self::ended). After
+/// [`poll_event`](Self::poll_event) has returned `None`, send the bytes that [`output`](Self::output) returns, report
+/// the bytes sent with [`sent`](Self::sent), and wait.
 ///
 /// # Examples
 /// A call and its reply:
@@ -138,7 +138,7 @@ pub struct StreamConnection {
 }
 
 impl StreamConnection {
-    /// Creates the state of a new connection. Local XIDs start at `xid_seed`, which should be random.
+    /// Creates the engine of a new connection. Local XIDs start at `xid_seed`, which should be random.
     #[must_use]
     pub fn new(role: Role, config: EngineConfig, stream: StreamConfig, xid_seed: u32) -> Self {
         let (forward, reverse) = (config.credits.max(1), config.reverse_credits);
