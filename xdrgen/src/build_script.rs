@@ -31,6 +31,8 @@ use crate::{
 pub struct Build {
     compiler: Compiler,
     inputs: Vec<PathBuf>,
+    /// The first XDR file, after which the output is named.
+    first_file: Option<PathBuf>,
     out_dir: Option<PathBuf>,
     output: Option<String>,
     include_dirs: Vec<PathBuf>,
@@ -106,6 +108,7 @@ impl Build {
     #[must_use]
     pub fn file(mut self, path: impl AsRef<Path>) -> Self {
         self.inputs.push(path.as_ref().to_owned());
+        self.first_file.get_or_insert_with(|| path.as_ref().to_owned());
         self.compiler = self.compiler.file(path);
         self
     }
@@ -226,7 +229,7 @@ impl Build {
         self
     }
 
-    /// Sets the file name of the output. The default is the name of the input file that was added first, with its
+    /// Sets the file name of the output. The default is the name of the XDR file that was added first, with its
     /// extension replaced by `.rs`.
     #[must_use]
     pub fn output(mut self, name: impl Into<String>) -> Self {
@@ -293,7 +296,7 @@ impl Build {
         self.print_directives(&note);
         let mut options = self.options.clone();
         if options.source.is_none() {
-            let first = self.inputs.first().and_then(|path| path.file_name());
+            let first = self.first_file.as_ref().and_then(|path| path.file_name());
             options.source = first.map(|name| name.to_string_lossy().into_owned());
         }
         let text = emit(&compiled.spec, &options).map_err(BuildError::Emit)?;
@@ -309,7 +312,7 @@ impl Build {
     }
 
     fn place(&self) -> Result<OutputPlace, BuildError> {
-        let first = self.inputs.first().ok_or(BuildError::NoInput)?;
+        let first = self.first_file.as_ref().ok_or(BuildError::NoInput)?;
         let given = env::var_os("OUT_DIR").map(PathBuf::from);
         let directory = self.out_dir.clone().or_else(|| given.clone()).ok_or(BuildError::NoOutDir)?;
         let name = match &self.output {

@@ -79,6 +79,12 @@ fn generates_only_when_something_has_changed() {
     assert!(!build.clone().types_only().is_current() && !build.clone().define("A", None).is_current());
     assert!(!build.clone().derive(syn::parse_str("a::B").unwrap()).is_current());
 
+    // The output is named after the first XDR file, also if a binding was named before it.
+    write("main.ulb", "");
+    let named =
+        Build::new().ulb(path("main.ulb")).file(path("second/types.x")).file(path("main.x")).out_dir(place.path());
+    assert_eq!(named.note_dir(path("first")).run().unwrap(), path("types.rs"));
+
     // A change of an included file.
     write("second/types.x", "typedef hyper number;");
     assert!(!build.is_current());

@@ -179,6 +179,21 @@ fn include_define_and_extern_flags() {
     assert!(text(&strict.stderr).contains("error[E0006]"));
 }
 
+/// The comment at the start of the first file describes the module, even if that file includes others.
+#[test]
+fn the_first_file_describes_the_module() {
+    let types = "/* Types. */\n\ntypedef int number;\n";
+    let place = Place::new(&[
+        ("types.x", types),
+        ("more.x", "/* More. */\n\ntypedef number more;\n"),
+        ("main.x", "/* The service. */\n\n#include \"types.x\"\nstruct a { number x; };\n"),
+    ]);
+    let output = place.run(&["gen", "main.x", "more.x"]);
+    let rust = text(&output.stdout);
+    assert!(rust.contains("The service."), "{rust}");
+    assert!(!rust.contains("Types.") && !rust.contains("More."), "{rust}");
+}
+
 #[test]
 fn strip_leaves_plain_xdr() {
     let place = Place::new(&[("store.x", STORE)]);

@@ -371,7 +371,9 @@ impl Network {
         }
         for link in self.between(client, server) {
             link.stall(direction, stalled);
-            self.hit(FaultKind::OneWay);
+            if stalled {
+                self.hit(FaultKind::OneWay);
+            }
         }
     }
 

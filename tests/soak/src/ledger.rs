@@ -90,7 +90,8 @@ impl Ledger {
             Trouble::Wrong(fault) => self.fault(fault.clone()),
             Trouble::Failed(error) => {
                 let (kind, mut totals) = (without_numbers(error), self.totals());
-                let kind = if totals.errors.len() < MAX_KINDS { kind } else { "other errors".to_owned() };
+                let is_counted = totals.errors.len() < MAX_KINDS || totals.errors.contains_key(&kind);
+                let kind = if is_counted { kind } else { "other errors".to_owned() };
                 *totals.errors.entry(kind).or_default() += 1;
             }
         }

@@ -59,7 +59,9 @@ pub(crate) fn resolve(
     hints::complete(files, sources, lower.types.out);
     let (marks, mut dialects) = (lower.marks, lower.types.dialects);
     dialects.extend(constants.dialects.iter().cloned());
-    let mut spec = Spec { items, programs, header: files.first().map(|file| file.header.clone()).unwrap_or_default() };
+    // The first file of the input, which may follow files that it includes.
+    let main = files.iter().min_by_key(|file| file.source);
+    let mut spec = Spec { items, programs, header: main.map(|file| file.header.clone()).unwrap_or_default() };
     let mut order = Vec::new();
     // If types are missing or cyclic, the type graph cannot be analysed.
     if lists::aliases_end(&spec, out) {

@@ -246,6 +246,11 @@ impl<'a> Binder<'a> {
                 })?;
                 (AnnotationPlace::Argument(id.0, id.1, id.2, index), rest)
             }
+            (false, []) if procedure.is_some_and(|p| p.args.len() > 1) => {
+                let diagnostic = unknown(path, "the procedure has several arguments: add the name of one");
+                let names = procedure.iter().flat_map(|p| &p.args).map(|arg| arg.name.text.as_str());
+                return Err(Box::new(diagnostic.list("its arguments", names)));
+            }
             (false, []) => (AnnotationPlace::Argument(id.0, id.1, id.2, 0), rest),
         };
         let Some(field) = super::field(self.spec, place) else {

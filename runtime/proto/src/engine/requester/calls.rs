@@ -525,7 +525,6 @@ impl LocalCalls {
     /// Closes the connection because a region of the call in `slot` could not be invalidated. Otherwise, the peer could
     /// access the region after the call has ended.
     // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: close the connection before the transaction is complete.
-    // RFC 8166 §4.5.4, RPC-over-RDMA v2 §7.4: close the connection before the transaction is complete.
     pub(in crate::engine) fn invalidate_failed(&mut self, slot: u32, part: u16, shared: &mut EngineShared) {
         if let Some(call) = self.slots.get_mut(slot) {
             call.exposure.stuck(part);

@@ -114,7 +114,7 @@ impl ServedCalls {
     }
 
     /// Accepts a call. Returns its slot if it is complete. The caller must then call [`arrived`](Self::arrived).
-    // RPC-over-RDMA v2 §4.3.5.1: a call is complete once its Read chunks have been pulled.
+    // RPC-over-RDMA v2 §4.3.5.1: a call is complete once its Read chunks have been fetched.
     pub(super) fn take(
         &mut self,
         call: ArrivingCall,

@@ -3,7 +3,7 @@
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;
 
-use rpcrdma_proto::engine::{CallFailure, CloseReason, Connection, EngineConfig, Role, Versions};
+use rpcrdma_proto::engine::{CallFailure, CloseReason, EngineConfig, Role, Versions};
 
 use super::{
     peer_pair::{CLIENT, PeerPair, SERVER, stepped},
@@ -348,8 +348,6 @@ fn pinned_to_version_1() {
     let mut facing = Facing::with(Role::Client, allows(Versions::V1));
     facing.call(&Script::default());
     assert_eq!(facing.raw.next().unwrap()[1], 1);
-    let params = Connection::setup_params(&EngineConfig::default(), true);
-    assert_eq!(params.private_data, Connection::setup_params(&EngineConfig::default(), true).private_data);
 }
 
 /// RFC 8166 §4.5: a message that is too short for a version 1 header is not parsed, and does not decide the version.

@@ -6,14 +6,11 @@ use rpcrdma_proto::{
     provider::sim::SimEnd,
 };
 
-use super::{
-    peer_pair::stepped,
-    scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, XID, connprop, plain},
-};
+use super::scripted::{CONNPROP, CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, XID, connprop, plain};
 use crate::support::{Script, join, take_call, word};
 
 /// A credit field without new credits: the maximum number of credits, 32, is in the high half.
-const MAX_LEN: u32 = 32 << 16;
+const MAX_CREDITS: u32 = 32 << 16;
 
 fn client() -> Facing {
     let mut config = EngineConfig::default();
@@ -27,9 +24,8 @@ fn client() -> Facing {
 fn rdma2_connprop() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
     facing.run();
-    let expected = [XID, 2, MAX_LEN | 32, CONNPROP, 0, 3, 3, 4, u32::MAX, 4, 4, 256, 5, 4, 3];
+    let expected = [XID, 2, MAX_CREDITS | 32, CONNPROP, 0, 3, 3, 4, u32::MAX, 4, 4, 256, 5, 4, 3];
     assert_eq!(facing.raw.next().unwrap(), expected);
-    assert_eq!(stepped().ends.len(), 2);
 }
 
 /// §6.3.1: a call and a reply without chunks and without a handle to invalidate.
@@ -40,7 +36,7 @@ fn rdma2_msg() {
     let words = facing.next().unwrap();
     let xid = XID + 1;
     // The credit that the exchange of properties used is granted again.
-    assert_eq!(words[..12], [xid, 2, MAX_LEN | 1, MSG, 0, 0, 0, 0, 0, xid, 0, 9]);
+    assert_eq!(words[..12], [xid, 2, MAX_CREDITS | 1, MSG, 0, 0, 0, 0, 0, xid, 0, 9]);
     assert_eq!(words.len(), 13);
 
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
@@ -48,7 +44,7 @@ fn rdma2_msg() {
     let call = take_call(&mut facing.engine).unwrap();
     facing.engine.conn.reply(call.token, Script { number: 9, ..Script::default() }.reply(std::iter::empty()));
     facing.run();
-    assert_eq!(facing.next().unwrap(), [5, 2, MAX_LEN | 1, MSG, RESPONSE, 0, 0, 0, 0, 5, 1, 9]);
+    assert_eq!(facing.next().unwrap(), [5, 2, MAX_CREDITS | 1, MSG, RESPONSE, 0, 0, 0, 0, 5, 1, 9]);
 }
 
 /// §6.2.3: a Read chunk of two segments, two Write chunks, and the handle that the reply may
@@ -84,7 +80,7 @@ fn rdma2_nomsg() {
     let mut facing = Facing::new(Role::Client, config);
     facing.call(&Script { number: 9, inline: 5000, reply_inline: 6000, ..Script::default() });
     let words = facing.next().unwrap();
-    assert_eq!(words[..5], [XID + 1, 2, MAX_LEN | 1, NOMSG, 0]);
+    assert_eq!(words[..5], [XID + 1, 2, MAX_CREDITS | 1, NOMSG, 0]);
     // §4.4.3: each segment has position zero.
     let handle = words[8];
     assert_eq!(words[5], handle);
@@ -107,7 +103,7 @@ fn rdma2_nomsg() {
     let (bytes, invalidated) = facing.raw.received.pop_front().unwrap();
     assert_eq!(invalidated.map(|handle| handle.0), Some(handle));
     let words: Vec<u32> = bytes.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
-    assert_eq!(words, [5, 2, MAX_LEN | 1, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 5012, high, low]);
+    assert_eq!(words, [5, 2, MAX_CREDITS | 1, NOMSG, RESPONSE, 0, 0, 0, 1, 1, handle, 5012, high, low]);
     assert_eq!(facing.network.registered(SimEnd::A), 1);
     assert_eq!(facing.raw.take_back(handle)[..12], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 9]);
 }
@@ -131,9 +127,9 @@ fn rdma2_nomsg_that_grants_credits() {
 fn rdma2_error() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());
     facing.send(&[5, 2, CREDIT, 77, 0]);
-    assert_eq!(facing.next().unwrap(), [5, 2, MAX_LEN | 1, ERROR, RESPONSE, 4]);
+    assert_eq!(facing.next().unwrap(), [5, 2, MAX_CREDITS | 1, ERROR, RESPONSE, 4]);
     facing.send(&[6, 9, CREDIT, MSG, 0]);
-    assert_eq!(facing.next().unwrap(), [6, 9, MAX_LEN | 1, ERROR, RESPONSE, 1, 2, 2]);
+    assert_eq!(facing.next().unwrap(), [6, 9, MAX_CREDITS | 1, ERROR, RESPONSE, 1, 2, 2]);
 }
 
 /// §6.2.2.2: a continued message has RDMA2_F_MORE in all parts except the last, which has the chunks. §4.1: the parts
@@ -148,11 +144,11 @@ fn rdma2_msg_continued() {
     let messages: Vec<_> = std::iter::from_fn(|| facing.next()).collect();
     assert_eq!(messages.len(), 3);
     for (part, new) in messages[..2].iter().zip([1, 0]) {
-        assert_eq!(part[..9], [XID + 1, 2, MAX_LEN | new, MSG, MORE, 0, 0, 0, 0]);
+        assert_eq!(part[..9], [XID + 1, 2, MAX_CREDITS | new, MSG, MORE, 0, 0, 0, 0]);
         assert_eq!(part.len(), 1024);
     }
     // One Write chunk of two segments.
-    assert_eq!(messages[2][..5], [XID + 1, 2, MAX_LEN, MSG, 0]);
+    assert_eq!(messages[2][..5], [XID + 1, 2, MAX_CREDITS, MSG, 0]);
     assert_eq!(messages[2][6..9], [0, 1, 2]);
     assert_eq!(messages[2][17..19], [0, 0]);
     let payload = [&messages[0][9..], &messages[1][9..], &messages[2][19..]].concat();
