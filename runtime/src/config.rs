@@ -45,6 +45,11 @@ impl ConfigError {
     }
 }
 
+/// Returns a duration in milliseconds, rounded up, so that only a duration of zero is 0.
+pub(crate) fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
 /// The settings of connections, at a client or a server. Every setting has a default that suits most uses.
 ///
 /// ```
@@ -352,18 +357,17 @@ impl ConnectionConfig {
     /// Checks the settings against their ranges.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (engine, stream) = (&self.engine, &self.stream);
-        let millis = |time: Duration| u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let at_least = |min: u64| min..=u64::MAX;
         for (setting, value, range) in [
-            ("ConnectionConfig::connect_timeout", millis(self.connect_timeout), at_least(1)),
-            ("ConnectionConfig::idle_timeout", self.idle_timeout.map_or(1, millis), at_least(1)),
-            ("ConnectionConfig::keepalive_interval", millis(self.keepalive.interval), at_least(1)),
-            ("ConnectionConfig::keepalive_timeout", millis(self.keepalive.timeout), at_least(1)),
-            ("ServerBuilder::first_call_timeout", self.first_call_timeout.map_or(1, millis), at_least(1)),
+            ("ConnectionConfig::connect_timeout", whole_millis(self.connect_timeout), at_least(1)),
+            ("ConnectionConfig::idle_timeout", self.idle_timeout.map_or(1, whole_millis), at_least(1)),
+            ("ConnectionConfig::keepalive_interval", whole_millis(self.keepalive.interval), at_least(1)),
+            ("ConnectionConfig::keepalive_timeout", whole_millis(self.keepalive.timeout), at_least(1)),
+            ("ServerBuilder::first_call_timeout", self.first_call_timeout.map_or(1, whole_millis), at_least(1)),
             ("ConnectionConfig::credits", engine.credits.into(), 1..=MAX_CREDITS),
             ("ConnectionConfig::reverse_credits", engine.reverse_credits.into(), 0..=MAX_CREDITS),
-            ("ConnectionConfig::fetch_timeout", millis(engine.fetch_timeout), at_least(1)),
-            ("ConnectionConfig::reply_timeout", millis(engine.reply_timeout), at_least(1)),
+            ("ConnectionConfig::fetch_timeout", whole_millis(engine.fetch_timeout), at_least(1)),
+            ("ConnectionConfig::reply_timeout", whole_millis(engine.reply_timeout), at_least(1)),
             // RFC 8797 §4.2: the sizes that the private data can express.
             ("ConnectionConfig::inline_size", engine.receive_size.into(), 1 << 10..=256 << 10),
             ("ConnectionConfig::max_segment_len", engine.max_segment_len.into(), at_least(4096)),
@@ -371,7 +375,7 @@ impl ConnectionConfig {
             ("ConnectionConfig::max_chunks", engine.max_chunks.into(), at_least(1)),
             ("ConnectionConfig::max_record", stream.max_record, at_least(1)),
             ("ConnectionConfig::max_fragments", stream.max_fragments.into(), at_least(1)),
-            ("ConnectionConfig::record_timeout", millis(stream.record_timeout), at_least(1)),
+            ("ConnectionConfig::record_timeout", whole_millis(stream.record_timeout), at_least(1)),
             ("ConnectionConfig::fragment_size", stream.fragment_size.into(), 1..=i32::MAX as u64),
         ] {
             ConfigError::check(setting, value, range)?;

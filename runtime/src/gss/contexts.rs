@@ -14,7 +14,7 @@ use super::{
     window::{Position, SequenceWindow},
 };
 use crate::{
-    config::ConfigError,
+    config::{ConfigError, whole_millis},
     random,
     security::{BlockingQueue, HostAddr, Principal, ProtectionLevel},
 };
@@ -96,19 +96,21 @@ impl GssServerConfig {
         self
     }
 
-    /// Sets the time that the creation of a context may take, from the first token to the last. Default 30 s.
+    /// Sets the time that the creation of a context may take, from the first token to the last, greater than zero.
+    /// Default 30 s.
     pub fn setup_timeout(mut self, timeout: Duration) -> Self {
         self.setup_timeout = timeout;
         self
     }
 
-    /// Sets the length in bytes of the longest token that is accepted. Default 64 KiB.
+    /// Sets the length in bytes of the longest token that is accepted, at least 1. Default 64 KiB.
     pub fn max_token(mut self, bytes: usize) -> Self {
         self.max_token = bytes;
         self
     }
 
-    /// Sets the maximum lifetime of a context. A context of a mechanism may expire earlier. Default 24 h.
+    /// Sets the maximum lifetime of a context, greater than zero. A context of a mechanism may expire earlier. Default
+    /// 24 h.
     pub fn max_lifetime(mut self, lifetime: Duration) -> Self {
         self.max_lifetime = lifetime;
         self
@@ -138,6 +140,9 @@ impl GssServerConfig {
             ("GssServerConfig::max_setups_per_address", self.max_setups_per_address as u64),
             ("GssServerConfig::max_rounds", self.max_rounds.into()),
             ("GssServerConfig::sequence_window", self.sequence_window.into()),
+            ("GssServerConfig::max_token", self.max_token as u64),
+            ("GssServerConfig::setup_timeout", whole_millis(self.setup_timeout)),
+            ("GssServerConfig::max_lifetime", whole_millis(self.max_lifetime)),
         ] {
             ConfigError::check(setting, value, 1..=u64::MAX)?;
         }

@@ -53,6 +53,9 @@ fn settings_are_checked() {
         (config().max_setups_per_address(0), "max_setups_per_address"),
         (config().max_rounds(0), "max_rounds"),
         (config().sequence_window(0), "sequence_window"),
+        (config().max_token(0), "max_token"),
+        (config().setup_timeout(Duration::ZERO), "setup_timeout"),
+        (config().max_lifetime(Duration::ZERO), "max_lifetime"),
     ] {
         let error = GssAuthenticator::with_config(user("nfs@server"), config).unwrap_err();
         assert_eq!((error.setting, error.value), (&*format!("GssServerConfig::{setting}"), 0));
