@@ -256,9 +256,9 @@ impl Build {
 
     /// Generates the output and returns its path.
     ///
-    /// Prints the instructions for Cargo: the files to watch, including included files but not files in `OUT_DIR`, and
-    /// the warnings. Does nothing else if the output is up to date. The file is not written if its contents would not
-    /// change.
+    /// Prints the instructions for Cargo: the warnings, and the paths to watch. These are the input files, the files
+    /// that they include, and the include directories. Paths in `OUT_DIR` are not watched. Does nothing else if the
+    /// output is up to date. The file is not written if its contents would not change.
     ///
     /// # Errors
     /// Returns an error if there is no input file or output directory, if the specification has errors, if the code

@@ -122,7 +122,8 @@ impl Compiler {
         self
     }
 
-    /// Defines a name for `#if` and `#ifdef`. A name with a value is also a constant, unless a file declares it.
+    /// Defines a name for `#if` and `#ifdef`. If the value is a constant or a type, the specification can also use the
+    /// name as that constant or type, unless a file declares the name itself.
     #[must_use]
     pub fn define(mut self, name: impl Into<String>, value: Option<&str>) -> Self {
         self.defines.push((name.into(), value.map(str::to_owned)));

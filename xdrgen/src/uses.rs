@@ -16,7 +16,7 @@ pub(crate) struct Uses<'a> {
 }
 
 impl<'a> Uses<'a> {
-    /// Adds the names in a definition.
+    /// Adds the names that a definition refers to.
     pub(crate) fn definition(&mut self, definition: &'a Definition) {
         match &definition.kind {
             // The type of a constant does not affect the encoding, and need not be declared.

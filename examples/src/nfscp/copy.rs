@@ -30,7 +30,7 @@ use super::{
     written_files::{WrittenTargets, is_same},
 };
 
-/// The options of a copy.
+/// The options of a copy between the local file system and an NFS server.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct CopyOptions {

@@ -75,7 +75,7 @@ pub(super) struct OutboundRead {
     pub(super) left: u64,
 }
 
-/// The response to an RDMA Read of the peer.
+/// The response to an RDMA Read Request from the peer.
 pub(super) struct ReadResponse {
     pub(super) sink_stag: u32,
     pub(super) sink_offset: u64,

@@ -67,7 +67,7 @@ impl Endpoint {
         progress(wrote)
     }
 
-    /// Completes requests and responses that have been written (RFC 5040 §5.2.1, §5.5).
+    /// Completes Sends, RDMA Writes and RDMA Read Responses whose last byte has been written (RFC 5040 §5.2.1, §5.5).
     fn after_output(&mut self) {
         while let Some(mark) = self.output.reached() {
             match mark {

@@ -176,7 +176,7 @@ pub(crate) struct ReceivedTerminate {
 /// The message that a Terminate refers to, according to its DDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TerminateSubject {
-    /// The Terminate has no DDP header.
+    /// The Terminate has no DDP header, or an incomplete one.
     Unknown,
     /// The RDMA Read Request with this sequence number.
     Read { msn: u32 },

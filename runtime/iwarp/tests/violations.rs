@@ -65,8 +65,8 @@ async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: 
     completions
 }
 
-/// Sends one segment that the provider must refuse with a Terminate of these `types` and this `code`. `words` are part
-/// of the local reason.
+/// Sends one segment that the provider must refuse with a Terminate. `types` is the byte with the layer and the error
+/// type, and `code` is the error code. Checks that the local disconnect reason contains `words`.
 async fn refused(types: u8, code: u8, segment: impl FnOnce(Stags) -> Vec<u8>, words: &str) {
     let build = |stags: Stags| {
         let segment = segment(stags);

@@ -42,8 +42,8 @@ macro_rules! add {
 
 /// A histogram of natural numbers: one counter for each bucket, and the sum of the numbers.
 ///
-/// The exponent and the first bits of the mantissa of a floating-point number are the logarithm of the number, linear
-/// within a power of two. Those bits select the bucket.
+/// The exponent and the first [`PRECISION`] bits of the mantissa of a number, converted to `f64`, select its bucket.
+/// Each power of two is therefore divided into `1 << PRECISION` buckets of equal width.
 struct Buckets {
     counts: [AtomicU32; BUCKETS],
     sum: AtomicU64,

@@ -269,8 +269,8 @@ impl Context {
         self.connection.reservations().shrink(self.token, bytes);
     }
 
-    /// Waits until the connection of the call is closed. A handler that works for long can use it to stop early,
-    /// because nobody receives its reply. By default, handlers run to their end.
+    /// Waits until the connection of the call is closed, and returns the reason. A long-running handler can use it to
+    /// stop early, because its reply can no longer be sent over that connection. By default, handlers run to their end.
     pub async fn closed(&self) -> CloseReason {
         self.connection.port.closed().await
     }

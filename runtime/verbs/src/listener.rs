@@ -26,10 +26,10 @@ const BACKLOG: i32 = 128;
 /// Time between attempts to listen again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A listener for RDMA devices.
+/// A listener for connections over RDMA devices.
 ///
-/// If the device of its address is removed, the listener listens again as soon as a device has that address. A listener
-/// on the wildcard address is not affected, because the system handles that case.
+/// If the device with the listener's address is removed, [`accept`](Listener::accept) listens again once a device has
+/// that address. A listener on the wildcard address is not affected, because the system handles that case.
 #[derive(Debug)]
 pub struct VerbsListener {
     // Dropped before the channel of its events.

@@ -253,8 +253,8 @@ impl Cq {
         self.cq.as_ptr()
     }
 
-    /// Configures completion moderation. The device collects at most `count` completions, for at most `microseconds`.
-    /// Devices without support ignore it.
+    /// Configures completion moderation: the device raises an event once it has collected `count` completions, or after
+    /// at most `microseconds`. Has no effect if the device does not support moderation.
     pub(super) fn moderate(&mut self, count: u16, microseconds: u16) {
         let mut attributes = ffi::ibv_modify_cq_attr {
             attr_mask: ffi::ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0,

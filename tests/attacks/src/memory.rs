@@ -95,8 +95,8 @@ async fn connect_silent(count: usize, to: SocketAddr, calls: &[Vec<u8>]) -> anyh
     Ok(attackers)
 }
 
-/// Asks for 64 results of `count` bytes on each of 8 connections, and reads nothing. The server has hardly more memory
-/// than it needs to offer that size.
+/// Sends 64 READs of `count` bytes on each of 8 connections, and reads no replies. The memory limit of the server is
+/// little more than the minimum with which it accepts READs of that size.
 pub(crate) async fn unread_results(plan: &Plan, count: u32) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, 3 * u64::from(count), &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;

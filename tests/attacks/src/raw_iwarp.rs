@@ -12,7 +12,8 @@ use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 
 use crate::raw::{self, PATIENCE};
 
-/// Length in bytes of the header of an untagged segment (RFC 5041 section 4.3), with the word that RDMAP adds.
+/// Length in bytes of the header of an untagged segment (RFC 5041 section 4.3). Its RsvdULP field contains the control
+/// byte and the Invalidate STag of RDMAP (RFC 5040 section 4.1).
 const UNTAGGED_LEN: usize = 18;
 /// The control bytes of a Send (RFC 5040 section 4.1) in its last segment.
 const SEND: [u8; 2] = [0x41, 0x43];

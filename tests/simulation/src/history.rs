@@ -32,7 +32,8 @@ const CONNECTING: Duration = Duration::from_secs(3);
 /// Additional time after a jump of the clock, in which a connection first reads what has arrived.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// The kind of an error. Each kind of fault can cause certain kinds of errors.
+/// The category of a failed call's error. The check of the history accepts an error only if an injected fault can cause
+/// its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureCause {
     /// The server was not reached, its connection was lost, or the deadline passed.

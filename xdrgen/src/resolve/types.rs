@@ -26,7 +26,8 @@ pub(super) enum Discriminant<'a> {
     Enum(HashSet<i32>, &'a str),
 }
 
-/// A resolved type specifier.
+/// A type specifier whose names are resolved. `opaque` and `string` are variants of their own, because their type also
+/// depends on the declarator.
 enum ResolvedSpecifier {
     Base(Base),
     Opaque,

@@ -1,4 +1,5 @@
-//! The protocol engine over the `sim` provider: pairs of engines, and one engine against a scripted peer.
+//! Tests of the protocol engine: pairs of engines, and one engine against a scripted peer, mostly over the `sim`
+//! provider. `wire` tests the encoding of version 1 headers without an engine.
 
 mod deadlines;
 mod ending;

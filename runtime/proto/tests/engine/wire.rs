@@ -116,7 +116,8 @@ fn reply_chunk() {
     both_ways(&header(RdmaBody::RdmaNomsg(body)), &words(&[&[1], &[0, 0], &list]));
 }
 
-/// RFC 8166 §4.6: requesters must not send RDMA_MSGP and RDMA_DONE, but receivers have to recognize them.
+/// RFC 8166 §4.6: senders must not use RDMA_MSGP and RDMA_DONE, but both remain in the XDR, and receivers have to
+/// recognize them.
 #[test]
 fn obsolete_procedures() {
     let body = RpcRdmaHeaderPadded {

@@ -66,7 +66,7 @@ pub struct Endpoints {
     builder: ChannelBuilder,
     max_open: usize,
     health_check: Option<HealthCheck>,
-    /// The keys of the random order of the servers, which differs between clients.
+    /// The keyed hash that puts the servers in a random order. Its keys differ between clients, and so does the order.
     order: KeyedHash,
     /// The servers in the list, in the order of their use. `None` until the list is known.
     candidates: Option<BTreeMap<Rank, Candidate>>,

@@ -23,7 +23,7 @@ pub(super) struct OptionVariants<'a> {
 pub(super) struct ResultVariants<'a> {
     /// The variant of success.
     pub(super) ok: &'a Ident,
-    /// The type of the value of a success.
+    /// The type of the data in the success arm.
     pub(super) value: &'a TokenStream,
     /// The type of the status.
     pub(super) status: &'a TokenStream,

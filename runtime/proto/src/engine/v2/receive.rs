@@ -257,8 +257,8 @@ impl WireV2 {
         }
     }
 
-    /// Ends the sequence of an unusable message, if it belongs to one. Returns `true` if the message still has to be
-    /// refused.
+    /// Drops an unusable message and the rest of its sequence, if it belongs to one. Returns `true` if the caller still
+    /// has to report the fault. Returns `false` if the sequence was broken before, or if too many sequences are broken.
     // RPC-over-RDMA v2 §7.1.3: no part of the sequence is reassembled, whatever was wrong.
     fn reject(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) -> bool {
         match self.reassembly.reject(prefix, fault) {

@@ -21,8 +21,8 @@ fn duo(client: Versions, server: Versions) -> PeerPair {
     PeerPair::with(allows(client), allows(server), stepped())
 }
 
-/// §4.2.3: client and server use the highest version that both allow, on the same connection. Calls that were started
-/// early are sent afterwards.
+/// §4.2.3: client and server use the highest version that both allow, without a new connection. Calls that were started
+/// before the end of the negotiation are sent after it.
 #[test]
 fn highest_common_version() {
     for (client, server, version) in [
