@@ -14,6 +14,7 @@ mod register;
 mod sec;
 mod service_manager;
 mod stop;
+mod threads;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod units;
@@ -41,6 +42,7 @@ pub use self::{
     progress::{human_bytes, progress_bar},
     sec::{ClientSec, Flavor, Flavors, Kerberos, SecError, ServerSec},
     stop::{DrainArgs, Stop, serve, unless_stopped},
+    threads::{RuntimeThreads, ThreadArgs},
     tls::{ClientTls, ServerTls, TlsClientArgs, TlsServerArgs},
     units::{parse_seconds, parse_size},
     version::RpcRdmaVersion,

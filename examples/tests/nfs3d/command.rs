@@ -41,6 +41,12 @@ async fn channel(url: &str) -> Channel {
 
 #[tokio::test]
 async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
+    for threads in [&[][..], &["--threads", "1"], &["--threads", "2", "--runtime-per-thread"]] {
+        serves(threads).await;
+    }
+}
+
+async fn serves(threads: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     let state = folder.path().join("state");
@@ -50,7 +56,8 @@ async fn nfs3d_prints_its_urls_serves_and_shuts_down() {
     let root = root.to_str().unwrap();
     let args = ["--root", root, "--state", state, "--no-root-squash", "--mount", "tcp://127.0.0.1:0"];
     let listen = ["--listen", "iwarp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
-    let mut running = Running(nfs3d(&[args.as_slice(), &listen].concat()).spawn().unwrap(), TimeLimit::start());
+    let mut running =
+        Running(nfs3d(&[args.as_slice(), &listen, threads].concat()).spawn().unwrap(), TimeLimit::start());
     let mut out = BufReader::new(running.0.stdout.take().unwrap());
     let mut line = || {
         let mut line = String::new();

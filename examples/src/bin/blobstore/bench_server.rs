@@ -21,7 +21,7 @@ use crate::{
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     let service = BlobstoreV1Server::new(MemoryBlobs::default());
     let builder = Server::builder().service(service).versions(args.rpcrdma.allowed());
-    let (server, threads) = bind(builder, &args.listen, args.threads().runtimes()).await?;
+    let (server, threads) = bind(builder, &args.listen, args.threads()).await?;
     until_stopped(server, threads, &MetricsArgs::default().start().await?).await
 }
 

@@ -9,10 +9,9 @@ use rpcrdma_examples::{
     blobstore::ValidName,
     command::{
         ClientSec, ConnectionArgs, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RpcRdmaVersion, ServerSec,
-        TlsClientArgs, TlsServerArgs, parse_size,
+        ThreadArgs, TlsClientArgs, TlsServerArgs, parse_size,
     },
 };
-use tokio::runtime::Builder;
 
 /// Store and fetch named blobs over RPC-over-RDMA
 #[derive(Debug, Parser)]
@@ -108,42 +107,6 @@ pub(crate) struct ServeArgs {
     pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
     pub(crate) introspection: IntrospectionArgs,
-}
-
-/// Threads of a server.
-#[derive(Debug, Args, Clone, Copy)]
-pub(crate) struct ThreadArgs {
-    /// Number of threads that serve connections; separate threads access files. One thread gives a single client the
-    /// lowest latency. Default: one per processor
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// Keep each connection on one thread: the one with the fewest connections when it is accepted. The throughput of
-    /// many connections grows with the threads, but a busy thread gets no help
-    #[arg(long)]
-    pub(crate) runtime_per_thread: bool,
-}
-
-impl ThreadArgs {
-    /// Returns the number of threads that serve connections: `--threads`, or by default one per processor.
-    pub(crate) fn count(self) -> usize {
-        let all = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.map_or_else(all, usize::from)
-    }
-
-    /// Returns the number of tokio runtimes: one per thread with `--runtime-per-thread`, and one in all without it.
-    pub(crate) fn runtimes(self) -> usize {
-        if self.runtime_per_thread { self.count() } else { 1 }
-    }
-
-    /// Returns a builder of the runtime on which the server starts.
-    pub(crate) fn runtime(self) -> Builder {
-        if self.runtime_per_thread || self.count() == 1 {
-            return Builder::new_current_thread();
-        }
-        let mut runtime = Builder::new_multi_thread();
-        runtime.worker_threads(self.count());
-        runtime
-    }
 }
 
 /// Limits of a transfer.
@@ -375,7 +338,7 @@ pub(crate) struct BenchServerArgs {
 
 impl BenchServerArgs {
     pub(crate) fn threads(&self) -> ThreadArgs {
-        ThreadArgs { threads: Some(self.threads), runtime_per_thread: self.runtime_per_thread }
+        ThreadArgs::new(self.threads, self.runtime_per_thread)
     }
 }
 

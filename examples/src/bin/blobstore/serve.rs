@@ -4,7 +4,6 @@ use std::{
     io::{self, Write as _},
     path::Path,
     sync::Arc,
-    thread::{self, JoinHandle},
 };
 
 use anyhow::Context as _;
@@ -18,15 +17,10 @@ use rpcrdma_examples::{
         service::BlobService,
         store::{Store, StoreOptions},
     },
-    command::{self, Health, RpcRdmaVersion, Stop},
+    command::{self, Health, RpcRdmaVersion, RuntimeThreads, Stop, ThreadArgs},
     say,
 };
-use tokio::{
-    io::AsyncReadExt as _,
-    runtime::{Builder, Handle},
-    sync::oneshot,
-    task::spawn_blocking,
-};
+use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
 
 use crate::cli::{DemoServerArgs, ServeArgs};
 
@@ -35,7 +29,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.connections.check_memory(u64::from(BLOB_DATA_MAX) + u64::from(BLOB_ATTACHMENT_MAX))?;
     let health = args.metrics.start().await?;
     let options = StoreOptions::default().with_max_blob(args.max_blob);
-    let (server, threads) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads.runtimes(), {
+    let (server, threads) = start(&args.root, options, &args.listen, args.rpcrdma, args.threads, {
         let secure = args.sec.authenticator(true)?;
         let tls = args.tls.read()?;
         let listen = args.listen.clone();
@@ -58,55 +52,15 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Threads that serve connections, each with its own runtime. They end when this value is dropped.
-pub(crate) struct RuntimeThreads {
-    runtimes: Vec<Handle>,
-    /// The senders whose drop ends the runtimes.
-    stops: Vec<oneshot::Sender<()>>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl RuntimeThreads {
-    /// Starts `count` threads.
-    fn start(count: usize) -> io::Result<Self> {
-        let mut this = Self { runtimes: Vec::new(), stops: Vec::new(), threads: Vec::new() };
-        for number in 1..=count {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            let (stop, stopped) = oneshot::channel();
-            this.runtimes.push(runtime.handle().clone());
-            this.stops.push(stop);
-            let run = move || {
-                // Fails when the sender is dropped, which ends the runtime.
-                let _: Result<(), _> = runtime.block_on(stopped);
-            };
-            this.threads.push(thread::Builder::new().name(format!("serving-{number}")).spawn(run)?);
-        }
-        Ok(this)
-    }
-
-    /// Ends the threads, and waits for them.
-    async fn end(self) {
-        drop(self.stops);
-        for thread in self.threads {
-            // A panic in a thread has been printed.
-            let _ = spawn_blocking(move || thread.join()).await;
-        }
-    }
-}
-
-/// Binds a server whose connections are served by `count` threads. One of them is the current thread, and the others
-/// are started.
+/// Starts the threads of a server, and binds it.
 pub(crate) async fn bind(
     builder: ServerBuilder,
     listen: &[String],
-    count: usize,
+    threads: ThreadArgs,
 ) -> anyhow::Result<(Server, RuntimeThreads)> {
-    let threads = RuntimeThreads::start(count - 1).context("cannot start the server's threads")?;
-    let mut builder = listen.iter().fold(builder, ServerBuilder::listen);
-    if count > 1 {
-        builder = builder.runtimes(threads.runtimes.iter().cloned().chain([Handle::current()]));
-    }
-    Ok((builder.bind().await?, threads))
+    let threads = threads.start().context("cannot start the server's threads")?;
+    let server = threads.apply(listen.iter().fold(builder, ServerBuilder::listen)).bind().await?;
+    Ok((server, threads))
 }
 
 /// Prints the URLs of `server`, and serves until a signal stops it.
@@ -133,7 +87,8 @@ pub(crate) async fn until_stopped(server: Server, threads: RuntimeThreads, healt
 pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     let listen = ["iwarp://127.0.0.1:0".to_owned()];
     let (options, version) = (StoreOptions::default(), RpcRdmaVersion::default());
-    let (server, _) = start(&args.root, options, &listen, version, 1, |builder| builder).await?;
+    let (server, _) =
+        start(&args.root, options, &listen, version, ThreadArgs::new(1, false), |builder| builder).await?;
     for url in server.urls() {
         say!("{url}");
     }
@@ -160,7 +115,7 @@ async fn start(
     options: StoreOptions,
     listen: &[String],
     rpcrdma: RpcRdmaVersion,
-    runtimes: usize,
+    threads: ThreadArgs,
     configure: impl FnOnce(ServerBuilder) -> ServerBuilder,
 ) -> anyhow::Result<(Server, RuntimeThreads)> {
     let open = {
@@ -173,5 +128,5 @@ async fn start(
     // The store is serving until the shutdown begins.
     let health = rpcrdma::health::Health::new();
     let builder = configure(Server::builder().service(service).health(&health)).versions(rpcrdma.allowed());
-    bind(builder, listen, runtimes).await
+    bind(builder, listen, threads).await
 }

@@ -4,8 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use rpcrdma_examples::command::{
-    ConnectionArgs, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RegisterArgs, ServerSec, TlsServerArgs,
-    parse_seconds,
+    ConnectionArgs, DrainArgs, IntrospectionArgs, Logging, MetricsArgs, RegisterArgs, ServerSec, ThreadArgs,
+    TlsServerArgs, parse_seconds,
 };
 
 /// Export a directory tree with NFS version 3, over RDMA and TCP
@@ -64,6 +64,8 @@ pub(crate) struct Cli {
     pub(crate) tls: TlsServerArgs,
     #[command(flatten)]
     pub(crate) connections: ConnectionArgs,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
     #[command(flatten)]
     pub(crate) drain: DrainArgs,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli: cli::Cli = rpcrdma_examples::command::parse();
     cli.logging.start();
-    rpcrdma_examples::command::run("nfs3d", serve::run(cli))
+    rpcrdma_examples::command::run_on(&mut cli.threads.runtime(), "nfs3d", serve::run(cli))
 }
 
 #[cfg(not(target_os = "linux"))]

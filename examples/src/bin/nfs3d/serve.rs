@@ -61,7 +61,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let secure = cli.sec.authenticator(false)?;
     let tls = cli.tls.read()?;
     let nfs = cli.connections.apply(cli.drain.apply(cli.introspection.apply(tls.apply(secure(nfs)))), &cli.listen);
-    let nfs = cli.listen.iter().fold(nfs, ServerBuilder::listen).bind().await?;
+    let threads = cli.threads.start().context("cannot start the server's threads")?;
+    let nfs = threads.apply(cli.listen.iter().fold(nfs, ServerBuilder::listen)).bind().await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // MOUNT is served over TCP (RFC 8267 §5.1).
     let mount = Server::builder().service(MountV3Server::new(mount)).max_connections(MAX_MOUNTING);
@@ -102,6 +103,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
             }
         };
         tokio::join!(nfs.serve(), mount.serve(), serve_locks);
+        threads.end().await;
     };
     let shut_down = || {
         for connection in nfs_handle.connections() {
