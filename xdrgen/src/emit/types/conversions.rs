@@ -122,7 +122,7 @@ impl Emitter<'_> {
             None => (quote!(#status), TokenStream::new(), ""),
             Some(failure) => (quote!((#status, #failure)), quote!(, _), " The data of a failure is dropped."),
         };
-        let docs = format!(" Returns the value of a success, or else the status.{dropped}");
+        let docs = format!(" Returns the data of the success arm, or else the status.{dropped}");
         let (err, of_err) = match failure {
             None => (quote!(Err(status)), quote!(Self::#default(status))),
             Some(_) => (quote!(Err((status, failure))), quote!(Self::#default(status, failure))),
