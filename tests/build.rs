@@ -53,7 +53,7 @@ fn nis(compiler: Compiler) -> Compiler {
     netobj(compiler).include_dir("/usr/include")
 }
 
-/// Adds `nis.x`, whose types the file uses.
+/// Adds the flags of [`nis`], and `nis.x`, whose types the file uses.
 fn nis_callback(compiler: Compiler) -> Compiler {
     nis(compiler).file("/usr/include/rpcsvc/nis.x")
 }

@@ -29,7 +29,7 @@ pub struct Snapshot {
     pub slowest: Vec<InspectCall>,
 }
 
-/// A client of a server that can be inspected.
+/// A client of the program INTROSPECTION.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     client: IntrospectionV1Client,
@@ -47,7 +47,8 @@ impl Inspector {
         CallOptions::new().timeout(self.timeout)
     }
 
-    /// Returns the services, in ascending order of program and version.
+    /// Returns the services, in ascending order of program and version. Stops reading the list once it has 4096
+    /// services or more.
     ///
     /// # Errors
     /// Returns the error of the first call that fails.
@@ -113,7 +114,7 @@ impl Inspector {
     }
 }
 
-/// Explains why a server could not be inspected.
+/// Returns a message for the user that explains why a server could not be inspected.
 #[must_use]
 pub fn explain(url: &str, error: &CallError) -> String {
     match error {
@@ -129,7 +130,7 @@ pub fn explain(url: &str, error: &CallError) -> String {
     }
 }
 
-/// Returns a service as a JSON object.
+/// Returns the program, the version and the name of a service as a JSON object.
 #[must_use]
 pub fn service_json(service: &InspectService) -> Value {
     json!({ "program": service.program, "version": service.version, "name": service.name.to_string() })

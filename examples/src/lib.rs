@@ -5,6 +5,7 @@
 //! - [`counters`]: a service whose calls are executed exactly once, with an embedded database.
 //! - [`nfscp`]: an NFS version 3 client that copies files and directory trees (`src/bin/nfscp`).
 //! - `nfs3d`: an NFS version 3 server for a directory tree, on Linux (`src/bin/nfs3d`).
+//! - [`nfs3`]: NFS version 3 values that both the client and the server create.
 //! - `inspect`: reads the state of running servers, with the feature `introspection` (`src/bin/rpctop`).
 //! - [`command`]: logging, options, errors and shutdown, shared by all commands.
 #![forbid(unsafe_code)]

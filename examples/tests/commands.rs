@@ -125,7 +125,8 @@ fn client_and_server_versions_can_be_fixed() {
     }
 }
 
-/// `blobstore watch` prints changes and mirrors the store in a directory.
+/// `blobstore watch` prints the changes of blobs with a prefix, and mirrors them in a directory. It reports the loss of
+/// the server.
 #[test]
 fn watch_mirrors_changes() {
     let dir = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ const SCHEME: &str = "COUNTERS_SCHEME";
 /// Environment variable of the server's process that contains the kind of its duplicate request cache.
 const CACHE: &str = "COUNTERS_CACHE";
 
-/// Number of clients.
+/// Number of concurrent clients.
 const CLIENTS: usize = 4;
 /// Minimum number of kills in a run whose cache stores replies in the database.
 const KILLS: u64 = 12;
@@ -116,7 +116,7 @@ async fn serve(path: &Path) {
     server.serve().await;
 }
 
-/// A process of the server, which is killed when this is dropped.
+/// A process of the server. Dropping this value kills the process.
 struct Process(Child);
 
 impl Process {
@@ -184,7 +184,7 @@ enum Known {
     NotExecuted,
 }
 
-/// The outcome of a run.
+/// The numbers of kills, connections and additions in a run.
 #[derive(Debug, Default)]
 struct Outcome {
     kills: u64,

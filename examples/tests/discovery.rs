@@ -1,4 +1,5 @@
-//! Tests of clients that find blobstores by real service discovery, while servers crash and restart under load.
+//! Tests of clients that find blobstores and `nfs3d` by DNS, rpcbind or etcd. In most tests, servers crash or restart
+//! meanwhile. One test has a pool over two network interfaces instead.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -82,7 +83,8 @@ fn installed(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Returns the duration of the phase in which servers crash, in seconds.
+/// Returns the duration of the phase in which servers crash, in seconds. The environment variable
+/// `RPCRDMA_FAILOVER_SECONDS` sets it. The default is 12.
 fn seconds() -> u64 {
     env::var("RPCRDMA_FAILOVER_SECONDS").map_or(12, |text| text.parse().unwrap())
 }
@@ -98,12 +100,12 @@ struct Blobstore {
 }
 
 impl Blobstore {
-    /// Starts a server whose blob `who` contains its number.
+    /// Starts a server, and stores a blob `who` with its number.
     async fn start(number: u8, addr: SocketAddr, options: Vec<String>) -> Self {
         Self::start_with(number, addr, options, None).await
     }
 
-    /// Starts a server that logs to a file.
+    /// Starts a server like [`start`](Self::start). It logs to the file `log`, if there is one.
     async fn start_with(number: u8, addr: SocketAddr, options: Vec<String>, log: Option<PathBuf>) -> Self {
         let mut this = Self { root: tempfile::tempdir().unwrap(), addr, options, process: None, log };
         this.run();
@@ -145,7 +147,7 @@ impl Blobstore {
     }
 }
 
-/// Calls that run until they are stopped.
+/// Tasks that call the servers until they are stopped, and the outcome of their calls.
 struct Load {
     stop: Arc<AtomicBool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -312,7 +314,7 @@ fn addresses() -> [SocketAddr; 3] {
     }
 }
 
-/// A DNS server on a free port, which knows the addresses of `blobs.test`.
+/// A DNS server (dnsmasq) on a free port, which knows the addresses of `blobs.test`.
 struct Dns {
     hosts: PathBuf,
     addr: SocketAddr,
@@ -467,7 +469,8 @@ async fn srv_records() {
     assert!(error.to_string().contains("unknown scheme"), "{error}");
 }
 
-/// Runs a test again in its own network and mount namespaces. Returns `true` inside of them.
+/// Runs the test `test` again in a process with its own network and mount namespaces. Returns `true` in that process.
+/// Elsewhere, returns `false`, once the test has succeeded there, or if this process is not root.
 fn isolated(test: &str, unshare: PathBuf) -> bool {
     if env::var_os(INSIDE).is_some() {
         return true;

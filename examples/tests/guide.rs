@@ -1,4 +1,5 @@
-//! Test of the shell blocks in the documents: every program, subcommand and flag of this package that they name exists.
+//! Tests of the shell blocks in the documents: every subcommand and flag that they pass to a program of this package
+//! exists, and the README begins with two fixed commands.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used)]
 

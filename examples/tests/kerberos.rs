@@ -334,8 +334,8 @@ fn copies_survive_a_restart_of_the_server() {
     }
 }
 
-/// Returns the length of a file that is copied while tickets expire, in MiB. `RPCRDMA_TEST_COPY_MIB` sets it. The
-/// default is 32.
+/// Returns the length of a file that is copied while tickets expire, in MiB. The environment variable
+/// `RPCRDMA_TEST_COPY_MIB` sets it. The default is 32.
 fn long_copy() -> usize {
     std::env::var("RPCRDMA_TEST_COPY_MIB").map_or(32, |mib| mib.parse().unwrap())
 }

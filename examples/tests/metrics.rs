@@ -1,4 +1,5 @@
-//! Tests of `--metrics`: health, the exported names, and the values that Prometheus reads.
+//! Tests of `--metrics`: health, the exported names, the names in the dashboard, the values that Prometheus reads, HTTP
+//! clients that read no responses, and an address in use.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/time_limit.rs"]
@@ -39,7 +40,7 @@ use serde_json::Value;
 use time_limit::TimeLimit;
 use tokio::{io::AsyncWriteExt as _, runtime::Runtime};
 
-/// A running `blobstore serve` with metrics, killed when dropped.
+/// A running `blobstore serve` or `nfs3d` with metrics. Dropping this value kills the process.
 struct Served {
     child: Child,
     url: String,
@@ -117,7 +118,8 @@ fn exporter() -> &'static str {
     addr
 }
 
-/// Held by each test that uses the exporter of this process, so that these tests run one after the other.
+/// A lock for the tests that use the exporter of this process. Each test holds it, so that they run one after the
+/// other.
 static SERIAL: Mutex<()> = Mutex::new(());
 
 fn is_installed(tool: &str) -> bool {
@@ -264,7 +266,7 @@ fn names(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// Returns the queries of the dashboard.
+/// Returns the queries of the Grafana dashboard.
 fn dashboard() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("grafana/rpcrdma.json");
     let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -370,7 +372,7 @@ impl Prometheus {
         Self { child, addr, _data: data }
     }
 
-    /// Returns the values of a query.
+    /// Returns the current value of each time series that a query selects.
     fn query(&self, query: &str) -> Vec<f64> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let (status, body) = http(&self.addr, "GET", &format!("/api/v1/query?query={encoded}"));
@@ -393,9 +395,10 @@ fn bucket(seconds: f64) -> usize {
     DURATION_BUCKETS.partition_point(|&bound| bound < seconds)
 }
 
-/// Prometheus reads the metrics of client and server for 4 seconds, or for `RPCRDMA_METRICS_SECONDS` seconds. Its
-/// counts equal the client's, and its 99th percentile is at most one bucket away from the 99th percentile of the
-/// client's own histogram.
+/// Prometheus reads the metrics of client and server for 4 seconds, or for `RPCRDMA_METRICS_SECONDS` seconds. It counts
+/// as many calls as the client has made. Its 99th percentile of the client's call durations is at most one bucket away
+/// from the 99th percentile of the client's own histogram, and the server's is at most one bucket above. Prometheus
+/// accepts all queries of the dashboard.
 #[test]
 fn prometheus() {
     if !is_installed("prometheus") {

@@ -49,7 +49,7 @@ struct Seen {
     is_returned: bool,
 }
 
-/// A server with one file. It recalls the delegation of the file at once.
+/// A server with one file. It starts to recall the delegation of the file when OPEN grants it.
 #[derive(Clone, Default)]
 struct Recalling(Arc<Mutex<Seen>>);
 
@@ -140,7 +140,7 @@ fn callback(sequence: u32, tag: usize) -> CbCompound4args {
     CbCompound4args { tag: Utf8string(vec![b'x'; tag].into()), minorversion: 1, callback_ident: 0, argarray }
 }
 
-/// Recalls the delegation over the connection of the client.
+/// Recalls the delegation over the connection of the client. The first attempt is a callback that does not fit inline.
 async fn recall(client: NfsCbClient) -> RecallOutcome {
     let long = client.cb_compound(&callback(1, 5000)).await.unwrap_err();
     let mut sequence = 1;
@@ -154,7 +154,8 @@ async fn recall(client: NfsCbClient) -> RecallOutcome {
     }
 }
 
-/// The callbacks arrive on the connection of the client, and fit inline.
+/// Callbacks arrive on the connection of the client. The client announces a maximum size that fits inline, and a longer
+/// callback fails at the server.
 #[tokio::test]
 async fn a_delegation_is_recalled_on_the_clients_connection() {
     for inline in [1024, 4096] {

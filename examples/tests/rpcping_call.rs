@@ -1,4 +1,4 @@
-//! Tests of `rpcping --call` and `rpcping --health` with programs that have specifications and health.
+//! Tests of `rpcping --call` and `rpcping --health`, with the program of `echo.x` and with `blobstore serve`.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/pinged.rs"]
@@ -55,7 +55,7 @@ fn echo() -> ServerBuilder {
     Server::builder().service(EchoV1Server::new(Echo)).service(EchoV2Server::new(Echo))
 }
 
-/// Runs a command, and returns its exit code, its standard output and its standard error.
+/// Runs `rpcping`, and returns its exit code, its standard output and its standard error.
 fn ran(args: &[&str]) -> (i32, String, String) {
     let output = rpcping(args);
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -204,7 +204,7 @@ fn health_is_watched() {
     }
 }
 
-/// `blobstore serve` reports its health, and `rpcping --call` can call it with its specification.
+/// `blobstore serve` reports its health, and `rpcping --call` calls STAT with the specification `blobstore.x`.
 #[test]
 fn blobstore() {
     let _limit = TimeLimit::start();

@@ -271,7 +271,7 @@ fn only_local_callers() {
     assert!(code == 1 && errors.contains("does not allow this caller"), "{errors}");
 }
 
-/// `rpctop` stops reading from a server that returns pages without end.
+/// The client code of `rpctop` stops reading from a server that returns pages of services without end.
 #[test]
 fn endless_pages() {
     use rpcrdma::{

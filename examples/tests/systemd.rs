@@ -79,7 +79,7 @@ impl Manager {
     }
 }
 
-/// A running program, killed when dropped.
+/// A running program. Dropping this value kills the program.
 struct Service(Child);
 
 impl Service {
@@ -193,7 +193,7 @@ fn a_service_that_cannot_listen_is_not_ready() {
     }
 }
 
-/// A notification socket that does not exist is reported, and the service runs all the same.
+/// A service reports that the notification socket does not exist, and still runs.
 #[test]
 fn a_missing_socket_is_not_fatal() {
     let manager = Manager::new();
@@ -206,7 +206,7 @@ fn a_missing_socket_is_not_fatal() {
     assert!(errors.contains("cannot notify the service manager"), "{errors}");
 }
 
-/// systemd waits longer for the calls in progress than the server, whose drain timeout is 30 s.
+/// The units have the type `notify`. They let systemd wait for a stop longer than the server's drain timeout of 30 s.
 #[test]
 fn units_wait_for_the_drain() {
     for name in ["blobstore", "nfs3d"] {

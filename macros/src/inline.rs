@@ -19,7 +19,7 @@ struct Text {
     text: String,
     /// The source text of the invocation, if the compiler provides it. It contains the comments, which are not tokens.
     source: Option<Source>,
-    /// The range of each token in `text`, in order.
+    /// The range in `text` and the source span of each token, in the order of the text.
     tokens: Vec<(Range<usize>, Span)>,
     /// The source position of the end of `text`. Lines and columns count from 1.
     line: usize,
@@ -87,8 +87,8 @@ impl Text {
         Self { text: String::new(), source: Source::of(Span::call_site()), tokens: Vec::new(), line: 0, column: 0 }
     }
 
-    /// Sets the start position. It is the end of the leading options, or the opening delimiter of the invocation if
-    /// there are none.
+    /// Sets the source position at which the text starts. It is the end of the leading options or, without options, the
+    /// opening delimiter of the invocation.
     fn start(&mut self, head_end: Option<Span>) {
         let start = match (head_end, &self.source) {
             (Some(end), _) => Some((end.line(), end.column())),

@@ -66,8 +66,8 @@ pub fn include_xdr(input: TokenStream) -> TokenStream {
 /// ```
 ///
 /// The macro accepts the language of XDR files, including annotations. The options of [`include_xdr!`] are inner
-/// attributes at the start: `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]`, `#![types_only]`. Errors
-/// point to their position in the text.
+/// attributes at the start, for example `#![ulb = "FILE"]`, `#![derive(..)]`, `#![extern NAME = PATH]` or
+/// `#![types_only]`. Errors point to their position in the text.
 #[proc_macro]
 pub fn xdr(input: TokenStream) -> TokenStream {
     inline::expand(input)
@@ -75,8 +75,8 @@ pub fn xdr(input: TokenStream) -> TokenStream {
 
 /// Derives `XdrType` and `XdrEncode` for a Rust type.
 ///
-/// A struct is encoded as its fields, in order. An enum without data becomes an enumeration. The macro then also
-/// implements `From<ENUM> for i32`.
+/// A struct is encoded as its fields, in the order of their declaration. An enum without data becomes an enumeration.
+/// The macro then also implements `From<ENUM> for i32`.
 ///
 /// An enum with data becomes a discriminated union. Each variant has a `#[xdr(case = ..)]`. One variant may have
 /// `#[xdr(default)]` instead. The first field of this variant is the discriminant. `#[xdr(discriminant = TYPE)]` on the

@@ -1,4 +1,4 @@
-//! Handling of input files and generated code, which both macros share.
+//! Handling of input files and generated code, which `include_xdr!` and `xdr!` share.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ impl Inputs {
         Self { compiler, files: Vec::new() }
     }
 
-    /// Adds a specification and the folder that its includes are relative to.
+    /// Reads a specification, and adds it and the folder that its includes are relative to.
     pub(crate) fn file(&mut self, path: &LitStr) -> syn::Result<()> {
         let text = self.read(path)?;
         self.compiler = std::mem::take(&mut self.compiler).source(path.value(), text);
@@ -35,7 +35,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Adds Upper-Layer Bindings.
+    /// Reads Upper-Layer Bindings, and adds them.
     pub(crate) fn ulb(&mut self, paths: &[LitStr]) -> syn::Result<()> {
         for path in paths {
             let text = self.read(path)?;
@@ -71,7 +71,8 @@ impl Inputs {
         Ok(())
     }
 
-    /// Returns the generated code, and items that make the build depend on the input files.
+    /// Returns the generated code, and items that make the build depend on the input files. Returns a compile error if
+    /// the options do not fit the specification.
     pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
         let emit = options.emit();
         if let Err(error) = emit.check(&compiled.spec) {

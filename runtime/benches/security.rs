@@ -1,9 +1,10 @@
 //! The cost of Kerberos and TLS: `cargo bench -p rpcrdma --features gss,tls --bench security [-- --quick]`.
 //!
-//! Null calls, and reads and writes of 1 MiB, one at a time, over loopback: without security, with the three services
-//! of RPCSEC_GSS, and over TCP with TLS. These variants alternate, round after round, so that other load on the machine
-//! affects all of them. The table has the median ratios to the time without security. The benchmark needs a KDC
-//! (`tests/krb5/realm`), and asserts nothing.
+//! Measures null calls, and gets and puts of 1 MiB, one call at a time, over iWARP and TCP on loopback. The variants
+//! are no security, the three services of RPCSEC_GSS and, over TCP only, TLS. The variants alternate, round after
+//! round, so that other load on the machine affects all of them. The table for each transport has the median ratios to
+//! the times without security, and the median times. The benchmark needs a KDC (`tests/krb5/realm`), and asserts
+//! nothing.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "../tests/net_support/mod.rs"]

@@ -1,4 +1,4 @@
-//! Configuration of connections.
+//! Configuration of connections over RDMA and TCP: timeouts, credits, sizes and limits.
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ const MAX_CREDITS: u64 = 65_535;
 #[error("{setting} is {value}, but has to be between {min} and {max}")]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// The method that sets the value, with its type, such as `ConnectionConfig::credits`.
+    /// The type and the method that set the value, such as `ConnectionConfig::credits`.
     pub setting: &'static str,
     /// The rejected value. Durations are in milliseconds.
     pub value: u64,
@@ -118,20 +118,21 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets, for a client, the longest time without a byte from the server after which the server is probed. Longer
-    /// than zero; [`Duration::MAX`] disables probes. Default 30 s.
+    /// Sets the interval of keep-alive probes, with which a client checks a silent server. Longer than zero;
+    /// [`Duration::MAX`] disables probes. Default 30 s.
     ///
-    /// A probe is a call of procedure 0. While calls are in flight, the first one is sent after four round trips
-    /// without a byte from the server, but not before 250 ms. The time between probes doubles up to this interval, and
-    /// on a connection without calls up to eight times this interval.
+    /// A probe is a call of procedure 0. While calls are in flight, the first probe is sent after four round trips
+    /// without a byte from the server, but not before 250 ms. The time to the next probe doubles, up to this interval.
+    /// On a connection without calls, the first probe is sent after this interval. The time to the next probe doubles,
+    /// up to eight times this interval.
     pub fn keepalive_interval(mut self, interval: Duration) -> Self {
         self.keepalive.interval = interval;
         self
     }
 
-    /// Sets how long a client waits for a byte from the server after a probe. Then the connection counts as lost. Its
-    /// calls fail with [`CloseReason::Silent`](crate::error::CloseReason::Silent), or are retried. Longer than zero.
-    /// Default 10 s.
+    /// Sets the time that a client waits for a byte from the server after a probe. Each byte that arrives restarts the
+    /// time. If none arrives, the connection counts as lost. Its calls fail with
+    /// [`CloseReason::Silent`](crate::error::CloseReason::Silent), or are retried. Longer than zero. Default 10 s.
     ///
     /// After such a loss, the next connection is used only after its server has answered a call. If a server grants
     /// eight or more credits, one of them is kept for probes. With fewer credits, calls that hold all of them leave
@@ -388,7 +389,7 @@ impl ConnectionConfig {
         Some(self.keepalive).filter(|keepalive| keepalive.interval < Duration::MAX)
     }
 
-    /// Returns the parameters of connection set-up.
+    /// Returns the parameters of connection set-up that follow from these settings.
     pub(crate) fn setup_params(&self) -> SetupParams {
         let mut params = Connection::setup_params(&self.engine, self.remote_invalidation);
         params.initiator_depth = self.initiator_depth;
@@ -414,7 +415,7 @@ impl ConnectionConfig {
     }
 }
 
-/// Returns a random XID.
+/// Returns a random number with which the XIDs of a new engine start.
 pub(crate) fn xid_seed() -> u32 {
     random::number() as u32
 }
@@ -424,7 +425,8 @@ mod tests {
     use super::*;
     use crate::engine::Engine as _;
 
-    /// RFC 8797 §4: the settings of a connection come from its own private data.
+    /// RFC 8797 §4: the peer's limits come from the private data that the peer sent on this connection, or are the
+    /// defaults without private data. Nothing is kept from an earlier connection.
     #[test]
     fn settings_change_with_each_connection() {
         let config = ConnectionConfig::new().inline_size(64 << 10);

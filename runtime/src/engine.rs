@@ -1,4 +1,5 @@
-//! Versions, message formats, counters and hooks of the engine of RPC-over-RDMA.
+//! Types of the engine of RPC-over-RDMA: versions, roles, transport properties, message formats, counters, extensions
+//! and host authentication.
 //!
 //! The engine itself, for programs that drive connections on their own, is in the crate `rpcrdma-proto`. The errors are
 //! in [`error`](crate::error).

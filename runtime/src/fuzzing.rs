@@ -107,8 +107,9 @@ pub fn private_data(bytes: &[u8]) {
 
 /// Decodes a payload stream with all kinds of items and with chunks to splice in.
 ///
-/// The first byte holds the number of steps (low 5 bits) and of chunks (high 3 bits). One byte for each step follows,
-/// which selects the item to read, and two bytes for each chunk, its position and length. The rest is the stream.
+/// The first byte holds the number of steps (low 5 bits) and of chunks (high 3 bits). It is followed by one byte for
+/// each step, which selects the item to read, and by two bytes for each chunk: its position in words and its length in
+/// bytes. The rest is the stream.
 pub fn payload_stream(bytes: &[u8]) {
     let Some((&counts, rest)) = bytes.split_first() else { return };
     let Some((steps, rest)) = rest.split_at_checked(usize::from(counts & 0x1F)) else { return };
@@ -205,7 +206,7 @@ mod tests {
         prop_oneof![words, proptest::collection::vec(any::<u8>(), 0..300)]
     }
 
-    /// Generates one step of an engine, often a message.
+    /// Generates the input for one step of [`engine`], often a message.
     fn step() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![
             6 => 0..3u32,
@@ -222,7 +223,7 @@ mod tests {
         prop_oneof![message, proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
-    /// Generates one step in version 2: a prefix and a possible rest, or anything else.
+    /// Generates the input for one step of [`engine_v2`]: a prefix and a possible rest, or anything else.
     fn step_v2() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![
             6 => 0..3u32,
@@ -263,7 +264,7 @@ mod tests {
         )
     }
 
-    /// Generates one step over TCP: a whole or partial fragment, or anything else.
+    /// Generates the input for one step of [`tcp_stream`]: a whole or partial fragment, or anything else.
     fn step_tcp() -> impl Strategy<Value = Vec<u8>> {
         let (xid, call) = (0x1000..0x1004u32, prop_oneof![4 => 0..2u32, 1 => any::<u32>()]);
         let fragment = (any::<bool>(), xid, call, 0..60u32).prop_map(|(last, xid, call, more)| {
@@ -374,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Runs the entry points on their seeds. Inputs that failed once become seeds.
+    /// Runs the entry points that have seeds on these seeds, whole and truncated. Inputs that failed once become seeds.
     #[test]
     fn seeds() {
         type Target = fn(&[u8]);

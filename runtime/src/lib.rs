@@ -34,12 +34,12 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`client`], [`server`] | channels and servers, with deadlines, credentials, calls in both directions |
-//! | [`config`], [`transport`] | the configuration of connections; URLs |
+//! | [`config`], [`transport`], [`error`] | the configuration of connections; URLs; the errors of calls and connections |
 //! | [`security`], [`gss`] | the interfaces of security flavors; RPCSEC_GSS, generic over the mechanism |
 //! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` |
 //! | [`health`] | the program by which clients learn if a server is serving |
 //! | [`trace`] | the tracing spans of calls |
-//! | `introspection` | a look into a running server, with the feature `introspection` |
+//! | `introspection` | a program that reports the state of a running server, with the feature `introspection` |
 //! | `metrics` | the metrics of calls and connections, with the feature `metrics` |
 //! | [`engine`] | versions, message formats, counters and hooks of the protocol engine |
 //! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers |
@@ -60,8 +60,8 @@
 //!
 //! | feature | effect |
 //! | --- | --- |
-//! | `serde` | Implements `serde`'s traits for the field types of generated types, so that those can derive them |
-//! | `arbitrary` | Implements `arbitrary::Arbitrary` for the field types of generated types, so that those can derive it. The `arbitrary` crate needs the standard library |
+//! | `serde` | Implements `serde`'s traits for the field types of generated types, so that the generated types can derive the traits |
+//! | `arbitrary` | Implements `arbitrary::Arbitrary` for the field types of generated types, so that the generated types can derive the trait. The `arbitrary` crate needs the standard library |
 //! | `discover` | Balances calls over lists of servers that come and go. Includes `tower`. `rpcrdma-discover` has lists from DNS, etcd and Kubernetes |
 //! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
 //! | `introspection` | Adds a program to servers that reports their procedures, connections, memory and slowest calls |
@@ -70,7 +70,7 @@
 //! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
 //! | `tower` | Lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server |
 //! | `verbs` | Supports RDMA devices (`rdma://`). Links libibverbs and librdmacm. Needs their headers and libclang 14 or 15 |
-//! | `verbs-dlopen` | As `verbs`, but loads the libraries when they are first used. Needs nothing. For Linux on x86-64 and AArch64 |
+//! | `verbs-dlopen` | As `verbs`, but loads the libraries when they are first used. Needs neither headers nor libclang. For Linux on x86-64 and AArch64 |
 #![forbid(unsafe_code)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -18,7 +18,7 @@
 #[cfg(not(feature = "std"))]
 extern crate rpcrdma_xdr as rpcrdma;
 
-/// Calls `include_xdr!`. Clients and servers are generated only with the feature `std`.
+/// Expands to `include_xdr!` for an XDR file. Clients and servers are generated only with the feature `std`.
 macro_rules! specification {
     ($file:literal $($options:tt)*) => {
         #[cfg(feature = "std")]
@@ -50,7 +50,7 @@ pub mod source {
     pub const NSM1: &str = include_str!("../xdr/nsm1.x");
     /// `nfs3.x`: NFS version 3 (RFC 1813).
     pub const NFS3: &str = include_str!("../xdr/nfs3.x");
-    /// `nfsacl3.x`: NFSACL version 3, access control lists beside NFS version 3.
+    /// `nfsacl3.x`: NFSACL version 3, access control lists for files of NFS version 3.
     pub const NFSACL3: &str = include_str!("../xdr/nfsacl3.x");
     /// `nfs4.x`: NFS version 4, minor versions 0 to 2, and its callbacks (RFC 7863).
     pub const NFS4: &str = include_str!("../xdr/nfs4.x");
@@ -120,8 +120,8 @@ pub mod nfs3 {
     specification!("xdr/nfs3.x", ulb = "xdr/nfs3.ulb", borrowed);
 }
 
-/// NFSACL version 3, generated from [`source::NFSACL3`] and [`binding::NFSACL3`]. Handles and attributes are those of
-/// [`nfs3`].
+/// NFSACL version 3, generated from [`source::NFSACL3`] and [`binding::NFSACL3`]. The types of handles and attributes
+/// are those of [`nfs3`].
 pub mod nfsacl3 {
     specification!(
         "xdr/nfsacl3.x",

@@ -1,7 +1,8 @@
-//! Tests that the files of `specs/xdr` equal the output of the extractor for the specifications.
+//! Tests of the files in `specs/xdr`: the extracted ones equal the output of the extractor, the headers name their
+//! sources and all amendments, each amendment is needed, and the files follow RFC 4506.
 //!
 //! The texts of the specifications are not part of this repository. The environment variable `SPEC_TEXTS` contains the
-//! path of a directory with them. Without it, these tests compare nothing.
+//! path of a directory with them. Without it, the tests that need a specification check nothing.
 
 use std::{env, fs, path::PathBuf};
 
@@ -31,8 +32,8 @@ fn amendments(name: &str) -> Amendments {
     Amendments::parse(&ours(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Compares an extraction with the file of this name in `specs/xdr`. If the environment variable `BLESS` is set, writes
-/// the file first.
+/// Compares an extraction with the file `name` in `specs/xdr`. If the environment variable `BLESS` is set, writes the
+/// file first.
 fn compare(extraction: &Extraction, name: &str) {
     if env::var_os("BLESS").is_some() {
         fs::write(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("xdr").join(name), &extraction.text).unwrap();

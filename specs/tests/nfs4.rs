@@ -104,7 +104,8 @@ fn other_operations_add_what_their_arguments_ask_for() {
     assert_eq!(alone(Op::Illegal), 4 + 4);
 }
 
-/// The requested attributes bound the reply (RFC 8267 §3).
+/// The types of the requested attributes bound the reply to GETATTR (RFC 8267 §3). If an attribute has no maximum size
+/// or is unknown, the bound is [`nfs::UNKNOWN_RESULT_LEN`].
 #[test]
 fn attributes_add_what_their_types_allow() {
     let most = |numbers: &[u32]| {
@@ -176,7 +177,8 @@ fn layouts_add_what_their_arguments_ask_for() {
     }
 }
 
-/// RFC 8267 §6.1 lists no eligible item of READ_PLUS. Its data stays inline.
+/// RFC 8267 §6.1 lists no eligible item of READ_PLUS, so the data of READ_PLUS stays inline. The operations of sessions
+/// have no eligible items either (§6.6).
 #[test]
 fn read_plus_gets_no_chunk() {
     let read = nfs::ReadPlus4args { rpa_stateid: stateid(), rpa_offset: 0, rpa_count: 100_000 };

@@ -232,8 +232,8 @@ async fn reads_beyond_the_chunks_return_inline() {
     }
 }
 
-/// RFC 8881 §15.1.3.4: the server executes the operations before an unknown one. It cannot decode the operations after
-/// it, even if their data is in a Read chunk.
+/// RFC 8881 §15.1.3.4: the server executes the operations before an unknown one, and cannot decode the operations after
+/// the unknown one, even if their data is in a Read chunk.
 #[tokio::test]
 async fn operations_before_an_unknown_one_are_executed() {
     let client = client().await;

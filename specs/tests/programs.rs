@@ -102,7 +102,8 @@ fn eligible_arguments_of_nfs3() {
     assert_eq!(others, [Some(0); 5]);
 }
 
-/// RFC 8267 §4: only the data of READ and the path of READLINK go into chunks of a reply.
+/// RFC 8267 §4: only the data of READ and the path of READLINK go into chunks of a reply. The types of the results and
+/// the arguments of the call bound the inline part.
 #[test]
 fn replies_of_nfs3_are_bounded_by_their_calls() {
     let bounds = |reply: rpcrdma::service::ReplyBounds| (reply.inline, reply.chunks.to_vec());

@@ -170,7 +170,7 @@ impl PmapVers for PortMapper {
     }
 }
 
-/// Serves `service`, and returns a client.
+/// Serves `service` over TCP, and returns a client that is connected to it.
 async fn client(service: impl Service) -> Rpcbind {
     let server = Server::builder().service(service).listen("tcp://127.0.0.1:0").bind().await.unwrap();
     let port = server.local_addrs()[0].port();
@@ -253,8 +253,8 @@ async fn registrations() {
     assert_eq!(*service.entries.lock().unwrap(), [of(PROGRAM, 2, "tcp", "192.0.2.1.78.81")]);
 }
 
-/// RFC 1833 §2.2.1: a server registers itself when it becomes available, which replaces the registration of its
-/// predecessor, and unregisters itself when it ends.
+/// RFC 1833 §2.2.1: a server registers itself when it becomes available, replaces the registration of its predecessor,
+/// and unregisters itself when it ends.
 #[tokio::test]
 async fn a_server_registers_and_unregisters_itself() {
     let (service, rpcbind) = version_4("").await;

@@ -13,8 +13,8 @@ use rpcrdma::xdr::{XdrDecode, XdrEncode};
 struct Samples(BTreeMap<String, Vec<u8>>);
 
 impl Samples {
-    /// Compiles and runs `samples.c`. If `wants_rpcgen` is `true`, includes the output of rpcgen for
-    /// `specs/xdr/PROTOCOL.x`. Returns `None` if a tool is missing.
+    /// Compiles and runs `samples.c` for a protocol, and returns the samples that it prints. If `wants_rpcgen` is
+    /// `true`, includes the output of rpcgen for `specs/xdr/PROTOCOL.x`. Returns `None` if a tool is missing.
     fn of(protocol: &str, wants_rpcgen: bool) -> Option<Self> {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rpcgen-{protocol}"));
@@ -49,7 +49,7 @@ impl Samples {
         Some(Self(output.lines().map(sample).collect()))
     }
 
-    /// Checks that `value` has the encoding that the C program printed under this name.
+    /// Checks that `value` encodes to the bytes that the C program printed under `name`, and decodes from them.
     fn check<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(&mut self, name: &str, value: &T) {
         let bytes = self.0.remove(name).unwrap_or_else(|| panic!("{name} is not in samples.c"));
         samples::bytes_both_ways(value, &bytes);
@@ -61,7 +61,8 @@ impl Samples {
     }
 }
 
-/// Returns the output of a command, or `None` if it is not installed.
+/// Runs a command and returns its standard output. Returns `None` if the command cannot be started, for example because
+/// it is not installed. Panics if the command fails.
 fn run(command: &mut Command) -> Option<Vec<u8>> {
     match command.output() {
         Ok(output) if output.status.success() => Some(output.stdout),

@@ -53,7 +53,7 @@ fn prefix() {
     both_ways(&prefix, &[7, 2, 32, 5, 0b111]);
 }
 
-/// Section 6.1, table 2: the numbers of the header types, and the header that each type has.
+/// Section 6.1, table 2: the numbers of the header types, and the headers of RDMA2_MSG and RDMA2_NOMSG.
 #[test]
 fn header_types() {
     assert_eq!([RDMA2_MSG, RDMA2_NOMSG, RDMA2_ERROR, RDMA2_CONNPROP], [0, 1, 4, 5]);

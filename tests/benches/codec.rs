@@ -90,7 +90,7 @@ fn small(criterion: &mut Criterion) {
     both_ways(criterion, "attributes", &attributes());
 }
 
-/// Measures two replies of NFS 3, with generated and with handwritten decoders.
+/// Measures the decoding of two NFS 3 replies, with generated and with handwritten decoders.
 fn replies(criterion: &mut Criterion) {
     let (getattr, lookup) = (profile::getattr_reply(), profile::lookup_reply());
     let mut group = criterion.benchmark_group("getattr");

@@ -70,7 +70,7 @@ enum Arm {
     Special,
 }
 
-/// A server with a client of each kind.
+/// A server, and one client for each [`Arm`].
 struct Clients {
     runtime: Runtime,
     tally: Arc<Tally>,

@@ -1,4 +1,5 @@
-//! Runs fastxdr on `messages.x`, and rpcgen and a C compiler on NFS version 3 where they are installed.
+//! Runs fastxdr on `messages.x`. If libtirpc and rpcgen are installed, also generates and compiles a C codec of NFS
+//! version 3.
 
 use std::{env, error::Error, fs, path::Path, process::Command};
 

@@ -28,7 +28,8 @@ struct Protocol {
     eligible: u32,
 }
 
-/// A declaration without its name: the text before and after the name, and the shape.
+/// A declaration without its name: the text before and after the name, and the Rust expression of the declaration's
+/// shape.
 struct Declaration {
     before: String,
     behind: String,

@@ -7,19 +7,27 @@
 //! | `tests/bad_peer` | peers that violate the protocol, against complete servers and clients |
 //! | `tests/zero_copy` | eligible payload is not copied |
 //! | `tests/trace_context` | the spans of client and server, exported by OpenTelemetry, belong to one trace |
-//! | `tests/golden`, `tests/generated` | generated code compiles in a user's crate and follows RFC 4506 |
+//! | `tests/golden`, `tests/generated`, `tests/unused` | generated code compiles without warnings in a user's crate and follows RFC 4506 |
 //! | `tests/debian`, `build.rs` | the specifications that Debian installs, with their flags: generated and compiled |
 //! | `no_std` | types and codecs in a crate without the standard library |
-//! | `tests/front_doors` | the macros |
+//! | `tests/front_doors`, `tests/derives` | the macros; derives and types of the user's choice |
 //! | `ui` | errors of the macros |
-//! | `tests/layers` | the modules of each crate import downwards, without cycles |
-//! | `tests/documents` | README, guide and other documents: links, and all code blocks that are not Rust |
+//! | `tests/layers`, `tests/architecture` | the modules of each crate import downwards, without cycles; the names in ARCHITECTURE.md exist |
+//! | `tests/documents` | README, guide and other documents: links, and blocks of XDR, ULB and TOML |
 //! | `tests/specifications` | the generated types of `specs`, byte by byte |
 //! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all decoders of received data, and of the compiler |
 //! | `benches` | codec; compiler; transport compared with plain TCP; version 2 compared with version 1 |
 //! | `bindings` | the C declarations of the feature `verbs-dlopen`, compared with headers and built in a clean Debian |
 //! | `foreign` | nfs-ganesha, libnfs, libtirpc and nfs-rs over TCP, with TLS and Kerberos |
 //! | `vm` | Linux's NFS client and server, `siw` and `rxe` in a guest |
+//! | `tests/determinism`, `simulation` | conditions under which runs repeat; random scenarios in virtual time |
+//! | `tests/pairs` | each pair of features has a test, or needs none: `PAIRS.md` |
+//! | `trials`, `attacks`, `outages`, `soak` | child processes under attacks, outages and disturbances |
+//! | `hostile` | fuzz targets that play a hostile peer against a whole client or server |
+//! | `peer` | a conformance peer for RPC-over-RDMA and iWARP |
+//! | `peers` | the codec compared with the codecs of other projects |
+//! | `counts` | instructions of calls, compared with a budget |
+//! | `api`, `examples` | the public API of each crate |
 
 /// The documents with Rust code, compiled and run as doc tests. `tests/documents.rs` checks that each such document is
 /// here or, like the guide's page on tests, in `runtime/src/lib.rs`. Code that needs the features `gss` and `tls` is

@@ -14,11 +14,11 @@ const OTHERS: [&str; 3] = ["tcp://", "unsafe", "tshark"];
 struct Repository {
     /// Paths of files and folders, relative to the root.
     paths: BTreeSet<String>,
-    /// Words that are defined: types, functions, modules, macros.
+    /// Names of the defined items: types, traits, functions, modules, macros and constants.
     defined: BTreeSet<String>,
     /// Texts of the Rust sources.
     sources: Vec<String>,
-    /// Names of packages and features.
+    /// Texts of the `Cargo.toml` and `Cargo.lock` files, which contain the names of packages and features.
     packages: String,
 }
 
@@ -62,7 +62,7 @@ impl Repository {
         }
     }
 
-    /// Returns `true` if a file or folder has this path, or a path that ends with it.
+    /// Returns `true` if the path of a file or folder is `path` or ends with it. `.rs` may be left out of `path`.
     fn has_path(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let ends = |known: &str| known == path || known.strip_suffix(path).is_some_and(|before| before.ends_with('/'));

@@ -10,7 +10,8 @@ const FOLDERS: [&str; 2] = ["runtime/src", "runtime/proto/src"];
 /// Parts of the paths of files that a simulation does not run, or that are the source of the random numbers.
 const EXCEPTIONS: [&str; 4] = ["runtime/src/random.rs", "runtime/src/blocking.rs", "/tests", "threads.rs"];
 
-/// Calls `check` with the path and the code of each file, without comments and without unit tests at its end.
+/// Calls `check` with the path and the code of each Rust file below `folder`, except [`EXCEPTIONS`]. The code is
+/// without comments and without unit tests at its end.
 fn each_file(folder: &Path, check: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.to_str().unwrap().to_owned();
@@ -27,7 +28,7 @@ fn each_file(folder: &Path, check: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// Returns the violations in `code`.
+/// Returns the reasons for which runs of `code` may not repeat.
 fn violations(code: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
     for (what, why) in [

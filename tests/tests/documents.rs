@@ -1,6 +1,6 @@
-//! README, guide and the other documents: links resolve, and blocks of XDR, ULB and TOML are valid. Rust blocks are doc
-//! tests of this package, and shell blocks are checked where the programs are built (`xdrgen/tests/readme.rs`,
-//! `examples/tests/guide.rs`).
+//! README, guide and the other documents: links resolve, blocks of XDR, ULB and TOML are valid, and lists of pages,
+//! tests, settings and CI steps match the repository. Rust blocks are doc tests of this package, and shell blocks are
+//! checked where the programs are built (`xdrgen/tests/readme.rs`, `examples/tests/guide.rs`).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{
@@ -140,7 +140,7 @@ fn the_summary_lists_every_page() {
     assert_eq!(listed, pages);
 }
 
-/// A reader finds every page of the guide from the README, and from the guide's introduction.
+/// The README and the guide's introduction link to every page of the guide.
 #[test]
 fn readme_and_introduction_link_to_every_page() {
     for (entrance, folder) in [("README.md", "examples/guide/src/"), ("examples/guide/src/index.md", "")] {
@@ -154,7 +154,8 @@ fn readme_and_introduction_link_to_every_page() {
     }
 }
 
-/// Code is compiled as a doc test. `xdrgen/tests/readme.rs` builds packages of the blocks that need files beside them.
+/// No block is marked `ignore`, except on the page about generating code. `xdrgen/tests/readme.rs` builds packages from
+/// the blocks of that page.
 #[test]
 fn only_the_page_about_generating_code_has_code_that_is_no_doc_test() {
     for document in documents().into_iter().filter(|path| !path.ends_with("generating.md")) {
@@ -164,7 +165,7 @@ fn only_the_page_about_generating_code_has_code_that_is_no_doc_test() {
     }
 }
 
-/// A cell has one fact. A fact that needs two sentences belongs in the text beside the table.
+/// No cell of a table has two sentences. A fact that needs two belongs in the text beside the table.
 #[test]
 fn no_cell_of_a_table_has_two_sentences() {
     let mut found = Vec::new();
@@ -250,8 +251,8 @@ fn toml_parses_and_names_features_that_exist() {
     assert!(count >= 4, "only {count} blocks of TOML were found");
 }
 
-/// The workflows and CONTRIBUTING name steps of `.ci/run` that exist. The workflow for long steps has all long steps
-/// that need no argument.
+/// CONTRIBUTING.md names steps of `.ci/run` that exist. The workflow `long.yml` has all long steps except `mutants` and
+/// `perf`. `ci.yml` and `long.yml` use the compiler of `tests/counts/budget.tsv`.
 #[test]
 fn workflows_run_steps_that_exist() {
     let script = read(&root().join(".ci/run"));

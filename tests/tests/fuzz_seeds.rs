@@ -1,5 +1,5 @@
-//! Runs the fuzz target `decode` on its seeds, without a fuzzer. Inputs that failed once become seeds. The crates of
-//! the runtime have such tests for their own targets.
+//! Decodes the seeds of the fuzz target `decode`, whole and truncated, without a fuzzer. Inputs that failed once become
+//! seeds. The crates of the runtime have such tests for their own targets.
 #![allow(clippy::unwrap_used)]
 
 use std::{path::Path, sync::LazyLock};

@@ -1,4 +1,4 @@
-//! Generated types of the specifications in `specs/`, byte by byte.
+//! Encodings of generated types of the specifications in `specs/`, byte by byte.
 #![deny(warnings, missing_docs)]
 
 /// Types of RFC 8166.

@@ -35,7 +35,7 @@ impl EchoV1 for Echo {
     }
 }
 
-/// Returns the context of a client's span.
+/// Returns the trace context of a client's span, or `None` if its OpenTelemetry context is not valid.
 fn context(span: &Span) -> Option<TraceContext> {
     let context = span.context();
     let span = context.span().span_context().clone();
@@ -56,7 +56,7 @@ fn join(span: &Span, context: TraceContext) {
     span.set_parent(opentelemetry::Context::new().with_remote_span_context(parent)).unwrap();
 }
 
-/// Returns the exported spans after one call.
+/// Makes one call to a server at `url`. Returns the spans that were exported.
 fn spans(url: &str, server: ServerBuilder, client: ChannelBuilder) -> Vec<SpanData> {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();

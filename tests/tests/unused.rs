@@ -26,7 +26,7 @@ mod included {
     include!("../../xdrgen/tests/golden/eligible.rs");
 }
 
-/// Generated code in a module with imports of the same names and with other generated code.
+/// Generated code in one module with other generated code, and with an import of a name that generated code uses.
 mod beside {
     use rpcrdma::xdr::Bytes;
 

@@ -68,8 +68,8 @@ async fn start(options: &str) -> (MovesV1Client, Service, ServerHandle) {
     (MovesV1Client::new(channel), service, handle)
 }
 
-/// Returns the number of bytes that client and server have copied so far: eligible items into messages, and payload in
-/// the provider.
+/// Returns the total numbers of bytes that client and server have copied so far: first of eligible items copied into
+/// messages, then of payload copied in the provider.
 fn copied(client: &MovesV1Client, server: &ServerHandle) -> (u64, u64) {
     let ends = [client.channel().counters(), server.connections()[0].counters];
     (ends.iter().map(|end| end.copied_eligible_bytes).sum(), ends.iter().map(|end| end.copied_payload_bytes).sum())

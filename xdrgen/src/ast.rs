@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::{ir::ShortInt, source::Span};
 
-/// A name as written.
+/// A name as written in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ident {
     /// The text of the name.
@@ -16,22 +16,23 @@ pub(crate) struct Ident {
 /// The syntax tree of one source file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct File {
-    /// The definitions, in order, without those that have a syntax error.
+    /// The definitions in the order of the source, without those that have a syntax error.
     pub(crate) definitions: Vec<Definition>,
     /// The comment at the start of the file, without comment marks.
     pub(crate) header: Vec<String>,
     /// The index of this file among the sources of the run. Included files precede this file among the trees and follow
     /// it among the sources.
     pub(crate) source: usize,
-    /// The source ranges of preprocessor lines and of the text that conditions exclude, in order.
+    /// The source ranges of preprocessor lines and of the text that conditions exclude, in the order of the source.
     pub(crate) excluded: Vec<Span>,
-    /// The positions of annotations, in order. Annotations of definitions that could not be parsed are left out.
+    /// The positions of annotations, in the order of the source. Annotations of definitions that could not be parsed
+    /// are left out.
     pub(crate) annotations: Vec<Span>,
     /// `#define` lines that are not yet classified as constants or types.
     pub(crate) macros: Vec<Macro>,
     /// Macros for `opaque` or `string`, which are types only together with a declarator.
     pub(crate) spellings: Vec<(String, Primitive)>,
-    /// `%` lines, which rpcgen copies to its output, without the `%`.
+    /// The lines that begin with `%` and that rpcgen copies to its output, without the `%`.
     pub(crate) passed_through: Vec<Ident>,
     /// Hints of eligibility (`pragma pages`), as statements of a binding.
     pub(crate) hints: Vec<Statement>,
@@ -112,7 +113,7 @@ pub(crate) enum DefinitionKind {
     Program(ProgramNode),
 }
 
-/// A constant or the name of a constant.
+/// A constant value: a number, a string, the name of a constant, or an expression.
 #[derive(Debug, Clone)]
 pub(crate) struct Value {
     pub(crate) kind: ValueKind,
@@ -165,7 +166,7 @@ pub(crate) struct Statement {
 /// One or more names, separated by dots.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
-    /// The names, in order.
+    /// The names, from left to right.
     pub(crate) parts: Vec<Ident>,
     /// The source range of the path.
     pub(crate) span: Span,
@@ -328,7 +329,7 @@ pub(crate) struct EnumeratorNode {
 
 #[derive(Debug, Clone)]
 pub(crate) struct StructBody {
-    /// The fields, without `void` ones.
+    /// The fields that are not `void`.
     pub(crate) fields: Vec<Declaration>,
 }
 

@@ -46,7 +46,7 @@ pub struct Build {
 pub enum BuildError {
     /// The specification has errors.
     Specification(Diagnostics),
-    /// [`Build`] has no input file.
+    /// [`Build`] has no XDR file.
     NoInput,
     /// The environment variable `OUT_DIR` is not set, and [`Build::out_dir`] was not called.
     NoOutDir,
@@ -337,7 +337,8 @@ impl Build {
         format!("{:?} {:?} {:?}", self.compiler, self.options, self.inputs)
     }
 
-    /// Prints the files to watch and the warnings of a run for cargo.
+    /// Prints the instructions for Cargo from the record of a run: the warnings, and the files to watch in addition to
+    /// the inputs.
     fn print_directives(&self, note: &RunRecord) {
         for path in note.files.iter().filter(|path| !self.inputs.contains(path)) {
             print_watched(path);

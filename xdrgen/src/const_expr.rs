@@ -20,7 +20,8 @@ pub(crate) fn is_true(text: &str, defines: &Defines) -> Option<bool> {
     evaluate(text, ExprNames { value: &value, is_condition: true }).map(|value| value != 0)
 }
 
-/// Evaluates the text of a macro. Returns `None` unless it is a number and all its names are defined.
+/// Evaluates the text of a macro. Returns `None` if the text is not a valid expression, or if a name in it is not
+/// defined.
 pub(crate) fn macro_number(text: &str, defines: &Defines) -> Option<i128> {
     let value = |name: &str| defines.get(name).map(|text| NameMeaning::Text(text));
     evaluate(text, ExprNames { value: &value, is_condition: false })
@@ -94,7 +95,8 @@ struct ExprReader<'a, 'b, 'n> {
     names: ExprNames<'n>,
     depth: usize,
     steps: &'b mut usize,
-    /// `true` if the value is discarded, as in the unused branch of `?:`. Errors in it are then ignored.
+    /// `true` if the value is discarded, as in the unused branch of `?:`. Arithmetic errors of binary operators, such
+    /// as a division by zero, are then ignored.
     idle: bool,
 }
 
@@ -113,7 +115,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         is_next
     }
 
-    /// Parses `condition ? value : value`, or a value.
+    /// Parses and evaluates `condition ? value : value`, or an expression without `?`.
     fn choice(&mut self) -> Option<i128> {
         let condition = self.binary(0)?;
         if !self.take("?") {
@@ -133,7 +135,8 @@ impl<'a> ExprReader<'a, '_, '_> {
         Some(if condition != 0 { yes } else { no })
     }
 
-    /// Parses an operand with `read`. If `idle` is `true`, errors in it are ignored, because its value is not used.
+    /// Parses an operand with `read`. If `idle` is `true`, the value of the operand is not used, and arithmetic errors
+    /// in it are ignored.
     fn operand_of(&mut self, idle: bool, read: impl FnOnce(&mut Self) -> Option<i128>) -> Option<i128> {
         let around = self.idle;
         self.idle |= idle;
@@ -142,7 +145,7 @@ impl<'a> ExprReader<'a, '_, '_> {
         value
     }
 
-    /// Parses operands and the operators that bind more tightly than `min_binding`.
+    /// Parses and evaluates operands, and the binary operators between them that bind more tightly than `min_binding`.
     fn binary(&mut self, min_binding: u8) -> Option<i128> {
         let mut left = self.unary()?;
         loop {
@@ -231,8 +234,8 @@ impl<'a> ExprReader<'a, '_, '_> {
     }
 }
 
-/// Returns the value of a character constant, which is signed as in C. Returns `None` if C does not define the escape
-/// sequence.
+/// Returns the value of a character constant, as a signed 8-bit number. Supports the simple and the octal escape
+/// sequences of C, and returns `None` for others.
 pub(crate) fn character(constant: &str) -> Option<i128> {
     let body = constant.strip_prefix('\'')?.strip_suffix('\'')?;
     let value = match body.strip_prefix('\\') {

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use crate::ast::{Definition, DefinitionKind, File, Ident, TypeKind, TypeSpec};
 
-/// All declared names except macros.
+/// The declared types and constants. Enumerators, programs, versions and procedures count as constants. Macros are left
+/// out.
 #[derive(Debug)]
 pub(crate) struct DeclaredNames {
     /// Types, with the number of declarations of each.

@@ -3,7 +3,8 @@
 /// Maximum length of a word that is compared, in bytes.
 const MAX_WORD_LEN: usize = 64;
 
-/// Returns the known word that is most similar to `word`, if one is similar enough to be a likely misspelling.
+/// Returns the known name that `word` most likely misspells. Returns `None` if no known name is similar enough, or if
+/// `word` has fewer than 3 or more than [`MAX_WORD_LEN`] bytes.
 pub(crate) fn of<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Allow one edit in short words and more in long ones. Every two-letter word is one edit from many others.
     if !(3..=MAX_WORD_LEN).contains(&word.len()) {

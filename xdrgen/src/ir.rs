@@ -83,7 +83,7 @@ impl Item {
 /// The bounds of the encoding of a type, for all its values. See `XdrType` of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TypeFacts {
-    /// The minimum number of bytes in the payload stream.
+    /// The minimum number of bytes in the payload stream if all DDP-eligible items are reduced.
     pub min_len: u64,
     /// The maximum number of bytes if no item is reduced. `None` means unbounded.
     pub max_len: Option<u64>,
@@ -122,7 +122,7 @@ pub enum ItemKind {
 pub enum ConstValue {
     /// A number of at most 64 bits without a declared type.
     Int(i128),
-    /// A number with its declared type, a boolean or an integer type. The number is in the range of the type.
+    /// A number with its declared type, which is a boolean or integer type. The number is in the range of the type.
     Typed(i128, Base),
     /// A string constant.
     Str(String),
@@ -195,7 +195,8 @@ pub enum Type {
 }
 
 impl Type {
-    /// Returns the declared type that this type refers to.
+    /// Returns the declared type of the value, the elements or the nodes. Returns `None` for basic types, opaque items
+    /// and strings.
     pub(crate) fn target(&self) -> Option<ItemId> {
         match self {
             Self::Base(base) | Self::ArrayFixed(base, _) | Self::Array(base, _) | Self::Optional(base) => match base {

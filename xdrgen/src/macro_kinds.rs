@@ -1,5 +1,5 @@
-//! Decisions that depend on all definitions together. They are the kind of each macro, which is a constant or a type,
-//! and the order of the two names in a typedef.
+//! Classification of macros as constants or types, and correction of typedefs whose two names are in the wrong order.
+//! Both depend on the definitions of all files.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,9 @@ use crate::{
     zero_copy,
 };
 
-/// Turns the macros of `trees` into constants and typedefs, and corrects typedefs whose names are in the wrong order. A
-/// macro that is neither is ignored with a warning, because it may be intended for other tools.
+/// Turns the macros of `trees` into constants and types, corrects typedefs whose names are in the wrong order, and
+/// marks declarations of type `zcopaque`. A macro that stands for neither a constant nor a type is ignored with a
+/// warning, because it may be intended for other tools.
 pub(crate) fn classify(trees: &mut [File], out: &mut Vec<Diagnostic>) {
     let known = DeclaredNames::of(trees);
     zero_copy::mark(trees, &known);

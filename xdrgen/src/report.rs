@@ -1,4 +1,5 @@
-//! The upper-layer binding as a table: the DDP-eligible items and maximum message sizes of each procedure.
+//! The upper-layer binding as a table: the DDP-eligible items of each procedure, and the maximum sizes of its arguments
+//! and results.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ use crate::{
     ulb::{contents, parts, show},
 };
 
-/// The maximum number of eligible items to list for one procedure.
+/// The maximum number of eligible items to list for one argument or result.
 const MAX_LISTED: usize = 64;
 
 /// Formats the binding of each version of each program as a table of at most `width` columns. `None` means any width.
@@ -56,7 +57,8 @@ pub fn table(spec: &Spec, width: Option<u16>) -> String {
     out
 }
 
-/// Returns the name of a procedure, with its properties on separate lines.
+/// Returns the name of a procedure. Further lines follow if the procedure is idempotent, and if it is taken over from
+/// another version.
 fn name(program: &Program, procedure: &Procedure) -> String {
     let mut lines = vec![procedure.name.text.clone()];
     lines.extend(procedure.idempotent.then(|| "idempotent".to_owned()));

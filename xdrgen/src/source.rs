@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-/// Maximum length of a text that [`read`] accepts, in bytes.
+/// Maximum length of a text that [`read`] and [`read_from`] accept, in bytes.
 pub const MAX_LEN: u64 = 16 << 20;
 
 /// Reads a file.
@@ -167,8 +167,8 @@ pub(crate) fn unix_lines(text: Arc<str>) -> Arc<str> {
     String::from_utf8(bytes).map_or(Arc::clone(&text), Arc::from)
 }
 
-/// Returns `text[range]` without the annotations at `spans`, which must be in order. Drops lines that contain only an
-/// annotation.
+/// Returns `text[range]` without the text at `spans`, such as annotations. The spans must be in order. Drops lines that
+/// contain nothing else.
 pub(crate) fn without(text: &str, range: &Range<usize>, spans: &[Span]) -> String {
     let mut out = String::with_capacity(range.len());
     let mut from = range.start;

@@ -1,4 +1,4 @@
-//! Collection of the names that definitions refer to.
+//! Collection of the names that definitions and macros refer to.
 
 use crate::{
     ast::{
@@ -8,7 +8,7 @@ use crate::{
     source::Span,
 };
 
-/// The names that definitions refer to, with a position of each use.
+/// The names that definitions and macros refer to, with the position of each use.
 #[derive(Debug, Default)]
 pub(crate) struct Uses<'a> {
     pub(crate) types: Vec<&'a Ident>,
@@ -39,7 +39,7 @@ impl<'a> Uses<'a> {
         }
     }
 
-    /// Adds the names in a macro. A single name may be a constant or a type.
+    /// Adds the names that a macro refers to. A single name is added as a constant, although it may be a type.
     pub(crate) fn line(&mut self, line: &'a Macro) {
         if let Some(value) = &line.value {
             self.value(value);

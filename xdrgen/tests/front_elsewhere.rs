@@ -1,5 +1,5 @@
-//! Tests of names that the input uses and does not declare, and that `%#define` lines, Sun's types or files in the same
-//! directory define.
+//! Tests of names that the input uses but does not declare. `%#define` lines, Sun's headers and files in the same
+//! directory can define them.
 
 use std::{fs, path::PathBuf};
 

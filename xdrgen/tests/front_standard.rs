@@ -211,7 +211,8 @@ fn names_of_a_body_are_unique() {
     );
 }
 
-/// RFC 4506 §4.15, §6.4 (5): the type of a discriminant is an integer type, `bool` or an enumeration.
+/// RFC 4506 §4.15, §6.4 (5): the type of a discriminant is `int`, `unsigned int`, `bool` or an enumeration, or a
+/// typedef of one of these.
 #[test]
 fn discriminants_are_integers() {
     let declared = "enum e { A = 1 }; typedef e f; typedef int n; typedef bool t; typedef unsigned int w;
@@ -227,7 +228,7 @@ fn discriminants_are_integers() {
     }
 }
 
-/// RFC 4506 §4.15, §6.4 (5): each case is a value of the discriminant's type.
+/// RFC 4506 §4.15, §6.4 (5): each case is a value of the discriminant's type, and occurs only once.
 #[test]
 fn cases_are_values_of_the_discriminant() {
     let union = |ty: &str, arms: &str| format!("enum e {{ A = 1, B = -2 }}; union u switch ({ty} d) {{ {arms} }};");
@@ -262,8 +263,8 @@ fn enumerators_are_integers() {
     check(Code::Dialect, &[("enum e { A = 2147483648 };", text)]);
 }
 
-/// RFC 4506 §4.18: a typedef of a body declares the same type as its preferred form, and a typedef of an array is that
-/// array.
+/// RFC 4506 §4.18: a typedef of an unnamed struct, enumeration or union declares the same type as a definition without
+/// `typedef`. A typedef of an array has the type of this array.
 #[test]
 fn typedefs() {
     let [one, other] = ["typedef struct { int x; } s;", "struct s { int x; };"].map(spec);

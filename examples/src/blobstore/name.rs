@@ -36,7 +36,7 @@ pub enum NameError {
 }
 
 impl ValidName {
-    /// Parses a name.
+    /// Parses and validates a name, as received.
     ///
     /// # Errors
     /// Returns an error for the first rule that the name breaks.

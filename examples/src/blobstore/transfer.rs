@@ -29,7 +29,7 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransferOptions {
-    /// Number of bytes in each call, at most `BLOB_DATA_MAX`. The default is 1 MiB.
+    /// Maximum number of data bytes in each call, at most `BLOB_DATA_MAX`. The default is 1 MiB.
     pub range: u32,
     /// Maximum number of calls in flight. The server's credits limit it further. The default is 8.
     pub depth: usize,
@@ -42,7 +42,7 @@ impl Default for TransferOptions {
 }
 
 impl TransferOptions {
-    /// Sets the number of bytes in each call. Clamps it to 1..=`BLOB_DATA_MAX`.
+    /// Sets the maximum number of data bytes in each call. Clamps it to 1..=`BLOB_DATA_MAX`.
     #[must_use]
     pub fn with_range(mut self, range: u64) -> Self {
         self.range = u32::try_from(range).unwrap_or(u32::MAX).clamp(1, BLOB_DATA_MAX);
@@ -182,8 +182,8 @@ impl<C: Invoke> BlobClient<C> {
         spawn_blocking(read).await.map_err(io::Error::other)?
     }
 
-    /// Sends all ranges of an upload, and returns the digest. A thread reads ahead and computes the digest while
-    /// earlier ranges are in flight.
+    /// Sends all ranges of an upload, and returns the digest of the data. A thread reads the file ahead and computes
+    /// the digest while earlier ranges are in flight.
     async fn write_ranges(
         &self,
         upload: u64,
@@ -252,7 +252,8 @@ impl<C: Invoke> BlobClient<C> {
     /// attachment. Calls `progress` with the blob's size and the number of bytes fetched so far.
     ///
     /// # Errors
-    /// Returns an error if the transfer fails. Discard the data written to `sink` then.
+    /// Returns an error if the transfer fails, or if the data does not match the digest of the blob. Discard the data
+    /// written to `sink` then.
     pub async fn download<W: Write + Send + 'static>(
         &self,
         name: &ValidName,
@@ -289,7 +290,8 @@ impl<C: Invoke> BlobClient<C> {
         Ok((sink, stat, first.attachment))
     }
 
-    /// Passes `first` to the writer, fetches the ranges after it, and passes these to the writer in order.
+    /// Passes `first`, the data of the first range, to the writer. Then fetches the other ranges, and passes their data
+    /// to the writer in the order of their offsets.
     async fn get_ranges(
         &self,
         name: &ValidName,
@@ -359,8 +361,8 @@ impl<C: Invoke> BlobClient<C> {
         }
     }
 
-    /// Returns the page of blobs after `cookie` and the cookie of the next page, if there is one. The cookie of the
-    /// first page is `""`.
+    /// Returns the first page of blobs whose names follow `cookie`, and the cookie of the next page, or `None` if this
+    /// page is the last one. The cookie of the first page is `""`.
     ///
     /// # Errors
     /// Fails if the call fails. Returns [`TransferError::Protocol`] for invalid names, which might be unsafe to print,

@@ -41,7 +41,8 @@ impl fmt::Display for End {
     }
 }
 
-/// Reports changes of blobs whose names begin with `prefix` to a watcher, one at a time, until the watcher stops.
+/// Reports changes of blobs whose names begin with `prefix` to a watcher, one at a time. Returns once a report fails,
+/// the connection is closed, or the store is closed.
 pub(super) async fn report_changes(
     mut changes: broadcast::Receiver<Change>,
     prefix: &str,

@@ -6,7 +6,8 @@ use rpcrdma::{client::ConnectError, provider::SetupError};
 
 use super::chain;
 
-/// Explains a failure to connect, in terms of the URL that the user gave.
+/// Returns a message about a failure to connect. It explains common failures to the user. For all others, it is the
+/// chain of errors.
 #[must_use]
 pub fn explain_connect_error(error: &ConnectError) -> String {
     match error {

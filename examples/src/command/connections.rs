@@ -1,4 +1,4 @@
-//! The limits of a server's connections, and the file descriptors that connections need.
+//! The options that limit a server's connections and memory, and the file descriptors that connections need.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const DEVICE_DESCRIPTORS: u64 = 3;
 /// Number of file descriptors that connections leave for other uses, such as open files.
 const RESERVED_DESCRIPTORS: u64 = 256;
 
-/// Options for the connections of a server.
+/// Options for the connections and the memory of a server.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ConnectionArgs {
     /// Maximum number of connections. At the limit, a new one takes the place of an idle one, first of the host with
@@ -62,7 +62,7 @@ impl ConnectionArgs {
         Ok(())
     }
 
-    /// Creates the pool of memory for the data of calls.
+    /// Creates the pool of memory for the data of calls. The memory consists of huge pages if the options request them.
     #[must_use]
     pub fn pool(&self) -> BufferPool {
         #[cfg(all(target_os = "linux", any(feature = "verbs", feature = "verbs-dlopen")))]
@@ -104,8 +104,8 @@ impl ConnectionArgs {
     }
 }
 
-/// Returns the number of connections, up to `wanted`, for which the file descriptors suffice. Each connection needs
-/// `each` descriptors.
+/// Returns the number of connections, from 1 to `wanted`, for which the file descriptors suffice. Each connection needs
+/// `each` descriptors. Up to [`RESERVED_DESCRIPTORS`] are left for other uses.
 fn possible_connections(wanted: u64, each: u64, descriptors: u64) -> u64 {
     // At least half of the descriptors are for connections, however few there are.
     let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);

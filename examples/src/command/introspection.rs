@@ -11,7 +11,7 @@ enum Inspectors {
     All,
 }
 
-/// The option of a server that can be inspected.
+/// The option `--introspection` of a server.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct IntrospectionArgs {
     /// Let rpctop and `rpcping --list` look into the server: from this host (local), or from everywhere (all). Reveals

@@ -59,8 +59,8 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// Installs the recorder of metrics, and serves the metrics over HTTP. Call this once per process, before you
-    /// create servers and channels. Does nothing without `--metrics`.
+    /// Installs the recorder of metrics, and serves metrics and health over HTTP. Call this once per process, before
+    /// you create servers and channels. Without `--metrics`, does nothing but return a [`Health`].
     ///
     /// # Errors
     /// Fails if the address cannot be used, or if the process has a recorder already.
@@ -174,7 +174,7 @@ async fn serve(listener: TcpListener, exporter: Arc<Exporter>) {
 /// A connection whose writes fail if the peer reads nothing for [`WRITE_TIMEOUT`].
 struct TimedStream {
     stream: TcpStream,
-    /// The timer for [`WRITE_TIMEOUT`], while writing is blocked.
+    /// The timer for [`WRITE_TIMEOUT`]. It exists only while writing is blocked.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 

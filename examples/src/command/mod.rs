@@ -1,5 +1,5 @@
-//! Code shared by all commands: logging, command-line options, error messages, shutdown, and notifications of the
-//! service manager.
+//! Code shared by the commands, such as logging, command-line options, error messages, shutdown, and notifications of
+//! the service manager.
 
 mod connect;
 mod connections;
@@ -111,7 +111,7 @@ pub fn run<T: Termination>(name: &str, work: impl Future<Output = anyhow::Result
     run_on(&mut Builder::new_multi_thread(), name, work)
 }
 
-/// Runs a command like [`run`], on a runtime built from `runtime`.
+/// Runs a command as [`run`] does, on a runtime built from `runtime`.
 pub fn run_on<T: Termination>(
     runtime: &mut Builder,
     name: &str,

@@ -63,9 +63,10 @@ impl Registered {
 }
 
 impl RegisterArgs {
-    /// Registers `programs` at `urls`, until the shutdown of the server of `handle` begins. Each program is a pair of a
-    /// program number and a version. While a registry is down, the server is not registered there, and a warning is
-    /// logged.
+    /// Registers a server until the shutdown of the server of `handle` begins: with rpcbind, all `programs` at all
+    /// `urls`, and in etcd, the first of `urls`. Each program is a pair of a program number and a version. While a
+    /// registry is down, the server is not registered there, and a warning is logged. Registries that the options do
+    /// not select are left out.
     ///
     /// # Errors
     /// Fails if a registry refuses, or if the settings are wrong.

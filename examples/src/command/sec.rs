@@ -1,4 +1,4 @@
-//! The options `--sec` and `--service` of clients and servers, which select security flavors.
+//! The options `--sec` and `--service` of clients and servers, which select security flavors and the Kerberos service.
 
 use std::{fmt, str::FromStr};
 
@@ -37,7 +37,7 @@ impl Flavor {
         }
     }
 
-    /// Returns the flavor with this number. Returns `None` for other numbers.
+    /// Returns the flavor whose [number](Self::number) is `number`, or `None` if there is no such flavor.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|flavor| flavor.number() == number)
@@ -188,7 +188,7 @@ impl Kerberos {
         }
     }
 
-    /// Secures the calls of a channel, with the credential cache of the user that runs the process.
+    /// Secures the calls of a channel with the credentials from the credential cache of the user that runs the process.
     pub fn secure(&self, builder: ChannelBuilder) -> ChannelBuilder {
         #[cfg(feature = "gss")]
         if let Some(level) = self.flavor.level() {
@@ -213,7 +213,7 @@ pub struct ClientSec {
 }
 
 impl ClientSec {
-    /// Returns the name of the server's Kerberos service. This is the option, or by default `service` on `host`.
+    /// Returns the name of the server's Kerberos service: the value of `--service`, or by default `service` on `host`.
     #[must_use]
     pub fn service(&self, service: &str, host: &str) -> String {
         self.service.clone().unwrap_or_else(|| format!("{service}@{}", host.trim_matches(['[', ']'])))
@@ -263,9 +263,9 @@ pub struct ServerSec {
 }
 
 impl ServerSec {
-    /// Returns a function that sets the authenticator of a server. The server accepts AUTH_NONE and AUTH_SYS. It
-    /// accepts Kerberos if the options name one of its flavors. If `only` is `true` and the options name flavors, the
-    /// server refuses all other flavors.
+    /// Returns a function that sets the authenticator of a server. The server accepts AUTH_NONE and AUTH_SYS, and also
+    /// Kerberos if the options name a Kerberos flavor. If `only` is `true` and the options name flavors, the server
+    /// refuses all other flavors.
     ///
     /// # Errors
     /// Fails if the options name a Kerberos flavor, and the program was built without Kerberos or the server has no
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// The numbers of flavors are those of RFC 2623 §4.2 and of the IANA registry.
+    /// The flavors have the numbers of RFC 2623 §4.2 and of the IANA registry. A flavor is found by its number.
     #[test]
     fn numbers_of_flavors() {
         assert_eq!(Flavor::ALL.map(Flavor::number), [1, 390_003, 390_004, 390_005]);
@@ -379,7 +379,8 @@ mod tests {
         }
     }
 
-    /// The list of flavors applies to asynchronous decisions as well.
+    /// Callers whose flavor is not in the list are rejected with AUTH_TOOWEAK, by immediate and by asynchronous
+    /// decisions.
     #[tokio::test]
     async fn only_listed_flavors_pass() {
         let header = rpcrdma::rpc::CallHeader::new(1, 1, 1, 1);

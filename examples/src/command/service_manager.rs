@@ -1,4 +1,4 @@
-//! Notifications of the service manager that started the process, such as systemd.
+//! Notifications to the service manager that started the process, such as systemd.
 
 #[cfg(target_os = "linux")]
 use sd_notify::NotifyState;

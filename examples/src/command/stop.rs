@@ -1,4 +1,4 @@
-//! Graceful shutdown of programs on signals.
+//! Graceful shutdown of programs on signals, and the option `--drain-delay`.
 
 use std::{io, time::Duration};
 
@@ -79,7 +79,7 @@ pub async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) ->
     outcome
 }
 
-/// The option for a delay of the shutdown.
+/// The option `--drain-delay` of a server.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct DrainArgs {
     /// Seconds to serve on after a shutdown request. Meanwhile /readyz fails and registrations are removed, so that
@@ -95,11 +95,12 @@ impl DrainArgs {
     }
 }
 
-/// Runs `serving` until `stop` receives a shutdown request. Then calls `shut_down` and waits for the calls in progress.
-/// A second request drops these calls.
+/// Runs `serving` until it completes or `stop` receives a shutdown request. On a request, calls `shut_down` and waits
+/// until `serving` has completed the calls in progress. A second request drops these calls.
 ///
-/// Notifies the service manager (`sd_notify(3)`) at the beginning, when the listeners must be bound, and when the
-/// shutdown begins. `health` is ready in between.
+/// The listeners must be bound before this function is called, because it reports to the service manager
+/// (`sd_notify(3)`) at once that the service is ready. It also reports the beginning of the shutdown. `health` is ready
+/// in between.
 pub async fn serve(serving: impl Future<Output = ()>, mut stop: Stop, health: &Health, shut_down: impl FnOnce()) {
     tokio::pin!(serving);
     health.set_ready();

@@ -12,7 +12,7 @@ use tokio::{
     task::spawn_blocking,
 };
 
-/// Threads of a server.
+/// The options that determine the threads of a server.
 #[derive(Debug, clap::Args, Clone, Copy)]
 pub struct ThreadArgs {
     /// Number of threads that serve connections; separate threads access files. One thread gives a single client the
@@ -38,7 +38,8 @@ impl ThreadArgs {
         self.threads.map_or_else(all, usize::from)
     }
 
-    /// Returns a builder of the runtime on which the server starts.
+    /// Returns a builder of the tokio runtime on which the server starts: a current-thread runtime if each runtime has
+    /// one thread, and a multi-thread runtime otherwise.
     #[must_use]
     pub fn runtime(self) -> Builder {
         if self.runtime_per_thread || self.count() == 1 {

@@ -34,7 +34,8 @@ pub struct TlsClientArgs {
 }
 
 impl TlsClientArgs {
-    /// Reads the files that the options name. `program` and `version` identify the service.
+    /// Reads the files that the options name. `program` and `version` identify the service. Without `--tls-ca`, the
+    /// configuration is empty.
     ///
     /// # Errors
     /// Fails if a file cannot be read or used.
@@ -92,7 +93,8 @@ pub struct TlsServerArgs {
 }
 
 impl TlsServerArgs {
-    /// Reads the files that the options name. On Unix, the server reads them again at each SIGHUP.
+    /// Reads the files that the options name. On Unix, the server reads them again at each SIGHUP. Without
+    /// `--tls-cert`, the configuration is empty.
     ///
     /// # Errors
     /// Fails if a file cannot be read or used, or if the signal cannot be caught.

@@ -12,7 +12,8 @@ pub struct RpcRdmaVersion {
 }
 
 impl RpcRdmaVersion {
-    /// Returns the allowed versions, for [`ChannelBuilder::versions`](rpcrdma::client::ChannelBuilder::versions) and
+    /// Returns the allowed versions: the version that the option names, or both without the option. Pass them to
+    /// [`ChannelBuilder::versions`](rpcrdma::client::ChannelBuilder::versions) or
     /// [`ServerBuilder::versions`](rpcrdma::server::ServerBuilder::versions).
     #[must_use]
     pub fn allowed(self) -> Versions {

@@ -6,9 +6,10 @@
 //! | [`protocol`] | types, client and server, generated from `xdr/counters.x` |
 //! | [`store`] | the counters and the recorded replies, in one database |
 //!
-//! The handler of ADD writes the counter and its reply in one transaction. The same database is the
+//! The handler of ADD writes the counter and the reply in one transaction. The same database is the
 //! [`ReplyStore`](rpcrdma::server::ReplyStore) of the server's duplicate request cache. If a client sends a call again
-//! after the server was restarted, the cache therefore finds its reply there if and only if the call was executed.
+//! after the server was restarted, the cache therefore finds a reply to the call in the database if and only if the
+//! call was executed.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -22,7 +22,8 @@ use super::protocol::{Addition, CounterName, counters_v1::Add};
 const COUNTERS: TableDefinition<'_, &[u8], u64> = TableDefinition::new("counters");
 /// The table of recorded replies, by request key.
 const REPLIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("replies");
-/// The table of request keys, by the time of their replies in seconds since 1970.
+/// The table of request keys with the times of their replies, in seconds since 1970. It is sorted by time, to find old
+/// replies.
 const TIMES: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("times");
 
 /// Minimum time for which replies are kept. Clients must stop repeating a call before it has passed.
@@ -189,7 +190,7 @@ impl CounterStore {
     }
 
     /// Adds to a counter and records the reply under `key`, in one transaction. Returns the sum. Blocks until both are
-    /// on disk. Adds nothing if a reply is recorded already.
+    /// on disk. If a reply is recorded under `key` already, adds nothing, and returns the sum in that reply.
     ///
     /// # Errors
     /// Returns [`CounterError::Overflow`] if the sum is too large. Returns [`CounterError::NotAdded`] if the database
@@ -298,7 +299,8 @@ fn create_tables(database: &Database) -> Result<(), CounterError> {
     Ok(transaction.commit().map_err(DatabaseError)?)
 }
 
-/// Adds to a counter and records the reply, unless a reply is recorded already. Returns the sum.
+/// Adds to a counter and records the reply, and deletes old replies. If a reply is recorded already, does nothing but
+/// return its sum. Returns the sum.
 fn add_in(database: &Database, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
     let transaction = begin_write(database)?;
     // The handler of an earlier copy of the call may have been dropped while this function was running for it.
@@ -453,7 +455,8 @@ mod tests {
     #[derive(Debug, Default)]
     struct Fullness {
         is_full: AtomicBool,
-        /// Number of calls that have not begun. Operations on the full disk wait until it is 0, and then fail.
+        /// Number of calls of the test that have not begun. Operations on the full disk wait until it is 0, and then
+        /// fail.
         awaited: AtomicUsize,
     }
 
@@ -521,8 +524,8 @@ mod tests {
         (store.unwrap(), shared)
     }
 
-    /// Additions wait for each other. Additions that wait while the disk fails must not continue with the same
-    /// database, because redb would panic.
+    /// Additions wait for each other. Additions that wait while the disk fails must not continue with the database that
+    /// is open then, because redb would panic.
     #[test]
     fn additions_that_wait_while_the_disk_fails_do_not_panic() {
         const ADDITIONS: usize = 8;

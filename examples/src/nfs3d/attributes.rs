@@ -71,7 +71,8 @@ impl Export {
         object.stat_now().map_or(PostOpAttr::False, |stat| PostOpAttr::True(stat.attributes(self.fsid)))
     }
 
-    /// Returns the `wcc_data` of an object that has been locked since `before` was read.
+    /// Returns the `wcc_data` of an object: the attributes in `before`, and the current ones. The object must have been
+    /// locked since `before` was read.
     pub(super) fn wcc(&self, before: &Stat, object: &Object) -> WccData {
         WccData { before: before.before(), after: self.post_op(object) }
     }

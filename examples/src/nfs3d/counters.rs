@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The procedures of NFS version 3 and of NFSACL other than NULL. Those of NFS have their numbers as discriminants.
+/// The procedures of NFS version 3 and of NFSACL other than NULL. The discriminant of an NFS procedure is its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of RFC 1813")]
 pub enum Procedure {

@@ -26,7 +26,7 @@ use crate::nfs3::no_changes;
 const LINK_MAX: usize = 4095;
 
 impl Export {
-    /// Performs CREATE.
+    /// Performs CREATE as `who`, in the mode of the arguments: UNCHECKED, GUARDED or EXCLUSIVE.
     pub fn create(&self, who: &Identity, args: &Create3args) -> Create3res {
         let (dir_wcc, made) = self.change_directory(&args.r#where.dir, |directory| {
             // `.` and `..` always exist (RFC 1813 §3.2).
@@ -119,7 +119,7 @@ impl Export {
         if same { Ok(object) } else { Err(NfsError(Nfsstat3::Exist)) }
     }
 
-    /// Performs MKDIR.
+    /// Performs MKDIR as `who`.
     pub fn mkdir(&self, who: &Identity, args: &Mkdir3args) -> Mkdir3res {
         let (dir_wcc, made) = self.change_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
@@ -135,7 +135,7 @@ impl Export {
         }
     }
 
-    /// Performs SYMLINK.
+    /// Performs SYMLINK as `who`. Targets of more than 4095 bytes fail with NFS3ERR_NAMETOOLONG.
     pub fn symlink(&self, who: &Identity, args: &Symlink3args) -> Symlink3res {
         let (dir_wcc, made) = self.change_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
@@ -159,7 +159,7 @@ impl Export {
         }
     }
 
-    /// Performs MKNOD. Creating a device requires CAP_MKNOD, so only an unsquashed root caller may do it.
+    /// Performs MKNOD as `who`. Creating a device requires CAP_MKNOD, so only an unsquashed root caller may do it.
     pub fn mknod(&self, who: &Identity, args: &Mknod3args) -> Mknod3res {
         let (dir_wcc, made) = self.change_directory(&args.r#where.dir, |directory| {
             let name = Component::entry(&args.r#where.name, Nfsstat3::Exist)?;
@@ -192,7 +192,8 @@ impl Export {
         }
     }
 
-    /// Creates an object with `make`, which also sets its mode. Then sets its other attributes.
+    /// Creates an object with `make`, as `who`. `make` also sets the permissions. Then sets the other attributes in
+    /// `new`, except the size, and returns the object.
     fn make(
         &self,
         who: &Identity,

@@ -54,7 +54,8 @@ impl Export {
         }
     }
 
-    /// Performs FSINFO.
+    /// Performs FSINFO. The maximum and preferred sizes of READ and WRITE are the limit of
+    /// [`with_max_transfer`](Self::with_max_transfer).
     pub fn fsinfo(&self, args: &Fsinfo3args) -> Fsinfo3res {
         match self.find(&args.fsroot) {
             Ok(object) => Fsinfo3res::Ok(Fsinfo3resok {
@@ -74,7 +75,7 @@ impl Export {
         }
     }
 
-    /// Performs PATHCONF.
+    /// Performs PATHCONF. The maximum length of names is that of the file system, but at most [`NAME_MAX`].
     pub fn pathconf(&self, args: &Pathconf3args) -> Pathconf3res {
         match self.find(&args.object).and_then(|object| Ok((statvfs(&object)?, object))) {
             Ok((of, object)) => Pathconf3res::Ok(Pathconf3resok {

@@ -55,7 +55,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the user ID.
+    /// Returns the ID of the user.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
@@ -71,7 +71,8 @@ pub(super) enum Caller {
     Principal(String),
 }
 
-/// The squashing policy of an export, and the ability of this process to act as other users.
+/// The mapping of callers to the users as which calls are performed: the squashing policy of an export, the users of
+/// Kerberos principals, and the ability of this process to act as other users.
 #[derive(Debug)]
 pub struct Identities {
     squash: Squash,
@@ -157,7 +158,7 @@ impl Identities {
         self.switching
     }
 
-    /// Returns the identity for a credential.
+    /// Returns the identity for a credential, according to the squashing policy. AUTH_NONE gets the anonymous user.
     ///
     /// # Errors
     /// Returns AUTH_BADCRED for flavors other than AUTH_NONE and AUTH_SYS.
@@ -177,7 +178,8 @@ impl Identities {
         Identity { uid, gid, groups: Vec::new() }
     }
 
-    /// Returns the caller for a credential and the principal that it proves.
+    /// Returns the caller for a credential, or for the principal that the credential proves. The user of a principal is
+    /// not looked up. Without a principal, fails as [`identity_of`](Self::identity_of) does.
     pub(super) fn caller(&self, credential: &Credential, principal: Option<&Principal>) -> Result<Caller, AuthFailure> {
         match principal {
             Some(_) if self.squash == Squash::All => Ok(Caller::Known(self.anonymous())),
@@ -266,7 +268,8 @@ impl IdentityChanges {
     const ALL: Self = Self { uid: true, gid: true, groups: true };
 }
 
-/// Sets the effective identity of the thread. Groups come first, because only root may set them.
+/// Sets the parts of the thread's effective identity that `changes` selects. Groups come first, because only root may
+/// set them.
 fn set_thread_identity(who: &Identity, changes: IdentityChanges) -> Result<(), Errno> {
     if changes.groups {
         let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
@@ -314,7 +317,7 @@ const OVERRIDING: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// The error of [`Identities::check`].
+/// The error for a process that is not root and has capabilities that override permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverridingCapabilities(CapabilitySet);
 
@@ -331,7 +334,7 @@ impl fmt::Display for OverridingCapabilities {
 impl std::error::Error for OverridingCapabilities {}
 
 /// Tries to act as another user, on a new thread that then ends. Returns `true` if this process can do so, and the
-/// overriding capabilities that the thread kept.
+/// overriding capabilities that threads would have while they perform calls.
 fn try_switch(own: &ProcessIdentity) -> (bool, CapabilitySet) {
     // What cannot be found out is taken for the worst.
     let overriding = || capabilities(None).map_or(OVERRIDING, |sets| sets.effective & OVERRIDING);
@@ -403,8 +406,8 @@ mod tests {
         assert_eq!(of(Squash::None, "alice@ELSEWHERE.EXAMPLE"), (1000, 1001, vec![]), "no user");
     }
 
-    /// Returns the policy of a process that is not root and has these capabilities. Returns `None` if this process
-    /// cannot change its user.
+    /// Returns the policy of a process that is not root and has the capabilities `effective`. Returns `None` if the
+    /// test itself does not run as root or cannot act as another user.
     fn with_capabilities(effective: CapabilitySet) -> Option<Identities> {
         use rustix::thread::{CapabilitySets, set_capabilities, set_keep_capabilities};
         if !geteuid().is_root() || !Identities::new(Squash::None, None, None).enforced() {

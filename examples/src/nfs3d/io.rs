@@ -24,7 +24,7 @@ use super::{
 };
 
 impl Export {
-    /// Performs READ into a buffer of `pool`.
+    /// Performs READ as `who`, into a buffer of `pool`.
     pub fn read(&self, who: &Identity, pool: &BufferPool, args: &Read3args) -> Read3res {
         let object = match self.find(&args.file) {
             Ok(object) => object,
@@ -67,7 +67,7 @@ impl Export {
         Ok((memory.freeze(), Stat::of(&file)?))
     }
 
-    /// Performs WRITE.
+    /// Performs WRITE as `who`. Data beyond the maximum size of a WRITE is not written, so the client sends it again.
     pub fn write(&self, who: &Identity, args: &Write3args) -> Write3res {
         // Get the verifier before writing: if the data is lost later, the verifier will have changed.
         let verf = self.verifier.get();

@@ -211,7 +211,7 @@ impl ReplyRoom {
 }
 
 impl Export {
-    /// Performs READDIR.
+    /// Performs READDIR as `who`.
     pub fn readdir(&self, who: &Identity, args: &Readdir3args) -> Readdir3res {
         let (dir_attributes, page) = self.page(&args.dir, |directory| {
             let (listing, file) = self.listing(who, directory, args.cookie, &args.cookieverf)?;
@@ -238,7 +238,7 @@ impl Export {
         }
     }
 
-    /// Performs READDIRPLUS.
+    /// Performs READDIRPLUS as `who`.
     pub fn readdirplus(&self, who: &Identity, args: &Readdirplus3args) -> Readdirplus3res {
         let (dir_attributes, page) = self.page(&args.dir, |directory| {
             let (listing, file) = self.listing(who, directory, args.cookie, &args.cookieverf)?;
@@ -269,7 +269,8 @@ impl Export {
         }
     }
 
-    /// Returns one page of a directory, with the directory's attributes and cookie verifier.
+    /// Calls `page` with the directory that `handle` identifies. Returns the attributes of the directory, and its
+    /// cookie verifier with the page.
     fn page<T>(
         &self,
         handle: &rpcrdma_specs::nfs3::NfsFh3,
@@ -285,7 +286,8 @@ impl Export {
         }
     }
 
-    /// Opens the directory as `who`, and returns its listing.
+    /// Opens the directory as `who`, and returns its listing and the open directory. Fails with NFS3ERR_BAD_COOKIE if
+    /// `cookie` is not 0 and `verifier` is not that of the directory.
     fn listing(
         &self,
         who: &Identity,
@@ -358,7 +360,7 @@ fn name(entry: &ListingEntry) -> Filename3 {
     Filename3(bytes::Bytes::copy_from_slice(entry.name.to_bytes()).into())
 }
 
-/// Returns NFS3ERR_TOOSMALL if not even one entry fits into the reply.
+/// Fails with NFS3ERR_TOOSMALL if `too_small` is `true`, because not even one entry fits into the reply.
 fn too_small(too_small: bool) -> NfsResult<()> {
     if too_small { Err(NfsError(Nfsstat3::Toosmall)) } else { Ok(()) }
 }

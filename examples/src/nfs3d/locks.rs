@@ -28,7 +28,7 @@ impl FileLocks {
         self.0[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks one file.
+    /// Locks the file with the inode number `ino`.
     pub(super) fn one(&self, ino: u64) -> MutexGuard<'_, ()> {
         self.lock(Self::of(ino))
     }

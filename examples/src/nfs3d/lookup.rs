@@ -16,7 +16,7 @@ use super::{
 };
 
 impl Export {
-    /// Performs LOOKUP.
+    /// Performs LOOKUP as `who`. At the root of the export, `..` is the root itself.
     pub fn lookup(&self, who: &Identity, args: &Lookup3args) -> Lookup3res {
         let directory = match self.find(&args.what.dir) {
             Ok(directory) => directory,

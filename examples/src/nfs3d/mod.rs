@@ -1,8 +1,11 @@
-//! An NFS version 3 server (RFC 1813) on RPC-over-RDMA (RFC 8267), with MOUNT version 3. It serves a local directory
-//! tree to the NFS client of Linux and to others. It is only available on Linux. The program is in `src/bin/nfs3d`.
+//! An NFS version 3 server (RFC 1813) on RPC-over-RDMA (RFC 8267), with MOUNT version 3, access control lists and
+//! locks. It serves a local directory tree to the NFS client of Linux and to others. It is only available on Linux. The
+//! program is in `src/bin/nfs3d`.
 //!
 //! | subject | module |
 //! | --- | --- |
+//! | the exported directory tree and its settings | `export` |
+//! | counters of calls and bytes | [`counters`] |
 //! | services, which dispatch calls to the procedures below | [`service`], [`mount`] |
 //! | identity of the caller | [`identity`], [`principals`] |
 //! | file handles and how their files are found | [`handle`], `tree`, `search`, `object`, [`key`] |
@@ -21,7 +24,7 @@
 //!
 //! - Clients can access only what is in the export. `tree` describes how files are found, and [`handle`] why handles
 //!   cannot be forged.
-//! - The kernel checks the caller's permissions for every call: see [`identity`].
+//! - The kernel checks the caller's permissions for every call that depends on them: see [`identity`].
 //! - Changes are on stable storage before the reply is sent, except for unstable WRITEs, which use COMMIT and the
 //!   verifier.
 //! - READ and WRITE do not copy data between the file system and registered memory: see `io`.

@@ -40,7 +40,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// Parses a name.
+    /// Parses a `filename3`: `.`, `..`, or the name of an entry.
     ///
     /// # Errors
     /// Returns NFS3ERR_ACCES for an empty name (RFC 1813 §3.2, rule 1) and for names with `/` or NUL, which the system

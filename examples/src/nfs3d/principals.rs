@@ -15,7 +15,7 @@ const MAX_KNOWN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// Time after which a principal is looked up again, so that changed groups take effect.
 const LIFETIME: Duration = Duration::from_secs(300);
 
-/// The IDs of a user.
+/// The user ID, the group ID and the supplementary group IDs of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,
@@ -41,19 +41,19 @@ pub(super) struct LookupError {
     source: io::Error,
 }
 
-/// The mapping of Kerberos principals to users.
+/// A mapping of Kerberos principals to users: the entries of a file and, for other principals, the users of the system.
 #[derive(Debug)]
 pub struct Principals {
     listed: HashMap<String, User>,
     /// The function that returns the user of the system for a principal. Tests replace it.
     lookup: fn(&str) -> io::Result<Option<User>>,
-    /// The users of the system that were looked up, with the time of the lookup. The user is `None` for principals
-    /// without one.
+    /// The users of the system that were looked up, by principal, each with the time of the lookup. `None` stands for a
+    /// principal without a user.
     known: Mutex<LruCache<String, (Instant, Option<User>)>>,
 }
 
 impl Default for Principals {
-    /// Maps principals to users of the system only.
+    /// Returns a mapping to the users of the system only, without entries of a file.
     fn default() -> Self {
         Self { listed: HashMap::new(), lookup: system_user, known: Mutex::new(LruCache::new(MAX_KNOWN)) }
     }

@@ -17,7 +17,7 @@ use super::{
 };
 
 impl Export {
-    /// Performs REMOVE.
+    /// Performs REMOVE. Refuses the names `.` and `..` with NFS3ERR_ISDIR.
     pub fn remove(&self, who: &Identity, args: &Remove3args) -> Remove3res {
         let (dir_wcc, removed) = self.change_directory(&args.object.dir, |directory| {
             // `.` and `..` are directories, which REMOVE does not remove.
@@ -30,7 +30,7 @@ impl Export {
         }
     }
 
-    /// Performs RMDIR.
+    /// Performs RMDIR. Refuses the name `.` with NFS3ERR_INVAL, and `..` with NFS3ERR_EXIST.
     pub fn rmdir(&self, who: &Identity, args: &Rmdir3args) -> Rmdir3res {
         let (dir_wcc, removed) = self.change_directory(&args.object.dir, |directory| {
             // RFC 1813 §3.3.13 specifies these statuses for `.` and `..`.
@@ -71,7 +71,7 @@ impl Export {
         }
     }
 
-    /// Performs RENAME.
+    /// Performs RENAME. Does nothing if both names are links of the same file.
     pub fn rename(&self, who: &Identity, args: &Rename3args) -> Rename3res {
         let (fromdir_wcc, todir_wcc, renamed) = self.rename_wcc(who, args);
         match renamed {
@@ -134,7 +134,7 @@ impl Export {
         Ok(())
     }
 
-    /// Performs LINK.
+    /// Performs LINK. Refuses links to directories with NFS3ERR_INVAL.
     pub fn link(&self, who: &Identity, args: &Link3args) -> Link3res {
         let object = self.find(&args.file);
         let (linkdir_wcc, linked) = self.change_directory(&args.link.dir, |directory| {

@@ -96,7 +96,7 @@ impl Search {
     ///
     /// # Errors
     /// Returns NFS3ERR_STALE if a search that began after the first request has not found the file. Returns
-    /// NFS3ERR_JUKEBOX if no such search is complete.
+    /// NFS3ERR_JUKEBOX if no such search completes within [`PATIENCE`].
     pub(super) fn run(tree: &Arc<Tree>, id: FileId, look: impl Fn() -> NfsResult<Option<Object>>) -> NfsResult<Object> {
         let (nowhere, not_yet) = (NfsError(Nfsstat3::Stale), NfsError(Nfsstat3::Jukebox));
         let search = tree.search();
@@ -162,7 +162,8 @@ fn search_all(tree: &Tree) {
     tracing::info!(directories = read, files, took = ?running.1.elapsed(), "searched the export for files of known handles");
 }
 
-/// Records the entries of one directory, and returns their number.
+/// Records the entries of one directory, and returns their number. Adds the inode numbers and paths of its
+/// subdirectories to `more`.
 fn read_directory(tree: &Tree, ino: u64, path: &[u8], more: &mut VecDeque<(u64, Vec<u8>)>) -> Result<u64, Errno> {
     let held = tree.walk(if path.is_empty() { b"." } else { path })?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

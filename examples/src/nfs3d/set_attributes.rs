@@ -19,7 +19,7 @@ use super::{
 use crate::nfs3::no_changes;
 
 impl Export {
-    /// Performs SETATTR.
+    /// Performs SETATTR as `who`. On success, the change is on stable storage.
     pub fn setattr(&self, who: &Identity, args: &Setattr3args) -> Setattr3res {
         let (obj_wcc, outcome) = self.setattr_wcc(who, args);
         match outcome {

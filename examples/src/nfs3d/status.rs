@@ -1,4 +1,4 @@
-//! Conversion of system errors to `nfsstat3` (RFC 1813 §2.6).
+//! The errors of procedures (`nfsstat3`, RFC 1813 §2.6), and the conversion of system errors to them.
 
 use rpcrdma_specs::nfs3::Nfsstat3;
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use super::prompt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NfsError(pub Nfsstat3);
 
-/// The result of a procedure, or of a step of one.
+/// The result of a procedure, or of one of its steps.
 pub type NfsResult<T> = Result<T, NfsError>;
 
 impl From<Errno> for NfsError {

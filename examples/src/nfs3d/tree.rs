@@ -184,7 +184,8 @@ impl Tree {
         Ok(object)
     }
 
-    /// Records the place of a file, before its other places. Keeps at most [`MAX_PLACES`] places of a file.
+    /// Records the place of a file as the first of its places, which is the first to be tried. Keeps at most
+    /// [`MAX_PLACES`] places of a file.
     pub(super) fn record_place(&self, ino: u64, directory: u64, name: &[u8]) {
         let mut notes = lock(&self.places);
         if let Some(places) = notes.get_mut(&ino) {

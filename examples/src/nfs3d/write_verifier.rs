@@ -1,4 +1,4 @@
-//! The write verifier (RFC 1813 §3.3.7, §4.11), by which clients detect that uncommitted data may be lost.
+//! The write verifier (RFC 1813 §3.3.7, §4.12), by which clients detect that uncommitted data may be lost.
 
 use std::{
     io,

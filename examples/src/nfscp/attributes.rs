@@ -16,12 +16,12 @@ pub(super) const PERMISSIONS: u32 = 0o777;
 /// group.
 pub(super) const ALL_MODE: u32 = 0o7777;
 
-/// Returns attributes that set the mode.
+/// Returns the attributes of a SETATTR that sets only the mode.
 pub(super) fn mode(mode: u32) -> Sattr3 {
     Sattr3 { mode: SetMode3::True(mode), ..no_changes() }
 }
 
-/// Returns attributes that set the size, in bytes.
+/// Returns the attributes of a SETATTR that sets only the size, in bytes.
 pub(super) fn size(size: u64) -> Sattr3 {
     Sattr3 { size: SetSize3::True(size), ..no_changes() }
 }
@@ -52,9 +52,9 @@ impl From<&Fattr3> for PreservedAttributes {
 }
 
 impl PreservedAttributes {
-    /// Adapts the attributes to a copy. `copy` and `of` are the owners `(uid, gid)` of the copy and of the source. If
-    /// the user or the group differs, the set-user-ID or set-group-ID bit is cleared, because the copy must not run
-    /// with the rights of another user or group.
+    /// Returns the attributes that a copy gets. `copy` and `of` are the owners `(uid, gid)` of the copy and of the
+    /// source. If the user or the group differs, the set-user-ID or set-group-ID bit is cleared, because the copy must
+    /// not run with the rights of another user or group.
     pub(super) fn for_copy(self, copy: (u32, u32), of: (u32, u32)) -> Self {
         let user = if copy.0 == of.0 { 0 } else { 0o4000 };
         let group = if copy.1 == of.1 { 0 } else { 0o2000 };

@@ -30,7 +30,8 @@ use super::{attributes, error::CopyError, options::TCP_CHUNK, retry::retry, wind
 pub struct Node {
     /// The file handle of the object.
     pub handle: NfsFh3,
-    /// The attributes of the object at the time of the lookup.
+    /// The attributes of the object, as the server returned them with the handle or in a later call. They may have
+    /// changed since.
     pub attributes: Fattr3,
 }
 
@@ -72,15 +73,15 @@ pub struct Nfs {
     options: Options,
     limits: ServerLimits,
     window: Arc<Window>,
-    /// Limits the data of the READs and WRITEs in flight.
+    /// The semaphore that limits the data of the READs and WRITEs in flight.
     in_flight: Arc<Semaphore>,
-    /// Limits the data in memory, which includes data that waits for its turn.
+    /// The semaphore that limits the data in memory, which includes data that waits for its turn.
     memory: Arc<Semaphore>,
     /// `true` while calls are being retried. The warning is logged only when this becomes `true`.
     is_retrying: Arc<AtomicBool>,
 }
 
-/// The limits of a file system, from FSINFO, in bytes.
+/// The limits for calls to a file system in bytes, from FSINFO and the client's options. They are 0 before FSINFO.
 #[derive(Debug, Clone, Copy, Default)]
 struct ServerLimits {
     read: u32,
@@ -180,19 +181,22 @@ impl Nfs {
         &self.options
     }
 
-    /// Returns the maximum number of bytes in a READ.
+    /// Returns the maximum number of bytes in a READ. It is 0 unless [`for_file_system`](Self::for_file_system) created
+    /// the client.
     #[must_use]
     pub fn read_size(&self) -> u32 {
         self.limits.read
     }
 
-    /// Returns the maximum number of bytes in a WRITE.
+    /// Returns the maximum number of bytes in a WRITE. It is 0 unless [`for_file_system`](Self::for_file_system)
+    /// created the client.
     #[must_use]
     pub fn write_size(&self) -> u32 {
         self.limits.write
     }
 
-    /// Returns the server's maximum file size, in bytes.
+    /// Returns the server's maximum file size, in bytes. It is 0 unless [`for_file_system`](Self::for_file_system)
+    /// created the client.
     #[must_use]
     pub fn largest_file(&self) -> u64 {
         self.limits.largest
@@ -205,7 +209,7 @@ impl Nfs {
     }
 
     /// Returns the semaphore that limits the data in memory. [`Options::permits`] returns the number of permits for
-    /// data of some length.
+    /// data of a given length.
     pub(super) fn memory(&self) -> &Arc<Semaphore> {
         &self.memory
     }
@@ -253,7 +257,7 @@ impl Nfs {
     /// Looks up `name` in `dir`.
     ///
     /// # Errors
-    /// Returns errors of LOOKUP.
+    /// Returns errors of LOOKUP, and of GETATTR, which is called if the reply has no attributes.
     pub async fn lookup(&self, dir: &NfsFh3, name: &[u8]) -> Result<Node, CopyError> {
         let args = Lookup3args { what: entry(dir, name) };
         let call = || async {
@@ -266,7 +270,7 @@ impl Nfs {
     /// Looks up `name` in `dir`. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// Returns errors of LOOKUP except NFS3ERR_NOENT.
+    /// Returns errors of [`lookup`](Self::lookup) except NFS3ERR_NOENT.
     pub async fn find(&self, dir: &NfsFh3, name: &[u8]) -> Result<Option<Node>, CopyError> {
         match self.lookup(dir, name).await {
             Ok(node) => Ok(Some(node)),
@@ -305,11 +309,12 @@ impl Nfs {
         self.call("READLINK", call).await
     }
 
-    /// Reads a part of a file. Returns the data, and `true` if it reaches the end of the file. The data is in a buffer
-    /// of the channel's pool, where the server's RDMA Write placed it.
+    /// Reads at most `count` bytes of a file. Returns the data, and `true` if the data reaches the end of the file.
+    /// Over RDMA, the data is in the buffer of the channel's pool in which the server's RDMA Write placed it.
     ///
     /// # Errors
-    /// Returns errors of READ. Returns [`CopyError::Protocol`] if the server returns more than requested.
+    /// Returns errors of READ. Returns [`CopyError::Protocol`] if the server returns more than requested, or if the
+    /// count in the reply is not the length of the data.
     pub async fn read(&self, file: &NfsFh3, offset: u64, count: u32) -> Result<(Bytes, bool), CopyError> {
         let args = Read3args { file: file.clone(), offset, count };
         let call = || async { Ok(self.rpc.nfsproc3_read(&args).await?.into_result()) };
@@ -323,8 +328,8 @@ impl Nfs {
         Ok((ok.data, ok.eof))
     }
 
-    /// Writes `data`, or a part of it. If `data` is in a buffer of the channel's pool, the server reads it from there
-    /// by RDMA Read.
+    /// Writes `data`, or a part of it. Over RDMA, if `data` is in a buffer of the channel's pool, the server reads it
+    /// from there by RDMA Read.
     ///
     /// # Errors
     /// Returns errors of WRITE. Returns [`CopyError::Protocol`] if the server reports that it wrote nothing, or more
@@ -358,7 +363,7 @@ impl Nfs {
         self.call("COMMIT", call).await
     }
 
-    /// Creates a file, or opens the existing one. `mode` applies only to a new file.
+    /// Creates a file, or returns the existing one. `mode` applies only to a new file.
     ///
     /// # Errors
     /// Returns errors of CREATE. Fails if the name exists and is not a regular file.
@@ -450,8 +455,8 @@ impl Nfs {
     /// not support that.
     ///
     /// # Errors
-    /// Returns errors of READDIRPLUS and READDIR. Returns [`CopyError::Protocol`] for invalid names, which would be
-    /// unsafe to use, and for a page that makes no progress, which might never end.
+    /// Returns errors of READDIRPLUS and READDIR. Returns [`CopyError::Protocol`] for names that are unsafe to use, and
+    /// for a page that makes no progress, because the listing might never end.
     pub async fn list(&self, dir: &NfsFh3, at: &Cookie) -> Result<(Vec<DirEntry>, Option<Cookie>), CopyError> {
         let (raw, verifier, eof) = match self.readdirplus(dir, at).await {
             Err(error) if error.status() == Some(Nfsstat3::Notsupp) => self.readdir(dir, at).await?,

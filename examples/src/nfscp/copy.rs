@@ -135,8 +135,8 @@ pub enum Task {
     },
 }
 
-/// The attributes of a directory. They are set at the end, because new entries would change its times, and may need
-/// permissions that its final mode does not grant.
+/// The attributes of a directory. They are set at the end of the copy, because new entries would change the times of
+/// the directory, and may need permissions that its final mode does not grant.
 #[derive(Debug)]
 enum DeferredAttributes {
     Remote { path: PathBuf, handle: NfsFh3, lasting: PreservedAttributes },

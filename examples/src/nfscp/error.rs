@@ -33,7 +33,7 @@ pub enum CopyError {
         /// The cause of the failure, if there is one.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The call failed.
+    /// A call failed without a result, for example in the transport or with an RPC error.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The server was unreachable for the whole retry period.
@@ -44,7 +44,7 @@ pub enum CopyError {
         /// The error of the last attempt.
         source: Box<CallError>,
     },
-    /// Connecting failed.
+    /// The connections to the NFS server could not be established.
     #[error(transparent)]
     Connect(#[from] rpcrdma::client::ConnectError),
     /// Kerberos cannot be used.

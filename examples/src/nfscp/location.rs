@@ -19,8 +19,8 @@ pub enum Location {
 /// A URL of the form `nfs3+TRANSPORT://host[:port]/path[?option]`.
 ///
 /// TRANSPORT is a scheme of [`Channel::connect`](rpcrdma::client::Channel::connect) (`rdma`, `iwarp` or `tcp`), and
-/// `option` is an option of that transport. The path is percent-encoded (RFC 3986 §2.1). All other characters stand for
-/// themselves.
+/// `option` is an option of that transport. The path is percent-encoded (RFC 3986 §2.1). All characters of the path
+/// other than `%` and `?` stand for themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NfsUrl {
     scheme: String,
@@ -73,7 +73,7 @@ impl Location {
 }
 
 impl NfsUrl {
-    /// The transports with their default ports, for NFS over RDMA (RFC 8267 §9) and over TCP (RFC 1813 §2.1).
+    /// The transports with their default ports, for NFS over RDMA (RFC 8267 §9) and over TCP (RFC 1813 §2.3).
     const PORTS: [(&'static str, u16); 3] = [("rdma", 20049), ("iwarp", 20049), ("tcp", 2049)];
 
     fn parse_parts(scheme: &[u8], rest: &[u8], whole: &str) -> Result<Self, LocationError> {
@@ -111,14 +111,15 @@ impl NfsUrl {
         Ok(Self { scheme: scheme.to_owned(), host: host.to_owned(), port, has_port, query, path })
     }
 
-    /// Returns the transport's URL, `scheme://host:port`, for [`Channel::connect`](rpcrdma::client::Channel::connect).
-    /// A URL without a port gets the default port of the transport.
+    /// Returns the transport's URL, `scheme://host:port[?option]`, for
+    /// [`Channel::connect`](rpcrdma::client::Channel::connect). If this URL has no port, the result has the default
+    /// port of the transport.
     #[must_use]
     pub fn transport_url(&self) -> String {
         self.transport_url_at(self.port)
     }
 
-    /// Returns the transport's URL with another port.
+    /// Returns the [transport's URL](Self::transport_url) with `port` as its port.
     #[must_use]
     pub fn transport_url_at(&self, port: u16) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
@@ -149,7 +150,7 @@ impl NfsUrl {
         format!("tcp://{}:{port}", self.host)
     }
 
-    /// Returns the path on the server, starting at the root.
+    /// Returns the decoded path on the server. It begins with `/`.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         &self.path

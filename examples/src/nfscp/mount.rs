@@ -20,7 +20,7 @@ use super::{
 };
 use crate::command::{ClientTls, Flavor, chain};
 
-/// The options for reaching MOUNT.
+/// The options for calls to MOUNT and to rpcbind.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MountOptions {
@@ -30,11 +30,11 @@ pub struct MountOptions {
     pub rpcbind_port: u16,
     /// The time limit for connecting and for each call. The default is 10 s.
     pub timeout: Duration,
-    /// The credential of the calls. The default is AUTH_NONE.
+    /// The credential of the calls to MOUNT. The default is AUTH_NONE, which calls to rpcbind always have.
     pub credential: OpaqueAuth,
     /// The TLS configuration of the connection to MOUNT. The connection to rpcbind does not use TLS.
     pub tls: ClientTls,
-    /// The use of TLS for MOUNT, in place of the policy in `tls`.
+    /// The policy for the use of TLS with MOUNT, in place of the policy in `tls`. `None` keeps the latter.
     pub tls_policy: Option<TlsPolicy>,
 }
 
@@ -61,7 +61,7 @@ pub struct Mounted {
     /// The numbers of the security flavors that the server accepts for the export, in order of preference. Empty if
     /// they are unknown.
     pub flavors: Vec<i32>,
-    /// The URL of MOUNT. `None` if the handle was given.
+    /// The URL of MOUNT. `None` if the root handle was given and MOUNT was not called.
     url: Option<String>,
     options: MountOptions,
 }
@@ -79,7 +79,7 @@ impl Mounted {
     /// path itself and then each directory above it. It uses the first one that the server accepts.
     ///
     /// # Errors
-    /// Fails if MOUNT is unreachable or refuses all paths.
+    /// Fails if rpcbind does not provide the port, or if MOUNT is unreachable or refuses all paths.
     pub async fn mount(url: &NfsUrl, options: MountOptions) -> Result<Self, CopyError> {
         let port = match options.port {
             Some(port) => port,
@@ -122,8 +122,8 @@ impl Mounted {
         Err(CopyError::Mount { path: String::from_utf8_lossy(&export).into_owned(), status: MountStatus(status) })
     }
 
-    /// Returns the security flavor for the export. This is `wanted`, or by default the first that both the server and
-    /// this program support.
+    /// Returns the security flavor for the export: `wanted`, or by default the server's first flavor that this program
+    /// supports. If the server's flavors are unknown, the default is AUTH_SYS.
     ///
     /// # Errors
     /// Fails if the server does not accept the wanted flavor (RFC 1813 §5.2.1), or if there is no common flavor.
@@ -171,7 +171,7 @@ async fn connect(url: &str, options: &MountOptions) -> Result<Channel, CopyError
     connecting.await.map_err(|error| CopyError::NoMount { what: what.to_owned(), source: Some(error.into()) })
 }
 
-/// Maximum time to wait for the port of NFS from rpcbind, because this port has a default.
+/// Maximum time to wait for the port of NFS from rpcbind. The wait is short because NFS has default ports.
 const NFS_PORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the URL of the NFS server for [`Channel::connect`].
@@ -216,7 +216,7 @@ async fn connect_rpcbind(url: &NfsUrl, options: &MountOptions) -> Result<Channel
     builder.connect(&url.tcp_url(options.rpcbind_port)).await
 }
 
-/// Asks rpcbind for the port of MOUNT.
+/// Asks rpcbind for the TCP port of MOUNT. Fails if rpcbind is unreachable or lists no MOUNT version 3.
 async fn mount_port(url: &NfsUrl, options: &MountOptions) -> Result<u16, CopyError> {
     let rpcbind = connect_rpcbind(url, options).await;
     let what = "cannot connect to rpcbind, which knows the port of MOUNT";

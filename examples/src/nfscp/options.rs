@@ -49,12 +49,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the configured maximum number of bytes in a READ or WRITE.
+    /// Returns the maximum number of bytes in a READ or WRITE: the option, or the default over RDMA.
     pub(super) fn chunk(&self) -> u32 {
         self.chunk.unwrap_or(RDMA_CHUNK)
     }
 
-    /// Returns the total number of permits for the data in flight.
+    /// Returns the total number of permits for the data in flight. Each permit is for [`PERMIT`] bytes.
     pub(super) fn data_in_flight(&self) -> u32 {
         let (jobs, chunk) = (self.jobs.clamp(1, 1 << 14) as u32, self.chunk().div_ceil(PERMIT));
         (jobs * 1024).max(jobs.min(2) * chunk)

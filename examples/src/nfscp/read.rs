@@ -1,4 +1,4 @@
-//! Reading of file data from the server in parallel, and computing of digests.
+//! Reading of file data from the server in parallel, and digests of files on the server and of local files.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
@@ -82,7 +82,8 @@ pub async fn download(
     in_order(nfs, chunks_of(0..size, nfs.read_size()), work, async |()| Ok(())).await
 }
 
-/// Reads at least one byte of `at..end`.
+/// Reads at least one byte of `source` from offset `at` on, but not beyond `end`. Returns [`CopyError::SourceChanged`]
+/// if the file ends at or before `at`.
 async fn read_some(nfs: &Nfs, source: &Node, at: u64, end: u64) -> Result<Bytes, CopyError> {
     let count = u32::try_from(end - at).unwrap_or(u32::MAX);
     let (data, _eof) = nfs.read(&source.handle, at, count).await?;

@@ -11,7 +11,8 @@ use rpcrdma_specs::nfs3::Nfsstat3;
 use super::error::{CopyError, NfsStatus};
 use crate::command::chain;
 
-/// Returns `true` if the failure may be temporary.
+/// Returns `true` if a later attempt may succeed, because the connection was lost or not established, or because no
+/// reply arrived in time. Protocol violations and a local close are permanent.
 pub(super) fn is_temporary(error: &CallError) -> bool {
     match error {
         CallError::Connect { error: ConnectError::Setup { source, .. }, .. } => {
@@ -47,9 +48,9 @@ fn final_error(error: CopyError, patience: Duration) -> CopyError {
 /// Makes `call`, and retries it for up to `patience` after the first failure. `trouble` is set while calls are being
 /// retried, so that concurrent calls log this only once.
 ///
-/// All calls of this program may be retried. They change nothing (LOOKUP, READ), set an absolute state (WRITE at an
-/// offset, CREATE UNCHECKED, SETATTR without a guard, COMMIT), or their callers accept the repetition's status as
-/// success (NFS3ERR_EXIST for MKDIR, NFS3ERR_NOENT for REMOVE).
+/// All calls of this program may be retried. They change nothing (such as LOOKUP and READ), set an absolute state
+/// (WRITE at an offset, CREATE UNCHECKED, SETATTR without a guard, COMMIT), or their callers accept the repetition's
+/// status as success (NFS3ERR_EXIST for MKDIR and SYMLINK, NFS3ERR_NOENT for REMOVE).
 pub(super) async fn retry<T, F>(
     procedure: &'static str,
     patience: Duration,

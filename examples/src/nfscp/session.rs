@@ -82,7 +82,7 @@ impl Session {
     }
 
     /// Returns the index of the export that contains `url`, and the path within the export. Mounts the export if
-    /// necessary.
+    /// necessary. If the first export needs another security flavor than the current one, connects to the server again.
     async fn export(&mut self, url: &NfsUrl) -> Result<(usize, Vec<u8>), CopyError> {
         if url.transport_url() != self.named {
             return Err(CopyError::InvalidTarget("all remote paths must be on the same server and transport".into()));
@@ -118,7 +118,8 @@ impl Session {
     /// `target` is the path of the copy.
     ///
     /// # Errors
-    /// Fails if the target is unusable. Failures of single files are counted and reported to `watcher`.
+    /// Fails if the target is unusable, or is no directory although there are several sources. Failures of single files
+    /// are counted and reported to `watcher`.
     pub async fn upload(
         &mut self,
         sources: &[PathBuf],

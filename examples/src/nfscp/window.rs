@@ -23,7 +23,8 @@ struct State {
 pub struct WindowPlace<'a>(&'a Window);
 
 impl Window {
-    /// Waits until fewer than `limit()` calls are admitted. A limit of 0 counts as 1.
+    /// Waits until the window contains fewer than `limit()` calls, and then admits the caller. A limit of 0 counts as
+    /// 1.
     pub async fn enter(&self, limit: impl Fn() -> usize) -> WindowPlace<'_> {
         loop {
             let (entered, more) = {

@@ -1,4 +1,5 @@
-//! Detection of files that would be copied onto themselves or onto each other.
+//! Detection of files that would be copied onto themselves or onto each other, and of directories that would be copied
+//! into themselves.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -37,7 +38,7 @@ impl WrittenTargets {
         self.several.fetch_or(sources > 1, Ordering::Relaxed);
     }
 
-    /// Records that a file is about to be written, and fails if another source was written to it.
+    /// Records that a file is about to be written. Fails if another source was already written to the file.
     pub(super) fn file(&self, file: &[u8]) -> Result<(), CopyError> {
         if self.several.load(Ordering::Relaxed) && !lock(&self.files).insert(file.into()) {
             return Err(CopyError::InvalidTarget("another source was copied to the same file".into()));
@@ -99,8 +100,9 @@ async fn check_apart(nfs: &Nfs, path: &Path, handle: &NfsFh3) -> Result<(), Copy
     Ok(())
 }
 
-/// Returns `true` if a local file and a file on the server are the same. They have the same number, size and times, to
-/// the nanosecond. The server may run on this machine, or on another whose file system is mounted here.
+/// Returns `true` if a local file and a file on the server have equal file numbers and sizes, and equal modification
+/// and change times, to the nanosecond. They are then taken for the same file, because the server may run on this
+/// machine, or its file system may be mounted here.
 pub(super) fn is_same(meta: &Metadata, there: &Fattr3) -> bool {
     let same = |seconds: i64, nanoseconds: i64, time: &Nfstime3| {
         u32::try_from(seconds) == Ok(time.seconds) && u32::try_from(nanoseconds) == Ok(time.nseconds)

@@ -46,7 +46,7 @@ fn is_installed(tool: &str) -> bool {
 }
 
 impl Program<'_> {
-    /// Checks the completions for each shell, the man page, and the use of the option.
+    /// Checks the completions for each shell, the man page, and errors in the use of `--generate`.
     pub(crate) fn check(&self) {
         let place = tempfile::tempdir().unwrap();
         for shell in SHELLS {
@@ -120,7 +120,8 @@ impl Program<'_> {
         }
     }
 
-    /// Checks that `--generate` excludes all other arguments and reports unknown values.
+    /// Checks that `--generate` excludes all other arguments, reports missing and unknown values and failed writes, and
+    /// is in the help.
     fn check_usage(&self) {
         for (arguments, reported) in [
             (&["--generate", "man", "more"][..], "error: "),

@@ -77,12 +77,12 @@ impl Etcd {
         self.process.take().unwrap().kill();
     }
 
-    /// Returns the URLs of the servers that are currently registered in etcd.
+    /// Returns the URLs of the servers that are currently registered in etcd under `prefix`.
     async fn listed(&self, prefix: &str) -> BTreeSet<String> {
         EtcdService::new([&self.url], prefix).servers().await.unwrap().next().await.unwrap()
     }
 
-    /// Waits until exactly `urls` are registered in etcd.
+    /// Waits until exactly `urls` are registered in etcd under `prefix`.
     async fn expect(&self, prefix: &str, urls: &[&str]) {
         let expected = urls.iter().map(|&url| url.to_owned()).collect::<BTreeSet<_>>();
         let deadline = Instant::now() + PATIENCE;
@@ -93,7 +93,8 @@ impl Etcd {
     }
 }
 
-/// The servers register themselves, and leave etcd before they drain, or when their lease ends.
+/// Three servers register themselves in etcd. The load of a client is spread over them, also during crashes and a
+/// rolling restart. The server that crashes for good leaves the list when its lease ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_blobstores_behind_etcd() {
     let Some(etcd) = Etcd::start() else { return };
@@ -160,8 +161,8 @@ async fn registrations_return_with_etcd() {
     tokio::time::timeout(PATIENCE, last).await.unwrap();
 }
 
-/// A server that starts while etcd is down serves all the same, logs the failure once, and registers itself when etcd
-/// has started.
+/// A server that starts while etcd is down still serves, logs one warning, and registers itself when etcd has started.
+/// With an https URL that it cannot use, it does not start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_starts_before_etcd() {
     const KEYS: &str = "/test/before/";
@@ -191,7 +192,7 @@ async fn a_server_starts_before_etcd() {
     assert!(!output.status.success() && errors.contains("an https URL needs"), "{errors}");
 }
 
-/// `nfs3d` registers the URL of NFS in etcd, not the URL of MOUNT.
+/// `nfs3d` registers the URL of NFS in etcd, but not the URL of MOUNT, and removes the registration at shutdown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nfs_behind_etcd() {
     let Some(etcd) = Etcd::start() else { return };

@@ -1,4 +1,5 @@
-//! Tests of access control lists by NFSACL. What is set is compared with the extended attributes of the files.
+//! Tests of access control lists by NFSACL. The lists that a client sets are compared with the extended attributes of
+//! the files.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -17,7 +18,8 @@ const BOTH: u32 = NA_ACL | NA_ACLCNT | NA_DFACL | NA_DFACLCNT;
 
 struct Acl(NfsAclV3Client);
 
-/// Returns clients that share a connection over iWARP, as Linux's do.
+/// Returns a client of NFS and a client of NFSACL on one connection over iWARP. Linux also uses one connection for
+/// both.
 async fn connect(served: &Served) -> (Nfs, Acl) {
     let nfs = served.client().await;
     let acl = Acl(NfsAclV3Client::new(nfs.client.channel().clone()));
@@ -48,7 +50,7 @@ fn entry(r#type: u32, id: u32, perm: u32) -> Aclent {
     Aclent { r#type, id, perm }
 }
 
-/// Returns a list with a user and a group, in the order of the types.
+/// Returns a list that has entries for a named user and a named group, sorted by type. `flag` is added to each type.
 fn list(flag: u32) -> Vec<Aclent> {
     vec![
         entry(NA_USER_OBJ | flag, own_uid(), 7),

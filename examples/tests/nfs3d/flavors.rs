@@ -30,7 +30,8 @@ use rpcrdma_specs::{
 
 use crate::support::{Nfs, at, mode, own_gid, own_uid};
 
-/// An authenticator that treats an AUTH_SYS caller as a Kerberos principal if its machine name begins with `krb5`.
+/// An authenticator that treats an AUTH_SYS caller as a Kerberos principal if its machine name is `FLAVOR/PRINCIPAL`,
+/// for example `krb5i/alice@EXAMPLE.COM`.
 #[derive(Debug)]
 struct TestPrincipals;
 
@@ -61,7 +62,7 @@ struct Served {
     flavors: Vec<i32>,
 }
 
-/// Serves a directory that accepts only these flavors, and mounts it with AUTH_SYS.
+/// Serves an export that accepts only `flavors`, and mounts it with AUTH_SYS.
 async fn serve(flavors: &str) -> Served {
     let folder = tempfile::TempDir::new().unwrap();
     let root = folder.path().join("root");

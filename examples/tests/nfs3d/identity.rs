@@ -27,13 +27,13 @@ async fn files_are_created_and_opened_as_the_caller() {
     created_and_opened_as_the_caller(Served::new().await).await;
 }
 
-/// On a file system in memory, most of the calls need no blocking thread.
+/// Runs the checks on a file system in memory, where most of the calls need no blocking thread.
 #[tokio::test]
 async fn files_in_memory_are_created_and_opened_as_the_caller() {
     created_and_opened_as_the_caller(Served::in_memory().await).await;
 }
 
-/// Unless the policy permits other threads, all of the calls run on blocking threads, which act as the caller.
+/// Runs the checks with a policy that permits only blocking threads to act as the caller.
 #[tokio::test]
 async fn files_are_created_and_opened_by_blocking_threads() {
     let folder = prepared(tempfile::TempDir::new().unwrap());
@@ -106,7 +106,7 @@ async fn created_and_opened_as_the_caller(served: Served) {
     assert_eq!(caller.mknod(&d, "null", Mknoddata3::Chr(device)).await.err(), not_owner);
 }
 
-/// A change by another user clears the set-user-ID bit, as for local users.
+/// A change by another user clears the set-user-ID and set-group-ID bits, as for local users.
 #[tokio::test]
 async fn changes_by_others_clear_set_user_id() {
     if !enforced() {

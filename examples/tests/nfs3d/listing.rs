@@ -6,8 +6,8 @@ use rpcrdma_specs::nfs3::*;
 
 use crate::support::{Nfs, Served, mode};
 
-/// Returns the names and file IDs of all entries, read in pages of at most `count` bytes. Each entry must be listed
-/// once.
+/// Returns the names and file IDs of all entries, read in pages of at most `count` bytes. Panics if an entry is listed
+/// twice.
 async fn list(nfs: &Nfs, dir: &NfsFh3, count: u32) -> BTreeMap<Vec<u8>, u64> {
     let (mut entries, mut cookie, mut verifier) = (BTreeMap::new(), 0, Cookieverf3([0; 8]));
     loop {

@@ -38,7 +38,8 @@ async fn files_are_created_in_each_way() {
     assert!(!served.root.join("elsewhere").exists(), "the link's target was not created");
 }
 
-/// A second exclusive CREATE succeeds only with the same verifier (RFC 1813 §3.3.8).
+/// A second exclusive CREATE succeeds only with the verifier of the first CREATE (RFC 1813 §3.3.8), and no longer after
+/// SETATTR has set the times of the file.
 #[tokio::test]
 async fn exclusive_creation_is_once_for_each_verifier() {
     let served = Served::new().await;

@@ -74,7 +74,8 @@ impl Served {
         Self::of(Arc::new(prepared(TempDir::new().unwrap())), squash).await
     }
 
-    /// Serves `root` in `folder`, with the key stored there.
+    /// Serves the directory `root` in `folder`, with the key that is stored in `folder`. Calls act as the users that
+    /// `squash` determines.
     pub(crate) async fn of(folder: Arc<TempDir>, squash: Squash) -> Self {
         // These servers use no RDMA devices.
         Self::acting(folder, Identities::new(squash, None, None).with_any_thread(true)).await
@@ -87,7 +88,7 @@ impl Served {
         Self::serve(folder, export.with_max_transfer(bytes)).await
     }
 
-    /// Serves `root` in `folder` with these identities.
+    /// Serves the directory `root` in `folder`. Calls act as the users that `identities` determines.
     pub(crate) async fn acting(folder: Arc<TempDir>, identities: Identities) -> Self {
         let export = Self::open(&folder, identities);
         Self::serve(folder, export).await
@@ -117,7 +118,7 @@ impl Served {
         Self { folder, root, iwarp, tcp, service, export, handles, mount: mount_url }
     }
 
-    /// Stops the server, and returns the directory it served.
+    /// Stops the server without waiting for calls in progress. Returns the temporary directory.
     pub(crate) fn end(self) -> Arc<TempDir> {
         Arc::clone(&self.folder)
     }

@@ -1,5 +1,5 @@
-//! An in-memory NFS version 3 and MOUNT version 3 server with configurable faults: it can lose uncommitted data, write
-//! less than requested, lack READDIRPLUS, or list invalid names.
+//! An in-memory NFS version 3 and MOUNT version 3 server with configurable faults. For example, it can lose uncommitted
+//! data, write less than requested, leave calls without a reply, or lack READDIRPLUS.
 
 mod procedures;
 
@@ -69,7 +69,7 @@ pub(crate) struct Fake {
     /// Number of the next calls of MNT and EXPORT that get no reply.
     pub(crate) silent_mounts: AtomicU32,
     pub(crate) no_readdirplus: AtomicBool,
-    /// `true` to list the exports on request.
+    /// `true` to answer EXPORT. `false` to refuse it as a procedure that does not exist.
     pub(crate) lists: AtomicBool,
     /// `true` to omit the handles of new objects in replies.
     pub(crate) taciturn: AtomicBool,
@@ -87,7 +87,7 @@ pub(crate) struct Fake {
 pub(crate) const EXPORT: &str = "/srv/export";
 const ROOT: u64 = 1;
 
-/// A running server on loopback.
+/// A running server on loopback, with NFS and MOUNT over iWARP and TCP.
 pub(crate) struct FakeServer {
     pub(crate) fake: Arc<Fake>,
     pub(crate) mount_port: u16,

@@ -1,4 +1,5 @@
-//! Tests of the `nfscp` command with an in-memory NFS version 3 server: processes, files, exit codes and messages.
+//! Tests of the `nfscp` command with an in-memory NFS version 3 server and with `nfs3d`: processes, files, exit codes
+//! and messages.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +48,7 @@ async fn output(command: &mut Command) -> Output {
     tokio::time::timeout(PATIENCE, command.output()).await.expect("nfscp did not exit in time").unwrap()
 }
 
-/// Runs a command that must succeed, and returns its standard output.
+/// Runs `nfscp`, which must succeed, and returns its standard output.
 async fn printed(server: &FakeServer, args: &[&str]) -> String {
     let output = output(nfscp(server).args(args)).await;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -55,7 +56,7 @@ async fn printed(server: &FakeServer, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail with exit code 1, and returns its standard error.
+/// Runs `nfscp`, which must fail with exit code 1, and returns its standard error.
 async fn complaint(server: &FakeServer, args: &[&str]) -> String {
     let output = output(nfscp(server).args(args)).await;
     assert_eq!(output.status.code(), Some(1), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -284,7 +285,7 @@ async fn lost_data_is_sent_again() {
     assert!(error.contains("lost uncommitted data in each of"), "{error}");
 }
 
-/// Several connections share the calls. The report counts the calls of all connections.
+/// Several connections share the calls. The counters in the report are sums over all connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_share_the_calls() {
     let server = FakeServer::start().await;

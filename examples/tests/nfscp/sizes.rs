@@ -42,7 +42,7 @@ async fn calls_have_the_size_that_the_server_offers() {
     }
 }
 
-/// The larger the calls are, the fewer calls are in flight at a time. This limits the memory for the data in flight,
+/// With calls of 4 MiB and `--jobs 5`, at most two calls are in flight. This limits the memory for the data in flight,
 /// and keeps each call within its time limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_in_flight_is_limited() {

@@ -61,7 +61,7 @@ fn results(line: &str) -> &str {
     line.strip_prefix("call: success ").unwrap_or_else(|| panic!("{line}"))
 }
 
-/// Mounts the export and reads the attributes of its root, each over a session of its own.
+/// Mounts the export and reads the attributes of its root, each over a TLS session of its own.
 fn uses_the_export(server: &Running, options: &[&str]) {
     let (nfs, mount) = (server.url("NFS on "), server.url("MOUNT on "));
     // MNT with the argument "/e".
@@ -101,7 +101,7 @@ fn another_library_makes_calls() {
 /// A violation: its description, the options of the client, its steps, and the lines that the script must print.
 type ViolationCase<'a> = (&'a str, Vec<&'a str>, &'a [&'a str], &'a [&'a str]);
 
-/// A server answers a client that violates RFC 9289 as the RFC says, and serves the next one.
+/// A server answers a client that violates RFC 9289 as the RFC says, and serves the next client.
 #[test]
 fn violations_of_another_library_are_refused() {
     if !has_python() {

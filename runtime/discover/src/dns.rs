@@ -58,7 +58,7 @@ pub enum DnsError {
     Url(UrlError),
     /// The configuration of the system's resolver cannot be read, or is invalid.
     Resolver(Arc<dyn Error + Send + Sync>),
-    /// The first query failed.
+    /// A query failed.
     Query {
         /// The name that was queried.
         name: String,
@@ -128,8 +128,8 @@ impl DnsService {
     /// Queries DNS for the servers, and repeats the queries as long as the returned list is used.
     ///
     /// # Errors
-    /// See [`DnsError`]: there is no configuration of a resolver, or the first query failed. A name without records is
-    /// not an error.
+    /// Returns [`DnsError::Resolver`] if the configuration of the resolver is missing or invalid, and
+    /// [`DnsError::Query`] if the first query fails. A name without records is not an error.
     pub async fn servers(self) -> Result<Servers, DnsError> {
         let resolver = self.resolver().map_err(|error| DnsError::Resolver(Arc::new(error)))?;
         let name = self.srv.as_deref().unwrap_or(self.url.host()).to_owned();

@@ -1,4 +1,4 @@
-//! Servers registered in etcd.
+//! Registration of servers in etcd, and their discovery by clients.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,14 @@ use rpcrdma::client::discover::{Servers, ServersSender};
 use rpcrdma_proto::ErrorChain;
 use tokio::sync::watch;
 
-/// A service whose servers are registered in etcd. Each server has a key with a common prefix, whose value is its URL.
-/// The options `priority` and `weight` of the [URL](rpcrdma::transport::Url) determine how a balancer uses the server.
+/// A service whose servers are registered in etcd. The keys of the servers have a common prefix, and the value of each
+/// key is the URL of the server. The options `priority` and `weight` of the [URL](rpcrdma::transport::Url) determine
+/// how a balancer uses the server.
 ///
 /// Clients [watch](Self::servers) the keys. Servers [register](Self::register) themselves with a lease, so that the key
 /// of a server that crashes disappears when its lease ends.
 ///
-/// If etcd is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s.
+/// If etcd becomes unreachable, the list of servers stays as it is, and the client tries again after 1 s to 30 s.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -142,7 +143,7 @@ impl EtcdService {
     }
 
     /// Sets the file of the CA certificates, in PEM, one of which must have signed etcd's certificate. `https` URLs
-    /// need it.
+    /// require this setting.
     ///
     /// The files of TLS are read for each connection to etcd, so that they can be renewed.
     pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
@@ -230,7 +231,7 @@ impl EtcdService {
         Ok(Known { client, servers, revision })
     }
 
-    /// Applies the changes after a [`read`](Self::read), until the watch ends.
+    /// Applies the changes that follow a [`read`](Self::read) to the list of servers, until the watch ends.
     async fn follow(&self, known: &mut Known, sender: &ServersSender) -> Result<(), EtcdError> {
         let Known { client, servers, revision } = known;
         let options = WatchOptions::new().with_prefix().with_start_revision(*revision + 1);
@@ -330,7 +331,7 @@ impl EtcdService {
     }
 }
 
-/// The servers at a revision of etcd, by key.
+/// The servers that are registered at a revision of etcd, by key, and the client that has read them.
 struct Known {
     client: Client,
     servers: BTreeMap<Vec<u8>, String>,
@@ -383,8 +384,8 @@ fn put(servers: &mut BTreeMap<Vec<u8>, String>, key: &[u8], value: &[u8]) {
 
 /// The registration of a server in etcd, made by [`EtcdService::register`].
 ///
-/// When it is dropped, the lease ends after its time to live. Call [`unregister`](Self::unregister) to remove it at
-/// once.
+/// When this value is dropped, the server stays registered until its lease has ended. Call
+/// [`unregister`](Self::unregister) to remove the registration at once.
 #[derive(Debug)]
 #[must_use]
 pub struct EtcdRegistration {

@@ -66,7 +66,8 @@ fn certificates(folder: &Path) {
 }
 
 impl Etcd {
-    /// Starts etcd with TLS on free ports. Clients need a certificate if `asks_for_certificates` is `true`.
+    /// Starts etcd with TLS on free ports. Clients need a certificate if `asks_for_certificates` is `true`. Returns
+    /// `None` if etcd is not installed.
     async fn start(asks_for_certificates: bool) -> Option<Self> {
         let program = installed("etcd")?;
         let folder = tempfile::tempdir().unwrap();
@@ -174,7 +175,8 @@ async fn clients_have_certificates() {
     refused(etcd.service().certificate(other.path().join("client.pem"), other.path().join("client.key"))).await;
 }
 
-/// Settings that contradict each other are errors before anything is sent.
+/// TLS settings that are missing or contradict each other are errors, and so is a file that does not exist. The errors
+/// need no server.
 #[tokio::test]
 async fn tls_needs_settings() {
     let folder = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ pub(crate) enum PayloadTarget {
     Tagged { stag: u32, start: usize },
     /// The Receive that is being filled, from offset `start` in bytes.
     Receive { start: usize },
-    /// [`StagingBuffer::control`]: the header of an RDMA Read Request or a Terminate.
+    /// The buffer [`StagingBuffer::control`], for the header of an RDMA Read Request or of a Terminate.
     Control,
     /// The payload is dropped.
     Discard,
@@ -82,9 +82,9 @@ pub(crate) enum StagedInput {
 pub(crate) struct StagingBuffer {
     use_crc: bool,
     crc: Crc32c,
-    /// The result of the CRC check, if the whole FPDU was in the staging buffer when it was parsed.
+    /// The result of the CRC check, if the whole FPDU was in the staging buffer when its header was parsed.
     verdict: Option<bool>,
-    /// The header of the current segment.
+    /// The header of the current segment, for a Terminate that reports an error in the segment.
     pub(crate) offender: FaultySegment,
     /// The payload of the current segment, on queues 1 and 2.
     pub(crate) control: [u8; CONTROL],
@@ -186,8 +186,8 @@ impl StagingBuffer {
         }
     }
 
-    /// Splits `staged` behind the first FPDU. Returns the payload of the FPDU and the rest, if the FPDU has this
-    /// header, is complete, and its CRC is correct.
+    /// Splits `staged` behind the first FPDU. Returns the payload of the FPDU and the rest, if the FPDU is complete,
+    /// has this header, and has a correct CRC or CRCs are not used.
     #[inline]
     pub(crate) fn split_whole_untagged<'a>(
         &self,
@@ -207,8 +207,8 @@ impl StagingBuffer {
         is_correct.then_some((payload, rest))
     }
 
-    /// Consumes the pad and CRC, and returns `true` if the CRC is correct (RFC 5044 §4.4). Returns `None` until both
-    /// have arrived. The next FPDU begins behind them (RFC 5044 §4.3, §5.2, §6).
+    /// Consumes the pad and CRC, and returns `true` if the CRC is correct or not used (RFC 5044 §4.4). Returns `None`
+    /// until both have arrived. The next FPDU begins behind them (RFC 5044 §4.3, §5.2, §6).
     pub(crate) fn trailer(&mut self, ulpdu_len: usize) -> Option<bool> {
         let pad = fpdu::pad(ulpdu_len);
         let bytes = self.stage.get(self.head..self.tail)?.get(..pad + fpdu::CRC)?;
@@ -229,7 +229,8 @@ impl StagingBuffer {
     }
 
     /// Returns the part of the staging buffer to read into, behind `direct` bytes of payload that the same read puts
-    /// into their destination.
+    /// into their destination. If `expects_tagged` is `true`, the part ends where payload of a later tagged segment
+    /// could begin.
     pub(crate) fn space(
         &mut self,
         segment: Option<&InboundSegment>,

@@ -32,8 +32,8 @@ fn part(len: usize, from: usize, max: usize) -> (std::ops::Range<usize>, bool) {
 }
 
 impl Endpoint {
-    /// Frames and writes as much as possible. Returns `Ready` if bytes were written. An error ends the connection (RFC
-    /// 5041 §3).
+    /// Frames and writes as much as possible. Returns `Ready` if bytes were written, a write failed, or the local half
+    /// was shut down. An error ends the connection (RFC 5041 §3).
     pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut wrote = false;
         if let Some(last) = self.unmarked_sends.take() {
@@ -122,8 +122,8 @@ impl Endpoint {
         true
     }
 
-    /// Updates `frames_below`, up to which Sends are framed when they are posted. Called when anything that it depends
-    /// on may have changed. Such Sends do not overtake other requests (RFC 5040 §5.3, §5.5, RFC 5041 §5.3).
+    /// Updates `frames_below`, the length below which Sends are framed when they are posted. Called when anything that
+    /// it depends on may have changed. Such Sends do not overtake other requests (RFC 5040 §5.3, §5.5, RFC 5041 §5.3).
     pub(super) fn update_framing(&mut self) {
         // RFC 5044 §7.1.2 rule 4.
         let may_frame = self.may_send && self.broken.is_none();

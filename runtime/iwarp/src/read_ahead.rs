@@ -47,7 +47,7 @@ pub(super) struct ReadAhead {
     len: usize,
     /// The length of each payload except the last, in bytes.
     full: usize,
-    /// The ULPDU length of the current segment.
+    /// The ULPDU length of the current segment, in bytes.
     ulpdu_len: usize,
 }
 
@@ -58,7 +58,7 @@ impl ReadAhead {
     }
 
     /// Returns the expected segments: the length of the gap before each, its offset in the memory, and the length of
-    /// its payload.
+    /// its payload, all in bytes.
     fn segments(self) -> impl Iterator<Item = (usize, usize, usize)> {
         let mut ulpdu_len = self.ulpdu_len;
         (0..self.len).step_by(self.full).map(move |at| {
@@ -68,7 +68,7 @@ impl ReadAhead {
         })
     }
 
-    /// Returns the length of the gap behind the last expected segment.
+    /// Returns the length in bytes of the gap behind the last expected segment.
     fn last_gap(self) -> usize {
         let rest = self.len % self.full;
         gap(ddp::TAGGED + if rest == 0 { self.full } else { rest })
@@ -90,7 +90,8 @@ impl ReadAhead {
     }
 }
 
-/// Returns the length of the gap behind an FPDU: its trailer, and the start of the next FPDU, which cannot be payload.
+/// Returns the length in bytes of the gap behind an FPDU: its trailer, and the start of the next FPDU, which cannot be
+/// payload.
 fn gap(ulpdu_len: usize) -> usize {
     fpdu::trailer(ulpdu_len) + SAFE_AHEAD
 }

@@ -32,7 +32,7 @@ impl ReceiveQueue {
         self.posted = self.posted.saturating_add(count);
     }
 
-    /// Takes a buffer for a Receive.
+    /// Takes a kept buffer for a Receive, or allocates one from the pool.
     #[inline]
     pub(super) fn buffer(&mut self) -> PayloadBuf {
         self.spare.pop().unwrap_or_else(|| self.pool.alloc(self.size))

@@ -1,4 +1,5 @@
-//! TCP sockets with the options that long-lived connections need: no delay, keep-alive, a shared port.
+//! TCP sockets with the options that long-lived connections need: no delay, keep-alive, a user timeout, a traffic class
+//! and a shared port.
 
 use std::{
     io,

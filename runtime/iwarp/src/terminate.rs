@@ -147,7 +147,8 @@ impl FaultySegment {
     }
 }
 
-/// Encodes the Terminate header (RFC 5040 §4.2, §4.8) that reports `code` and the segment (RFC 5041 §7.1).
+/// Encodes the Terminate header (RFC 5040 §4.2, §4.8) that reports `code`. It includes the headers of the segment
+/// `offender` that RFC 5040 figure 10 requires for the code (RFC 5041 §7.1).
 pub(crate) fn encode(code: TerminateCode, offender: Option<&FaultySegment>) -> Vec<u8> {
     const DDP_SEGMENT_LENGTH: u8 = 0x80;
     const DDP_HEADER: u8 = 0x40;
@@ -185,7 +186,7 @@ pub(crate) enum TerminateSubject {
 }
 
 impl ReceivedTerminate {
-    /// Decodes a Terminate header. Returns `None` if it is shorter than its control field.
+    /// Decodes a Terminate header. Returns `None` if `payload` is shorter than the control field.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let (&[types, code, flags, _], rest) = payload.split_first_chunk::<4>()?;
         let code = TerminateCode { layer: types >> 4, etype: types & 0xf, code };
@@ -204,7 +205,8 @@ impl ReceivedTerminate {
         (self.code.layer, self.code.etype) == (DDP, 1) && self.code.name().is_some()
     }
 
-    /// Returns `true` if the peer refused access to its memory by an RDMA Read.
+    /// Returns `true` if the peer refused access to its memory by an RDMA Read. Also recognizes codes that are valid
+    /// only with layer and type swapped, as `siw` sends them.
     pub(crate) fn is_remote_access(&self) -> bool {
         let is_protection = |code: TerminateCode| code.layer == RDMAP && code.etype == 1 && code.name().is_some();
         is_protection(self.code) || self.code.name().is_none() && is_protection(self.code.nibbles_swapped())

@@ -89,7 +89,7 @@ impl WorkQueue {
         self.next += 1;
     }
 
-    /// Returns the payload of a work request.
+    /// Returns the payload of the Send or RDMA Write with the number `seq`. Returns an empty slice for other requests.
     pub(crate) fn payload(&self, seq: u64) -> &[u8] {
         match self.request(seq) {
             Some(WorkRequest::Send { message, .. }) => message,
@@ -138,7 +138,7 @@ impl WorkQueue {
         self.complete(completions);
     }
 
-    /// Returns the number of requests in front of and including `last`.
+    /// Returns the number of requests that have not completed, up to and including `last`.
     fn count_to(&self, last: u64) -> usize {
         usize::try_from((last + 1).saturating_sub(self.first)).unwrap_or(usize::MAX)
     }
@@ -192,7 +192,7 @@ impl WorkQueue {
         self.queue.get(self.index(seq)?)
     }
 
-    /// Returns the index in `queue` of a request.
+    /// Returns the index of a request in `queue`. Returns `None` if the request is in `copied` or has completed.
     fn index(&self, seq: u64) -> Option<usize> {
         usize::try_from(seq.checked_sub(self.first)?).ok()?.checked_sub(self.copied.len())
     }

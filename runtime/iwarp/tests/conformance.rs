@@ -1,4 +1,5 @@
-//! The provider conformance suite over iWARP on the loopback interface, in several MPA modes.
+//! The provider conformance suite over iWARP on the loopback interface: with default settings, without CRCs, and with
+//! the smallest FPDUs over IPv6.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -43,7 +43,8 @@ async fn first_message(raw: &mut Raw, queue_pair: &mut IwarpQueuePair) {
     assert!(matches!(received[..], [Completion::Received { .. }]), "{received:?}");
 }
 
-/// Returns the segments of a Send. `kind` is its opcode and the STag to invalidate.
+/// Returns the segments of a Send, each with at most `max` bytes of payload. `kind` is the opcode and the STag to
+/// invalidate.
 fn send_segments(kind: (u8, u32), msn: u32, bytes: &[u8], max: usize) -> Vec<Vec<u8>> {
     let last = bytes.len().saturating_sub(1) / max;
     let control = |index| [if index == last { 0x41 } else { 0x01 }, 0x40 | kind.0];
@@ -51,7 +52,7 @@ fn send_segments(kind: (u8, u32), msn: u32, bytes: &[u8], max: usize) -> Vec<Vec
     (0..=last).map(|index| untagged(control(index), kind.1, 0, msn, (index * max) as u32, part(index))).collect()
 }
 
-/// Returns the segments of a tagged message.
+/// Returns the segments of a tagged message, each with at most `max` bytes of payload.
 fn tagged_segments(opcode: u8, stag: u32, offset: u64, bytes: &[u8], max: usize) -> Vec<Vec<u8>> {
     let last = bytes.len().saturating_sub(1) / max;
     let control = |index| [if index == last { 0xc1 } else { 0x81 }, opcode];
@@ -333,7 +334,7 @@ async fn disconnect_waits_for_reads() {
     assert!(matches!(completions[..], [Completion::Read { id: WrId(1) }]), "{completions:?}");
 }
 
-/// Memory that is revoked during a transfer is returned when the transfer is complete.
+/// Memory that is invalidated during a transfer is returned when the transfer is complete.
 #[tokio::test]
 async fn invalidate_completes_after_the_transfer() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

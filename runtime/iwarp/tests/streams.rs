@@ -1,4 +1,5 @@
-//! Established connections against scripted peers: segmentation of the stream, markers, teardown.
+//! Established connections against scripted peers: segmentation of the stream, markers, the order of messages,
+//! Terminates, silent peers, and teardown.
 
 mod iwarp_common;
 
@@ -88,7 +89,7 @@ async fn completions_of(queue_pair: &mut rpcrdma_iwarp::IwarpQueuePair) -> Compl
     completions(queue_pair).await.pop().expect("no completion")
 }
 
-/// Many small messages are received in few reads and sent in few writes.
+/// 50 small messages that have arrived are received in at most two polls, and 50 Sends complete in one poll.
 #[tokio::test]
 async fn small_messages_are_packed() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -116,7 +117,7 @@ async fn small_messages_are_packed() {
     }
 }
 
-/// A long message is segmented, with correct message offsets and last flags.
+/// A long message is segmented, with correct offsets and last flags. Each kind of Send has its opcode.
 #[tokio::test]
 async fn segment_encoding() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -216,7 +217,8 @@ async fn markers_when_asked_for() {
     assert!(completions.iter().any(|c| matches!(c, Completion::Written { id: WrId(99) })));
 }
 
-/// Sends `bytes` and closes the connection. Checks that the reason contains `words`, and that requests are flushed.
+/// Sends `bytes` and closes the connection. Checks that the disconnect reason contains `words`, and that requests are
+/// flushed.
 async fn end_after(bytes: &[u8], words: &str) {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink = queue_pair.register(RegisterableMemory::Sink(vec![0; 100].into()), Access::ReadSink).unwrap().handle;
@@ -381,7 +383,8 @@ async fn peer_that_stops_reading() {
     drop(raw);
 }
 
-/// Memory that is being sent is returned once it has been written completely.
+/// Memory that is invalidated while it is being sent is returned once it has been written completely. Later RDMA Reads
+/// of it are refused.
 #[tokio::test]
 async fn invalidate_waits_for_the_response() {
     let (mut raw, mut queue_pair) = accepted(params()).await;
@@ -513,7 +516,8 @@ async fn is_open_after_disconnect() {
     assert!(!open, "is_open returned true, but the request was flushed");
 }
 
-/// The peer closes the stream inside a message, after one complete FPDU of the message.
+/// If the peer closes the stream inside a message, after one complete FPDU of the message, the connection ends with a
+/// transport error.
 #[tokio::test]
 async fn ends_inside_a_message() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

@@ -6,6 +6,8 @@
 //! | [`provider`] | the traits that a provider of RDMA implements, a conformance suite, and a simulated provider |
 //! | [`memory`] | memory for transfers, and its pools |
 //!
+//! [`ErrorChain`] displays an error and its causes on one line.
+//!
 //! The crate owns no socket, clock, thread or task. The caller passes in the time and the completions of a provider,
 //! and carries out the work requests. The crate `rpcrdma` is such a caller, on tokio.
 #![forbid(unsafe_code)]

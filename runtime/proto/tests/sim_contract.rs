@@ -1,4 +1,4 @@
-//! Parts of the provider contract that only these tests check for `sim`.
+//! The order of completions in the provider `sim`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{future::poll_fn, time::Duration};

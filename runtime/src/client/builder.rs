@@ -231,7 +231,7 @@ impl ChannelBuilder {
     }
 
     /// Sets how long after its first attempt a call of a [`deduplicated`](Self::deduplicated) program may be sent
-    /// again. Default 100 s. Afterwards, a call fails with its connection.
+    /// again. Default 100 s. If the connection is lost later than that, the call fails.
     ///
     /// Choose a time below the lifetime of a reply in the server's cache, which is
     /// [`DuplicateRequests::max_age`](crate::server::DuplicateRequests::max_age), by default 120 s. Otherwise, the
@@ -292,7 +292,7 @@ impl ChannelBuilder {
         self
     }
 
-    /// Returns the configuration of the channel, and the services that its server may call.
+    /// Checks the configuration of the channel, and returns it with the services that the server may call.
     fn config(self) -> Result<(ChannelConfig, Option<Arc<ServiceRegistry>>), ConnectError> {
         let mut config = self.config;
         config.connection.check()?;
@@ -360,7 +360,8 @@ impl ChannelBuilder {
 
     /// Creates a channel as [`connect_lazy`](Self::connect_lazy) does, for a URL that service discovery found. Such a
     /// URL can only strengthen the TLS policy of the configuration: whoever can change the list must not be able to
-    /// turn TLS off.
+    /// turn TLS off. If the security has a variant for each server ([`Security::for_other_server`]), the channel gets a
+    /// new one.
     #[cfg(feature = "discover")]
     pub(super) fn connect_discovered(mut self, target: &str) -> Result<Channel, ConnectError> {
         if let Some(security) = self.config.security.as_ref().and_then(|security| security.for_other_server()) {

@@ -110,8 +110,10 @@ impl CallOptions {
         Self::default()
     }
 
-    /// Sets the deadline. A call that has no reply by then fails, and its memory is invalidated. The server may still
-    /// execute it.
+    /// Sets the deadline. A call that has no reply by then fails, but the server may still execute it. The call's
+    /// memory is invalidated when the reply arrives, or when
+    /// [`ConnectionConfig::abandoned_call_timeout`](crate::config::ConnectionConfig::abandoned_call_timeout) has
+    /// passed.
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
@@ -256,7 +258,7 @@ impl CallOptions {
     }
 }
 
-/// The procedure to call.
+/// The numbers and the properties of the procedure to call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallTarget {
     pub(super) program: u32,
@@ -332,7 +334,8 @@ pub(super) fn unencoded<A, F>(config: &ChannelConfig, call: &OutboundCall<'_, A,
     }
 }
 
-/// Encodes one call into `outgoing`. If the call is `secured`, its security must leave the bodies unprotected.
+/// Encodes one call into `outgoing`. If the call is `secured`, its security must leave the bodies unprotected. Fails if
+/// a landing buffer does not fit the results, or if the credential or the arguments exceed a bound.
 #[inline(always)]
 pub(super) fn encode<A: XdrEncode, F>(
     outgoing: &mut OutgoingCall,
@@ -369,7 +372,8 @@ pub(super) fn encode<A: XdrEncode, F>(
     Ok(())
 }
 
-/// Returns a decoder of the message of a reply.
+/// Returns a decoder of the message of a reply. It takes reduced results from the reply's Write chunks, and applies
+/// `limits`.
 #[inline(always)]
 pub(super) fn decoder(reply: &IncomingReply, limits: DecodeLimits) -> Decoder<'_> {
     let decoder = match &reply.payload {
@@ -391,7 +395,8 @@ pub(super) fn decode_header(procedure: &'static str, decoder: &mut Decoder<'_>) 
     })
 }
 
-/// Decodes one reply. `read` decodes the result.
+/// Decodes the message of a reply, and its result with `read`. Fails if the reply has an error status, is malformed, or
+/// has bytes after the result.
 #[inline]
 pub(super) fn decode<R>(
     procedure: &'static str,

@@ -26,9 +26,12 @@ impl Context {
     /// The caller must have announced that it accepts such calls, for example by making this call (RFC 8167 §6). A
     /// caller that does not accept them may not reply at all. A server's calls back to a client have the timeout
     /// [`ServerBuilder::callback_timeout`](crate::server::ServerBuilder::callback_timeout) unless a call sets its own.
-    /// Over RDMA, a server's calls and their replies must fit one inline message, and nothing in them is placed
-    /// directly (RFC 8167 §5.3). A longer message fails with
-    /// [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong).
+    ///
+    /// In RPC-over-RDMA version 1, a server's calls and their replies must fit one inline message, and nothing in them
+    /// is placed directly (RFC 8167 §5.3). A longer call fails with
+    /// [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong). In version 2, the client announces if it
+    /// supports longer messages and direct placement
+    /// ([`ConnectionConfig::reverse_direction`](crate::config::ConnectionConfig::reverse_direction)).
     ///
     /// The client may be kept after the call has ended. It does not own the connection, and the caller may close it at
     /// any time. While the client exists, the connection is not closed for being idle. Once the connection is closed,

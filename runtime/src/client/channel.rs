@@ -367,7 +367,7 @@ impl Channel {
         tokio::time::Instant::now().into_std().checked_add(timeout)
     }
 
-    /// Returns the error of the last attempt to connect.
+    /// Returns the error of the last attempt to connect, or `None` if that attempt succeeded.
     fn last_connect_error(&self) -> Option<Box<ConnectError>> {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).error.clone()
     }

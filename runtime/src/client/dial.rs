@@ -62,7 +62,8 @@ pub(super) trait Dial: Send + Sync {
     /// Makes a connection that fulfils `rules`.
     fn dial<'a>(&'a self, config: &'a Arc<ChannelConfig>, rules: DialRules) -> DialFuture<'a>;
 
-    /// Makes a connection over a path that is better than the path `rank`.
+    /// Makes a connection over a path that is better than the path `rank`. By default, there is no better path, and the
+    /// attempt fails.
     fn dial_better<'a>(&'a self, _rank: usize, _config: &'a Arc<ChannelConfig>, _rules: DialRules) -> DialFuture<'a> {
         Box::pin(ready(Err(ConnectError::EmptyPool)))
     }
@@ -212,7 +213,7 @@ async fn connect_tcp(
     Ok(link(SetUp::tcp(&settings.config.connection, Role::Client, stream)?, false, settings))
 }
 
-/// Sets up the stream that `connecting` returns, which is connected to `peer`.
+/// Sets up a connection to `peer` over the stream that `connecting` returns.
 async fn connect_stream(
     connecting: impl Future<Output = io::Result<BoxStream>>,
     peer: SocketAddr,
@@ -225,7 +226,8 @@ async fn connect_stream(
     Ok(link(SetUp::stream(connection, Role::Client, stream, (peer, local)), false, settings))
 }
 
-/// Connects over TCP, and starts TLS if the server offers it (RFC 9289).
+/// Connects over TCP, and starts TLS if the server offers it (RFC 9289). Tries once more if the server offered TLS but
+/// was silent during the handshake.
 #[cfg(feature = "tls")]
 async fn connect_tls(
     peer: SocketAddr,

@@ -99,7 +99,7 @@ pub enum ConnectError {
     },
 }
 
-/// A way to reach a service that a channel does not use now, and the reason.
+/// A path that a channel does not use now, and the reason.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct UnusedPath {

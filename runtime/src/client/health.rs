@@ -72,7 +72,7 @@ impl HealthCheck {
 #[derive(Debug)]
 pub struct HealthWatch {
     check: HealthCheck,
-    /// The last report that the server has made by a call back since the last question.
+    /// The last report that the server has made by a callback since the last question.
     reports: watch::Receiver<Option<HealthReport>>,
     sender: watch::Sender<Option<HealthReport>>,
     /// The state that [`changed`](Self::changed) returned last.
@@ -107,8 +107,8 @@ impl HealthWatch {
     /// state. The first call returns the current state. Dropping the future loses no change.
     ///
     /// # Errors
-    /// See [`CallError`]: the server could not be asked, or does not offer the program. The next attempt is after the
-    /// [interval](HealthCheck::interval).
+    /// See [`CallError`]: the server could not be asked, or does not offer the program. A later call of this method
+    /// asks the server again only after the [interval](HealthCheck::interval).
     pub async fn changed(&mut self, channel: &Channel) -> Result<HealthStatus, CallError> {
         loop {
             let status = match self.next {
@@ -145,7 +145,7 @@ impl HealthWatch {
     }
 }
 
-/// Waits for the next report by a call back.
+/// Waits for the next report by a callback.
 async fn reported(reports: &mut watch::Receiver<Option<HealthReport>>) -> HealthReport {
     loop {
         // The watch itself keeps a sender.

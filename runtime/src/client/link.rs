@@ -22,7 +22,7 @@ use crate::{
 
 /// The connection of a channel, with the state that the channel keeps for it.
 pub(super) struct ChannelLink {
-    /// `true` if the channel owns the connection. An owned connection is closed with its last link.
+    /// `true` if the channel owns the connection. An owned connection is closed when the link is dropped.
     pub(super) is_owned: bool,
     pub(super) port: Arc<DriverPort>,
     pub(super) info: ChannelInfo,
@@ -37,7 +37,7 @@ pub(super) struct ChannelLink {
     opened: tokio::time::Instant,
     /// `true` once [`has_served`](Self::has_served) has returned `true`.
     has_served: AtomicBool,
-    /// `true` once [`fate`](Self::fate) has returned how the connection ended.
+    /// `true` once [`fate`](Self::fate) has been called after the end of the connection.
     is_fate_known: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ impl ChannelLink {
         self.rank.load(Ordering::Relaxed)
     }
 
-    /// Sets the rank of the connection's path.
+    /// Sets the rank of the connection's path among the paths of the channel.
     pub(super) fn set_rank(&self, rank: usize) {
         self.rank.store(rank, Ordering::Relaxed);
     }
@@ -105,8 +105,8 @@ impl ChannelLink {
         Self::new(port, ChannelInfo::unconnected(transport), false).dialed(None)
     }
 
-    /// Returns the outcome of the connection after its end, but only once. `None` if the end says nothing about the
-    /// server.
+    /// Returns the outcome of the connection once it has ended. Returns `None` while the connection is open, if the
+    /// outcome has already been returned, and if the end says nothing about the server.
     pub(super) fn fate(&self) -> Option<LinkFate> {
         let reason = self.port.close_reason()?;
         if self.is_fate_known.swap(true, Ordering::Relaxed) {
@@ -131,7 +131,7 @@ impl ChannelLink {
     }
 
     /// Returns the error of a connection that the server has closed. `None` if `reason` shows that the channel closed
-    /// it, or explains enough by itself. `sent` is `true` if a call was sent.
+    /// the connection, or explains enough by itself. `sent` is `true` if a call was sent.
     fn closed(&self, reason: &CloseReason, sent: bool) -> Option<ConnectError> {
         match reason {
             CloseReason::Disconnected(DisconnectReason::Local)
@@ -142,7 +142,7 @@ impl ChannelLink {
     }
 
     /// Returns the error of a call that failed because the server closed the connection before its first reply to any
-    /// call.
+    /// call. Returns `None` for other failures.
     pub(super) fn unserved(&self, failure: &CallFailure) -> Option<ConnectError> {
         match failure {
             CallFailure::Closed {

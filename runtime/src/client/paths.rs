@@ -110,7 +110,7 @@ impl PathsDialer {
         Some((rank, result))
     }
 
-    /// Records that the path `rank` is used, and that `others` are given up.
+    /// Records that the path `rank` is used, and that `others` are given up. Returns `link`.
     fn used(&self, rank: usize, link: Arc<ChannelLink>, others: &[Attempt<'_>]) -> Arc<ChannelLink> {
         link.set_rank(rank);
         let mut errors = self.errors();

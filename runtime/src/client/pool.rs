@@ -45,8 +45,9 @@ const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 /// A pool of connections to one server, among which calls are distributed, like the mount option `nconnect` of NFS.
 /// Clones share the connections, which are closed when the last clone is dropped.
 ///
-/// A call goes to the open connection with the least load, and uses that connection only. The load is the bytes that
-/// the calls in flight may transfer, arguments and longest results, where each call counts 8 KiB more.
+/// A call goes to the open connection with the least load, and uses that connection only. The load of a call is 8 KiB,
+/// plus the number of bytes of its arguments and longest result, of which at most 16 MiB count. The load of a
+/// connection is the sum for its calls in flight.
 ///
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of
 ///   the channel's [`Reconnect`].
@@ -63,7 +64,8 @@ const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 /// - If no connection is open, calls wait for a connection: until their deadline, or without a deadline for up to 1 s.
 ///
 /// The connections serve the same [callbacks](super::ChannelBuilder::service). A server calls back over the connection
-/// of the call that announced the client, so a client that keeps that connection must hold its own [`Channel`].
+/// of the call that announced the client. A pool may use another connection for each call, so a client that expects
+/// callbacks over one connection announces itself over a [`Channel`] of its own.
 ///
 /// ```no_run
 /// mod plane {
@@ -89,14 +91,14 @@ struct PoolInner {
     members: Box<[Member]>,
     /// The reconnect policy of the first channel.
     policy: Reconnect,
-    /// The member at which the next search begins, so that single calls use all connections in turn.
+    /// The member at which the next search begins, so that calls made one at a time use all connections in turn.
     next: AtomicUsize,
     /// The notification of calls that wait for a connection, sent when a connection is made, or when no connection can
     /// be made any more.
     changes: Arc<Changes>,
 }
 
-/// One connection of a pool.
+/// One channel of a pool, with the load of its calls in flight and the state of its reconnection.
 struct Member {
     channel: Channel,
     in_flight: AtomicUsize,
@@ -128,7 +130,8 @@ impl Member {
         }
     }
 
-    /// Returns `true` if the connection is open. Otherwise, the member connects again in its own task.
+    /// Returns `true` if the connection is open. Otherwise, starts a task that connects again, unless such a task runs
+    /// or the channel cannot connect.
     fn is_ready(&self, changes: &Arc<Changes>) -> bool {
         if self.channel.is_connected() {
             return true;
@@ -197,7 +200,7 @@ impl ChannelPool {
         self.0.members.iter().map(|member| &member.channel)
     }
 
-    /// Returns the first channel.
+    /// Returns the first channel. Its [`Reconnect`] determines the retries of calls.
     #[must_use]
     pub fn first(&self) -> &Channel {
         &self.0.members[0].channel
@@ -345,7 +348,8 @@ impl ChannelPool {
     }
 }
 
-/// Returns the load of a call, in bytes.
+/// Returns the load of a call, in bytes: [`CALL_LOAD`], plus the bytes that the call may transfer, of which at most
+/// [`MAX_CALL_BYTES`] count.
 fn load<A: XdrEncode>(args: &A, bounds: &ReplyBounds) -> u64 {
     let bytes = (args.encoded_len() as u64).saturating_add(bounds.whole());
     CALL_LOAD + bytes.min(MAX_CALL_BYTES)

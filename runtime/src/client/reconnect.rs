@@ -1,4 +1,4 @@
-//! Reconnecting after a connection was lost.
+//! The policy for connecting again after a connection was lost, and the pauses between attempts.
 
 use std::time::Duration;
 

@@ -189,7 +189,7 @@ pub(super) enum RetryDecision {
     OtherConnection { pause: Duration },
 }
 
-/// Decides about the next attempt of a call.
+/// Decides if and where the next attempt of a call is made, by the tables in the module documentation.
 pub(super) fn decide(facts: &RetryFacts) -> RetryDecision {
     let RetryFacts { failure, may_be_executed, repetition, scope, retries, pace, resends, time_left, is_closed } =
         *facts;
@@ -376,8 +376,9 @@ mod tests {
         assert_eq!(got, wanted);
     }
 
-    /// Without retries or resends, on a closed channel, or after the deadline, no attempt follows. A closed channel
-    /// resends calls, because calls in flight finish.
+    /// Without retries, or after the deadline, no attempt follows on another connection, except with version 1 after a
+    /// failed negotiation. Without resends, no attempt follows on the same connection. A closed channel only resends
+    /// calls, because calls in flight finish.
     #[test]
     fn every_limit() {
         for facts in all() {
@@ -397,8 +398,8 @@ mod tests {
         }
     }
 
-    /// A pause ends before the deadline, or within the longest wait if there is no deadline. It does not delay an
-    /// attempt on another connection.
+    /// A call waits for a pause only if the pause ends before the deadline, or before [`MAX_WAIT`] if there is no
+    /// deadline. A pause does not delay an attempt on another connection of a pool or a balancer.
     #[test]
     fn pauses() {
         let ms = Duration::from_millis;

@@ -26,7 +26,8 @@ pub(super) fn signed_header(call: &mut OutgoingCall, xid: u32) -> Result<Bytes, 
     Ok(Bytes::copy_from_slice(call.message.get(..header_len).unwrap_or_default()))
 }
 
-/// Replaces the verifier of a call whose signed header is `header`.
+/// Replaces the verifier of a call, and adapts the positions of its reduced items. `header` is the call's signed
+/// header.
 ///
 /// # Errors
 /// Fails if the call has no credential and verifier, or `verifier` is too long.

@@ -128,7 +128,7 @@ async fn not_secured(secured: &Secured, error: CallError) -> ExchangeError {
     }
 }
 
-/// Checks the verifier of a reply.
+/// Checks the verifier of a reply. A denied reply has no verifier to check.
 // RFC 2203 §5.3.3.2: an accepted reply has a verifier. A denied reply has none (RFC 5531 §9).
 async fn check(
     procedure: &'static str,

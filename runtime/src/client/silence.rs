@@ -47,7 +47,7 @@ impl Silence {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the end of the pause, if there is one at `now`.
+    /// Returns the end of the pause that is in progress at `now`, if any.
     pub(super) fn until(&self, now: Instant) -> Option<Instant> {
         self.pause().and_then(|(end, _)| (now < end).then_some(end))
     }

@@ -1,4 +1,4 @@
-//! The text that names a service: one URL, or several.
+//! The target of a channel: one URL, or several URLs of one service.
 
 #[cfg(feature = "tls")]
 use crate::transport::{Scheme, TlsPolicy};
@@ -71,7 +71,7 @@ impl Target {
         Self(self.0.into_iter().map(Url::without_priority).collect())
     }
 
-    /// Raises TLS policies that are weaker than `configured`.
+    /// Raises TLS policies that are weaker than `configured` to `configured`, and logs a warning for each.
     #[cfg(all(feature = "tls", feature = "discover"))]
     pub(super) fn with_least_tls(self, configured: TlsPolicy) -> Self {
         let raise = |url: Url| {
@@ -151,7 +151,8 @@ mod tests {
         }
     }
 
-    /// A URL that asks for less protection than configured is reported. Any other URL stays as it is.
+    /// A URL that asks for less protection than configured gets the configured protection and is reported. Any other
+    /// URL stays as it is.
     #[cfg(all(feature = "tls", feature = "discover"))]
     #[test]
     fn listed_urls_do_not_weaken_the_configuration() {

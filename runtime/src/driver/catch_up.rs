@@ -8,7 +8,8 @@ pub(super) const SUSPENDED: Duration = Duration::from_secs(1);
 /// Time for the runtime to report the input that arrived during a suspension.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// Delays the handling of deadlines after a suspension, until the input that arrived meanwhile has been processed.
+/// The delay of the handling of deadlines after a suspension, until the input that arrived meanwhile has been
+/// processed.
 // Otherwise a peer that met its deadline would be reported as stalled, and an idle connection would be closed although
 // a call has arrived.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ pub(super) struct CatchUp {
 }
 
 impl CatchUp {
-    /// Returns `true` if deadlines may be handled at `now`. Called after the available input was processed. `overdue`
+    /// Returns `true` if deadlines may be handled at `now`. Call it after the available input was processed. `overdue`
     /// is the earliest deadline that has passed.
     pub(super) fn may_expire(&mut self, overdue: Option<Instant>, now: Instant) -> bool {
         let until = self.until.take();

@@ -10,9 +10,10 @@ const LINGER: Duration = Duration::from_secs(5);
 /// | state | event | next state |
 /// | --- | --- | --- |
 /// | `Open` | [`DriverCommand::Drain`](super::command::DriverCommand::Drain) | `Draining` |
-/// | `Open` | idle for too long | `Disconnecting` |
+/// | `Open` | idle for too long, or no first call in time | `Disconnecting` |
 /// | `Draining` | no call in flight in either direction | `Disconnecting` |
 /// | `Open`, `Draining` | [`DriverCommand::Disconnect`](super::command::DriverCommand::Disconnect) | `Disconnecting` |
+/// | `Open`, `Draining` | nothing has arrived from the peer since a probe, for the keep-alive timeout | `Disconnecting` |
 /// | `Disconnecting` | [`LINGER`] has passed | `TimedOut` |
 ///
 /// In `Disconnecting` and `TimedOut`, the engine reports the end of the connection as its last event.
@@ -56,7 +57,7 @@ impl LocalClose {
         times_out
     }
 
-    /// Returns the time by which the peer has to close its side.
+    /// Returns the time by which the peer has to close its side. `None` unless the local side is disconnecting.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match *self {
             Self::Disconnecting { until } => Some(until),

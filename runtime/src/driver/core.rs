@@ -113,8 +113,8 @@ pub(crate) struct DriverCore<I: EngineIo, U: InboundCalls> {
     calls: CallSlots,
     /// Number of inbound calls whose replies have not been sent.
     answering: usize,
-    /// `true` if an inbound call other than a probe has arrived since the connection last had no unanswered call, so
-    /// that the connection is in use.
+    /// `true` from the arrival of an inbound call other than a probe until no inbound call is unanswered. Replies that
+    /// are sent meanwhile count as activity.
     answers_use: bool,
     closing: LocalClose,
     /// `true` if the engine has received commands, input or timeouts since its work was last posted.
@@ -287,12 +287,13 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.next_check = earliest(self.idle.next(), self.keepalive.next());
     }
 
-    /// Returns the earliest deadline that has passed by `now`.
+    /// Returns the earliest deadline, if it has passed by `now`.
     fn overdue(&mut self, now: Instant) -> Option<Instant> {
         self.earliest_deadline().filter(|&due| due <= now)
     }
 
-    /// Processes the input that has arrived.
+    /// Passes the input that has arrived to the engine and posts the engine's work, without handling the engine's
+    /// events. Stops when the engine closes the connection, or after [`MAX_ROUNDS`] batches of input.
     fn take_input(&mut self, cx: &mut Context<'_>, run: &PollState) {
         for _ in 0..MAX_ROUNDS {
             if self.io.poll(&mut self.engine, cx, run.has_woken_others, true).is_pending()
@@ -448,7 +449,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         }
     }
 
-    /// Handles the end of a probe. The probe was cancelled if nothing arrived from the peer after it.
+    /// Handles the end of a probe. Ends the connection if the probe was sent and then cancelled, because the peer was
+    /// silent for the keep-alive timeout.
     #[cold]
     fn finish_probe(&mut self, result: &CallResult, now: Instant) {
         let received = self.bytes_received();
@@ -468,7 +470,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.engine.counters().bytes_received.wrapping_add(self.io.bytes_received())
     }
 
-    /// Checks if anything has arrived from the peer, and probes it if not.
+    /// Makes the keep-alive check: probes the peer if nothing has arrived from it, and cancels a probe if the peer has
+    /// been silent for the timeout.
     #[cold]
     fn check_peer(&mut self, now: Instant) {
         match self.keepalive.check(self.bytes_received(), self.calls.is_empty(), now) {
@@ -551,7 +554,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         self.set_check();
     }
 
-    /// Sets the timer to the earliest deadline.
+    /// Sets the timer to the earliest deadline of the engine, the checks and the close. After a suspension, the end of
+    /// the catch-up delay replaces the deadlines of the engine and the checks.
     fn arm(&mut self, now: Instant, task: &Waker) {
         self.due = self.earliest_deadline();
         let due = self.catch_up.until.or(self.due);

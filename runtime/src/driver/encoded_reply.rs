@@ -88,7 +88,8 @@ impl EncodedReply {
         }
     }
 
-    /// Returns the length of the payload stream in bytes, with results that still have to be protected.
+    /// Returns the length of the payload stream in bytes, including results that still have to be protected. Returns 0
+    /// if there is no RPC reply.
     pub(crate) fn inline_len(&self) -> usize {
         let unprotected = if let ReplyOutcome::Unprotected(results) = &self.outcome { results.len() } else { 0 };
         self.rpc_reply().map_or(0, |reply| reply.message.len()).saturating_add(unprotected)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{CloseReason, earliest};
 
-/// Decides when an unused connection is closed.
+/// The check that decides when an unused connection is closed.
 ///
 /// The decision is taken only at the time of the next check, which is never after the close is due. Calls do not move
 /// the check. A check that finds the connection in use sets the time of the next check.

@@ -18,7 +18,7 @@ pub(crate) trait InboundCalls: Send + 'static {
     fn closed(&mut self, reason: &CloseReason);
 }
 
-/// Rejects every call, for connections without inbound calls.
+/// The handlers of a connection without inbound calls. Every call is rejected.
 #[derive(Debug)]
 pub(crate) struct NoInboundCalls;
 

@@ -7,7 +7,7 @@ use crate::{
     provider::{Completion, QueuePair},
 };
 
-/// The I/O of one connection: a queue pair for RPC-over-RDMA ([`RdmaIo`]), or a socket for records
+/// The I/O of one connection: a queue pair for RPC-over-RDMA ([`RdmaIo`]), or a byte stream for records
 /// ([`TcpIo`](super::TcpIo)).
 pub(crate) trait EngineIo: Send + 'static {
     /// The engine of the connection.
@@ -35,7 +35,7 @@ pub(crate) trait EngineIo: Send + 'static {
         false
     }
 
-    /// Returns the number of bytes received from the peer that the engine does not count.
+    /// Returns the number of bytes that were received from the peer and that the engine does not count.
     fn bytes_received(&self) -> u64 {
         0
     }

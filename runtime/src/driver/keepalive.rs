@@ -1,7 +1,8 @@
 //! Keep-alive probes of a silent peer.
 //!
 //! A probe is a call of procedure 0, which any RPC server answers at once. RPC-over-RDMA version 2 has no other message
-//! that a peer has to answer: a grant of credits (RPC-over-RDMA v2 §6.2.2) is not acknowledged.
+//! that a peer has to answer: a grant of credits without a payload (RPC-over-RDMA v2 §4.2.1.2, §6.3.2) is not
+//! acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -27,11 +28,12 @@ pub(crate) struct KeepaliveConfig {
     /// Longest time between probes while calls are in flight, and the time before the first probe of an idle
     /// connection.
     pub(crate) interval: Duration,
-    /// Time to wait for a byte from the peer after a probe, before the connection counts as lost.
+    /// Time without a byte from the peer, while a probe is in flight, after which the connection counts as lost.
     pub(crate) timeout: Duration,
 }
 
-/// The program that the local side calls on the connection. Its procedure 0 is called as a probe.
+/// The program and version of the first call that the local side made on the connection. Its procedure 0 is called as a
+/// probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ProbedProgram {
     program: u32,
@@ -39,7 +41,7 @@ pub(crate) struct ProbedProgram {
 }
 
 impl ProbedProgram {
-    /// Reads the program of an encoded call. Returns `None` if `message` is too short.
+    /// Reads the program and the version of an encoded call. Returns `None` if `message` is too short.
     // RFC 5531 §9: XID, message type, RPC version, program, version, procedure.
     pub(super) fn of(message: &[u8]) -> Option<Self> {
         let word = |at: usize| message.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
@@ -78,7 +80,8 @@ pub(super) enum KeepaliveStep {
     Wait,
     /// Sends a probe: a call of procedure 0 of this program.
     Probe(ProbedProgram),
-    /// Gives up the connection, because nothing arrived since this probe was sent.
+    /// Cancels this probe, because nothing has arrived from the peer for the timeout. If the probe was sent, the
+    /// connection is lost.
     GiveUp(CallId),
 }
 
@@ -105,7 +108,7 @@ pub(super) struct Keepalive {
     is_used: bool,
     /// Number of bytes received from the peer at the last check.
     received: u64,
-    /// Time from which silence is counted: the last check that found new bytes, or a later call.
+    /// Time from which silence is counted: the last check that found new bytes, the end of a probe, or a later call.
     heard: Instant,
     /// Time without a byte from the peer before the next probe.
     quiet: Duration,
@@ -266,7 +269,8 @@ mod tests {
         assert_eq!((without.next(), without.check(0, false, begin + secs(100))), (None, KeepaliveStep::Wait));
     }
 
-    /// Returns the times between the first ten probes of a peer that answers at once.
+    /// Returns the times from the start, and then from each probe, to the next of ten probes of a peer that answers at
+    /// once.
     fn times(is_idle: bool) -> Vec<Duration> {
         let begin = Instant::now();
         let mut keepalive = in_use(begin);
@@ -313,8 +317,7 @@ mod tests {
         assert_eq!(keepalive.check(received + 1, false, now + secs(20)), KeepaliveStep::GiveUp(PROBE));
     }
 
-    /// A call on a connection that was idle for long brings the next check forward. Further calls before that check do
-    /// not.
+    /// After a long idle time, a call brings the next check forward. Further calls before that check do not.
     #[test]
     fn a_call_moves_a_late_check() {
         let begin = Instant::now();
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(keepalive.check(1, false, begin + secs(20) + MIN_QUIET / 2), KeepaliveStep::Wait);
     }
 
-    /// On a slow network, a probe is sent only after several round trips.
+    /// On a slow network, the first probe after a call waits for four round trips without a byte from the peer.
     #[test]
     fn the_first_probe_waits_for_round_trips() {
         let begin = Instant::now();

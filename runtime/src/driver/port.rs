@@ -65,8 +65,8 @@ impl PortInner {
 
 /// The count of free slots, and the queue of callers that wait for a slot.
 ///
-/// While nobody waits, free slots are counted in `free`. A caller that waits moves them to `queue`, and slots that
-/// become free meanwhile go there too, so that callers get them in order.
+/// While no caller waits, free slots are counted in `free`. A caller that waits moves them to `queue`, and slots that
+/// become free meanwhile go there too. Callers therefore get slots in the order in which they began to wait.
 #[derive(Debug)]
 struct FreeSlots {
     free: AtomicUsize,
@@ -226,7 +226,7 @@ impl DriverPort {
         self.has_commands.load(Ordering::Acquire)
     }
 
-    /// Sets the waker of the driver's task. Called at its first poll.
+    /// Sets the waker of the driver's task. Call it at the first poll of the task. Later calls have no effect.
     pub(crate) fn set_task(&self, waker: &Waker) {
         self.task.get_or_init(|| waker.clone());
     }
@@ -238,8 +238,8 @@ impl DriverPort {
         }
     }
 
-    /// Publishes the engine's counters, which `copy` copies, the formats of calls unless they are unchanged, and the
-    /// time since which no call has been in flight.
+    /// Publishes the engine's counters, the formats of calls, and the time since which no call has been in flight.
+    /// `copy` copies the counters. `formats` is `None` if the formats have not changed.
     #[inline]
     pub(super) fn publish(
         &self,
@@ -261,6 +261,7 @@ impl DriverPort {
     }
 
     /// Returns the time since which the connection has been idle: no call is in flight, and no channel holds it.
+    /// Returns `None` if it is not idle.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         self.published().idle_since.filter(|_| !self.is_held())
     }
@@ -314,7 +315,8 @@ impl DriverPort {
         (!self.is_closed() && self.free_slots.try_take()).then(|| SlotPermit(&self.free_slots))
     }
 
-    /// Waits for a free slot and reserves it. Waiters are served in order. Fails if the connection is closed.
+    /// Waits for a free slot and reserves it. Callers get slots in the order in which they began to wait. Fails if the
+    /// connection is closed.
     pub(crate) async fn reserve(&self) -> Result<SlotPermit<'_>, CallFailure> {
         if self.free_slots.take().await { Ok(SlotPermit(&self.free_slots)) } else { Err(self.failure()) }
     }
@@ -381,7 +383,7 @@ impl DriverPort {
         }
     }
 
-    /// Swaps the queue with `commands`, which must be empty.
+    /// Moves all queued commands to `commands`, which must be empty.
     #[inline]
     pub(crate) fn take(&self, commands: &mut CommandQueue) {
         // A command that is queued later wakes the driver.

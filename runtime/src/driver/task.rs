@@ -15,8 +15,8 @@ struct ConnectionTask<I: EngineIo, U: InboundCalls, O> {
     _observer: O,
 }
 
-/// Closes the port when the task is dropped: the connection was closed, the runtime was shut down, or the task
-/// panicked.
+/// A guard that closes the port when the task is dropped: after the connection was closed, the runtime was shut down,
+/// or the task panicked.
 struct CloseOnDrop(Arc<DriverPort>);
 
 impl Drop for CloseOnDrop {

@@ -23,7 +23,8 @@ use crate::{
 /// Maximum number of system calls in either direction before the engine processes their results.
 const MAX_CALLS: usize = 16;
 
-/// A byte stream that carries records: a TCP connection, a TLS session on a TCP connection, or a local socket.
+/// A byte stream that carries records: a TCP connection, a TLS session on a TCP connection, a local socket, or a stream
+/// of a provider.
 ///
 /// Errors of the kinds `WouldBlock` and `Interrupted` mean that the same operation is to be tried again.
 pub(crate) trait ByteStream: Send + 'static {
@@ -89,7 +90,7 @@ socket!(tokio::net::UnixStream);
 /// The I/O of a byte-stream connection with record marking (RFC 5531 §11).
 pub(crate) struct TcpIo<S = TcpStream> {
     stream: S,
-    /// The engine of a byte stream posts no work.
+    /// The port of the engine. It is empty, because the engine of a byte stream posts no work.
     port: (),
     /// `true` if the last poll has sent all output and registered its waker for input.
     is_settled: bool,

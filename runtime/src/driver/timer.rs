@@ -1,4 +1,4 @@
-//! A timer that is rearmed rarely.
+//! The timer of a driver.
 
 use std::{
     future::Future,

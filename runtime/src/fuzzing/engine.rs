@@ -168,7 +168,8 @@ impl<N: Network> World<N> {
         self.engine.handle_timeout(self.now);
     }
 
-    /// Polls the engine for work and events, and checks the events.
+    /// Polls the engine for work and events, and checks the events. Then makes the [checks](Network::check) of the
+    /// network.
     fn settle(&mut self) {
         self.engine.poll_work(self.network.port(), self.now);
         while let Some(event) = self.engine.poll_event() {
@@ -192,7 +193,8 @@ impl<N: Network> World<N> {
         N::check(self);
     }
 
-    /// Ends the connection, and checks that everything is released.
+    /// Ends the connection, and checks that it closes, that no local call is left, and that the end of each reply was
+    /// reported.
     fn end(mut self) {
         // Each iteration releases memory, except the last.
         for _ in 0..1000 {
@@ -208,7 +210,7 @@ impl<N: Network> World<N> {
     }
 }
 
-/// Returns a message of two words followed by `len` zero bytes, padded.
+/// Returns a message of two words and `len` zero bytes, rounded up to a multiple of four bytes.
 fn message(words: [u32; 2], len: usize) -> MessageBuf {
     let mut message = message_buf(&BufferPool::default(), 8);
     words.iter().for_each(|word| message.append(&word.to_be_bytes()));

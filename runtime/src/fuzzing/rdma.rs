@@ -147,7 +147,7 @@ pub fn engine(bytes: &[u8]) {
     run(bytes, Versions::V1);
 }
 
-/// Runs an engine like [`engine`], but may negotiate version 2, in which both peers make calls.
+/// Runs an engine as [`engine`] does. The engine may negotiate version 2, and both peers make calls.
 pub fn engine_v2(bytes: &[u8]) {
     run(bytes, Versions::Both);
 }

@@ -1,4 +1,4 @@
-//! The authenticator of a server: runs the mechanism on threads for blocking work.
+//! The authenticator of a server, which runs the mechanism on threads for blocking work.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
@@ -17,7 +17,8 @@ use crate::{
     security::{Admissions, Authentication, Authenticator, BlockingQueue, ControlReply, ReceivedCall},
 };
 
-/// Accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones share the contexts.
+/// An authenticator that accepts calls with RPCSEC_GSS, and creates the security contexts of their callers. Clones
+/// share the contexts.
 ///
 /// A context belongs to no connection: a client may use several contexts on one connection, and one context on several
 /// connections, one after the other or at the same time.
@@ -37,7 +38,7 @@ impl<M> Clone for GssAuthenticator<M> {
 struct AuthenticatorShared<M> {
     mechanism: M,
     server: GssServer,
-    /// Limits the number of steps that the mechanism executes at a time.
+    /// The limit on the number of steps that the mechanism executes at the same time.
     steps: Admissions,
 }
 
@@ -136,7 +137,7 @@ impl<M: ServerMechanism> AuthenticatorShared<M> {
         }
     }
 
-    /// Executes the step of a round, and returns the reply.
+    /// Executes the mechanism's step for one round of a context's creation, and returns the reply.
     async fn run(self: Arc<Self>, mut round: SetupRound) -> ControlReply {
         let config = &self.server.config;
         // A call waits here if too many steps are in progress.

@@ -21,8 +21,8 @@ use crate::security::{
     BlockingQueue, CallSecurity, ControlCall, Protection, ProtectionLevel, Seal, Secured, SecurityError,
 };
 
-/// Length of the interval at the end of a context's lifetime in which no call is secured with the context. At most half
-/// of the lifetime. A server may stop accepting calls before the end as well.
+/// Maximum length of the interval at the end of a context's lifetime in which no call is secured with the context. For
+/// shorter lifetimes, the interval is half of the lifetime. A server may also stop accepting calls before the end.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(20);
 
 /// Exclusive upper bound of the sequence numbers of calls. The last number below MAXSEQ is for the destruction of the
@@ -155,7 +155,7 @@ impl ClientContext {
     }
 
     /// Secures a call as [`secure`](Self::secure) does. If the window is full, waits until a call has ended, and then
-    /// returns the error. The context may no longer be usable then.
+    /// returns [`NoNumber::WindowFull`], because the context may no longer be usable. The caller has to try again.
     pub(super) async fn secure_in_turn(
         self: &Arc<Self>,
         level: ProtectionLevel,
@@ -179,8 +179,8 @@ impl ClientContext {
         credential.encode().map_err(|error| SecurityError(format!("the context handle is too long: {error}")))
     }
 
-    /// Returns the call that destroys the context at the server, and the security that checks its reply. `None` if
-    /// there is no sequence number for it, or the handle is too long.
+    /// Returns the call that destroys the context at the server, and the security that checks its reply. Returns `None`
+    /// if no sequence number is available, or if the handle is too long.
     // RFC 2203 §5.4: formulated like a data request, without arguments.
     pub(super) fn destruction(self: &Arc<Self>) -> Option<(ControlCall, Arc<dyn CallSecurity>)> {
         let level = ProtectionLevel::Authentication;

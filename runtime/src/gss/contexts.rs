@@ -1,4 +1,5 @@
-//! The contexts of a server: established contexts, and contexts in creation (RFC 2203 §5.3.3.3, §5.4).
+//! The contexts of a server, established and in creation (RFC 2203 §5.3.3.3, §5.4), and the configuration of their
+//! limits.
 
 use std::{
     collections::HashMap,
@@ -59,16 +60,18 @@ impl GssServerConfig {
         Self::default()
     }
 
-    /// Sets the maximum number of established contexts, at least 1. At the limit, the least recently used context is
-    /// destroyed. Its client creates a new context with the next call (RFC 2203 §5.3.3.3). Default 4096.
+    /// Sets the maximum number of established contexts, at least 1. At the limit, expired contexts are destroyed, or
+    /// else the least recently used one. Its client creates a new context with the next call (RFC 2203 §5.3.3.3).
+    /// Default 4096.
     pub fn max_contexts(mut self, contexts: usize) -> Self {
         self.max_contexts = contexts;
         self
     }
 
     /// Sets the maximum number of established contexts that clients at one address have created, at least 1. At the
-    /// limit, the least recently used context of the address is destroyed, so that one host cannot displace the
-    /// contexts of all other hosts. IPv6 addresses with the same first 64 bits count as one address. Default 1024.
+    /// limit, expired contexts are destroyed, or else the least recently used one of the address, so that one host
+    /// cannot displace the contexts of all other hosts. IPv6 addresses with the same first 64 bits count as one
+    /// address. Default 1024.
     pub fn max_contexts_per_address(mut self, contexts: usize) -> Self {
         self.max_contexts_per_address = contexts;
         self
@@ -109,8 +112,9 @@ impl GssServerConfig {
         self
     }
 
-    /// Sets the maximum lifetime of a context, greater than zero. A context of a mechanism may expire earlier. Default
-    /// 24 h.
+    /// Sets the maximum lifetime of a context, greater than zero. A context with a shorter lifetime in the mechanism
+    /// expires earlier. Calls are refused in the last 10 s of the lifetime, or in its last tenth if that is shorter.
+    /// Default 24 h.
     pub fn max_lifetime(mut self, lifetime: Duration) -> Self {
         self.max_lifetime = lifetime;
         self
@@ -150,8 +154,8 @@ impl GssServerConfig {
     }
 }
 
-/// Length of the interval at the end of a context's lifetime in which no call is accepted, so that accepted calls can
-/// still be answered. At most a tenth of the lifetime.
+/// Maximum length of the interval at the end of a context's lifetime in which no call is accepted, so that accepted
+/// calls can still be answered. The interval is a tenth of the lifetime if that is shorter.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
 /// The identifier of a context. Random, so that a handle from before a restart of the server does not match the context
@@ -167,7 +171,7 @@ impl ContextHandle {
         Ok(Self(bytes))
     }
 
-    /// Returns the handle in a credential. `None` if its length is wrong.
+    /// Converts the handle in a credential. Returns `None` if `bytes` has another length than 16.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
@@ -178,7 +182,7 @@ impl ContextHandle {
 pub(super) struct ServerContext {
     pub(super) gss: Arc<dyn GssContext>,
     pub(super) queue: BlockingQueue,
-    /// The identity of the client with each level of protection.
+    /// The identity of the client, once for each level of protection in ascending order.
     principals: [Arc<Principal>; 3],
     window: Mutex<SequenceWindow>,
     expires: Option<Instant>,
@@ -219,18 +223,18 @@ impl ServerContext {
 /// A context in creation that waits for the next token of its client.
 pub(super) struct PendingSetup {
     pub(super) setup: Box<dyn ContextSetup>,
-    /// Number of rounds so far.
+    /// Number of completed rounds.
     pub(super) rounds: u32,
     pub(super) started: Instant,
     /// The host that sent the first token.
     pub(super) host: HostAddr,
 }
 
-/// The contexts of a server.
+/// The contexts of a server: established contexts, and contexts in creation.
 pub(super) struct ContextTable {
     established: RwLock<HashMap<ContextHandle, Arc<ServerContext>>>,
     setups: Mutex<HashMap<ContextHandle, PendingSetup>>,
-    /// Counts the uses of all contexts.
+    /// Number of uses of all contexts so far. It serves as the clock for the least recently used context.
     clock: AtomicU64,
 }
 

@@ -15,10 +15,10 @@ use crate::{
     xdr::{DecodeError, Decoder, EncodeError, encode_to_bytes},
 };
 
-/// Maximum number of rounds. Mechanisms need up to three.
+/// Maximum number of rounds in the creation of a context. Mechanisms need up to three.
 const MAX_ROUNDS: u32 = 8;
 
-/// Maximum length in bytes of the server's reply, most of which is its token.
+/// Maximum length of the results of a creation request, in bytes. Most of it is for the server's token.
 const MAX_RESULTS: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -63,7 +63,8 @@ impl ContextCreation {
         Self { program, version, rounds: 0, handle: Bytes::new(), context: None, completed: None, refusal: None }
     }
 
-    /// Handles the result of a step of the mechanism.
+    /// Handles the result of a step of the mechanism, and returns the next action. Fails if the context cannot be
+    /// created.
     pub(super) fn stepped(&mut self, step: SetupStep) -> Result<NextStep, SecurityError> {
         self.context = step.context.or_else(|| self.context.take());
         if let Some(token) = step.token.filter(|token| !token.is_empty()) {
@@ -106,7 +107,8 @@ impl ContextCreation {
         self.refusal
     }
 
-    /// Handles the reply to a request (RFC 2203 §5.2.3).
+    /// Handles the reply to a request (RFC 2203 §5.2.3), and returns the next action. Fails if the server refuses the
+    /// context, or violates the protocol.
     pub(super) fn received(&mut self, reply: ControlReply) -> Result<NextStep, SecurityError> {
         reply.outcome.map_err(refused)?;
         let decode = |error: DecodeError| failed(&format!("the server's reply is malformed: {error}"));

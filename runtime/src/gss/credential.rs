@@ -9,10 +9,10 @@ use crate::{
     xdr::{Decoder, EncodeError, encode_to_bytes},
 };
 
-/// Length of the longest credential, in bytes (RFC 5531 §8.2).
+/// Maximum length of the body of a credential, in bytes (RFC 5531 §8.2).
 const MAX_LEN: u32 = 400;
 
-/// A decoded credential.
+/// The contents of an RPCSEC_GSS credential of version 1 (RFC 2203 §5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GssCredential {
     pub(super) procedure: RpcGssProcT,

@@ -103,7 +103,7 @@ impl FuzzServer {
         Self { server: GssServer::new(config), mechanism, now: Instant::now(), accepted: BTreeMap::new() }
     }
 
-    /// Receives a call, and checks the decision.
+    /// Passes a call to the server, and checks the server's decision.
     fn receive(&mut self, header: &CallHeader, arguments: &[u8], port: u8) -> Authentication {
         let mut message = Vec::new();
         if header.encode(&mut FlatSink::new(&mut message)).is_err() {
@@ -269,11 +269,11 @@ fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, servic
     }
 }
 
-/// Sends replies to a client with RPCSEC_GSS: to requests that create a context, and to calls. They are honest, damaged
-/// or arbitrary.
+/// Sends replies to a client with RPCSEC_GSS: to requests that create a context, and to calls. The replies are honest,
+/// damaged or arbitrary.
 ///
-/// The first byte is the number of rounds. The rest determines the replies, first to the requests that create the
-/// context, then to the calls.
+/// The first byte is the number of rounds of the mechanism. The rest determines the replies, first to the requests that
+/// create the context, then to the calls.
 pub fn gss_client(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut server = FuzzServer::new(input.byte() % 6);

@@ -171,7 +171,7 @@ fn is_over() -> GssError {
 ///
 /// The library allows no concurrent calls with one context, so each call waits for the lock. MIT Kerberos 1.20 encrypts
 /// 60 MiB/s to 70 MiB/s with aes256-cts-hmac-sha384-192, so a body of 1 MiB holds the lock for about 17 ms, and its
-/// checksum for 4 ms. No task waits for that ([`BlockingQueue`](crate::security::BlockingQueue)).
+/// checksum for 4 ms. No async task waits for the lock ([`BlockingQueue`](crate::security::BlockingQueue)).
 struct KerberosContext {
     context: Mutex<Box<dyn SecurityContext + Send>>,
     peer: String,
@@ -237,7 +237,7 @@ impl GssContext for KerberosContext {
     }
 
     fn lifetime(&self) -> Option<Duration> {
-        /// The lifetime of a context that does not expire: GSS_C_INDEFINITE (RFC 2744 §5.18).
+        /// The lifetime of a context that does not expire: GSS_C_INDEFINITE (RFC 2744 appendix A).
         const UNLIMITED: Duration = Duration::from_secs(u32::MAX as u64);
         // The library fails for a context that has expired.
         let lifetime = self.with(|context| context.lifetime()).unwrap_or_default();
@@ -255,7 +255,7 @@ impl fmt::Debug for KerberosContext {
     }
 }
 
-/// Converts an error of the library, and adds advice for the user.
+/// Converts an error of the library. Removes control characters from its message, and adds advice for the user.
 fn convert(error: &Error) -> GssError {
     let mut message = error.to_string();
     message.retain(|character| !character.is_control());
@@ -303,7 +303,8 @@ mod tests {
     /// The flag of an encrypted message: Sealed (RFC 4121 §4.2.2).
     const SEALED: u8 = 2;
 
-    /// A context that leaves messages as they are, behind the header of an encrypted message with these flags.
+    /// A fake context of the library. It does not encrypt messages, but puts the header of an encrypted message with
+    /// these flags before them.
     struct Library {
         flags: u8,
         lifetime: Result<Duration, Error>,
@@ -411,8 +412,8 @@ mod tests {
         assert_eq!(error.major, major::BAD_MIC);
     }
 
-    /// RFC 2744 §5.18: a context may not expire at all. For an expired context, the library returns an error in place
-    /// of a lifetime.
+    /// A context that never expires has the lifetime GSS_C_INDEFINITE (RFC 2744 appendix A). For an expired context,
+    /// the library returns an error in place of a lifetime.
     #[test]
     fn lifetimes_are_those_of_the_library() {
         let expired = Error { major: MajorFlags::GSS_S_CONTEXT_EXPIRED, minor: 0 };

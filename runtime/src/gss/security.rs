@@ -20,7 +20,7 @@ use crate::{
     service::ProcedureId,
 };
 
-/// Secures the calls of a channel with RPCSEC_GSS. Clones share the security context.
+/// The security of a channel's calls by RPCSEC_GSS. Clones share the security context.
 ///
 /// The context is created with the first call. It is created again before it expires, when the server has dropped it,
 /// and when its sequence numbers are used up. Calls in progress are not affected. The context stays in use after a
@@ -48,10 +48,10 @@ impl<M> Clone for GssSecurity<M> {
 struct GssSecurityShared<M> {
     mechanism: Arc<M>,
     contexts: Mutex<Contexts>,
-    /// Held during the creation of a context. Other calls wait for this lock.
+    /// The lock that is held during the creation of a context. Other calls wait for it.
     creating: tokio::sync::Mutex<()>,
-    /// Has one permit, for the step of the mechanism in progress. The step may outlive its call. A KDC that does not
-    /// answer thus blocks only one thread, and not one for each call that gives up, or for each server.
+    /// A semaphore with one permit, for the step of the mechanism in progress. The step may outlive its call. A KDC
+    /// that does not answer thus blocks only one thread, and not one for each call that gives up, or for each server.
     step: Arc<Semaphore>,
 }
 
@@ -149,7 +149,8 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         }
     }
 
-    /// Executes a step of the mechanism on a thread for blocking work.
+    /// Executes a step of the mechanism on a thread for blocking work. Without `setup`, first begins a new context.
+    /// Fails outside of a tokio runtime.
     async fn step(
         &self,
         setup: Option<Box<dyn ContextSetup>>,

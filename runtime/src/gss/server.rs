@@ -21,7 +21,7 @@ use crate::{
     xdr::{Decoder, encode_to_bytes},
 };
 
-/// The state of a server with RPCSEC_GSS.
+/// The contexts and the configuration of a server with RPCSEC_GSS.
 pub(super) struct GssServer {
     pub(super) contexts: ContextTable,
     pub(super) config: GssServerConfig,
@@ -41,7 +41,7 @@ pub(super) enum Decision {
 pub(super) struct SetupRound {
     /// The handle of the context. `None` in the first round.
     handle: Option<ContextHandle>,
-    /// The state of the mechanism. `None` in the first round.
+    /// The mechanism's state of the context in creation. `None` in the first round.
     pub(super) setup: Option<Box<dyn ContextSetup>>,
     rounds: u32,
     started: Instant,
@@ -128,7 +128,8 @@ impl GssServer {
         (gss_token.len() <= self.config.max_token).then_some(gss_token)
     }
 
-    /// Returns the reply to a creation request after the step of its round (RFC 2203 §5.2.3).
+    /// Completes a round in the creation of a context with the result of the mechanism's step. Returns the reply to the
+    /// creation request (RFC 2203 §5.2.3).
     pub(super) fn finish_round(
         &self,
         round: SetupRound,
@@ -184,7 +185,7 @@ impl GssServer {
         Ok(ControlReply { verifier, outcome: Ok(()), results })
     }
 
-    /// Decides on a data request.
+    /// Decides on a data request. Rejects services below the minimum level of the configuration.
     fn data(&self, call: &ReceivedCall<'_>, credential: &GssCredential, now: Instant) -> Authentication {
         match self.check(call, credential, now) {
             Err(refused) => refused,
@@ -226,7 +227,8 @@ impl GssServer {
     }
 
     /// Checks the credential and the verifier of a request for data or for the destruction of a context, and records
-    /// its sequence number (RFC 2203 §5.3.3.1, §5.3.3.3).
+    /// the sequence number of the request (RFC 2203 §5.3.3.1, §5.3.3.3). Also creates the verifier of the reply
+    /// (§5.3.3.2).
     // The error is moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     fn check(

@@ -81,7 +81,8 @@ impl TestServer {
         Ok((setup, step))
     }
 
-    /// Receives a data call that is signed with the client's side of a context.
+    /// Passes a data call that is signed with the client's side of a context to the server. Returns the server's
+    /// decision.
     fn data(&self, created: &CreatedContext, sequence: u32, service: u32, now: Instant) -> Authentication {
         self.receive(&TestCall::signed(created, RpcGssProcT::RpcsecGssData, sequence, service, now))
     }
@@ -136,7 +137,7 @@ fn create(server: &TestServer, client: &InsecureTestMechanism, now: Instant) -> 
     })
 }
 
-/// Creates a context of a client whose requests `answer` replies to.
+/// Creates a context at a client. `answer` returns the reply to each request of the client.
 fn create_with(
     client: &InsecureTestMechanism,
     mut answer: impl FnMut(&ControlCall) -> ControlReply,

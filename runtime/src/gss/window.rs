@@ -147,7 +147,8 @@ mod tests {
     }
 
     proptest! {
-        /// The window agrees with a set of all numbers.
+        /// For random lengths and random sequences of numbers, the window accepts the numbers that a set of all
+        /// accepted numbers allows.
         #[test]
         fn agrees_with_a_set(len in 1..200_u32, start in 0..1000_u32, steps in prop::collection::vec(-300..300_i32, 1..400)) {
             let mut window = SequenceWindow::new(len);

@@ -1,5 +1,5 @@
-//! A look into a running server: an ONC RPC program that reports programs and procedures, connections, memory and the
-//! slowest calls. With the feature `introspection`.
+//! Introspection of a running server: an ONC RPC program that reports programs and procedures, connections, memory and
+//! the slowest calls. Needs the feature `introspection`.
 //!
 //! [`ServerBuilder::introspection`](crate::server::ServerBuilder::introspection) adds the program to a server. It is
 //! served on all listeners of the server, and the server's authenticator and layers apply to it. It reveals the
@@ -7,7 +7,7 @@
 //!
 //! The program has the number 0x20525043, which is in the range for users (RFC 5531 §8.3).
 //! `runtime/src/introspection/introspection.x` defines it, and [`protocol`] is generated from that. Lists come in pages
-//! of at most 32 entries. `rpctop`, one of the example programs, shows them.
+//! of at most 32 entries. The example program `rpctop` shows the reports.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {

@@ -50,7 +50,7 @@ pub(crate) struct ObservedCalls {
 }
 
 impl ObservedCalls {
-    /// Returns the slowest calls of the server, the slowest first.
+    /// Returns the slowest calls of the server in the current and the previous window, the slowest first.
     pub(crate) fn slowest(&self) -> Vec<SlowCall> {
         self.slowest.report(Instant::now())
     }

@@ -76,7 +76,8 @@ pub(crate) struct ClientCall {
     method: &'static str,
     /// Time at which the call began, in ticks.
     started: u64,
-    /// Sizes of the current attempt in bytes, or 0. Atomic, so that the future of a call can be sent to another thread.
+    /// Sizes of the call and the reply of the current attempt in bytes, 0 if not known. Atomic, so that the future of a
+    /// call can be sent to another thread.
     request: AtomicU64,
     response: AtomicU64,
 }
@@ -88,7 +89,7 @@ impl ClientCall {
         CancelGuard(self)
     }
 
-    /// Records the size of one attempt.
+    /// Records the size of the call in one attempt.
     #[inline(always)]
     pub(crate) fn sent(&self, call: &OutgoingCall) {
         self.request.store(size(call.message.byte_len(), &call.reduced, |item| item.data.len()), Relaxed);
@@ -185,8 +186,8 @@ impl ServerCall {
         }
     }
 
-    /// Ends a call that has no results, or results that still have to be protected. Such results count with their
-    /// unprotected length. `request` is the size of the call in bytes. `now` and `started` are in ticks.
+    /// Records the end of a call that has no results, or results that still have to be protected. Such results count
+    /// with their unprotected length. `request` is the size of the call in bytes. `now` and `started` are in ticks.
     #[cold]
     #[inline(never)]
     fn end_rarely(id: ProcedureId, request: u64, now: u64, started: u64, reply: &EncodedReply) {

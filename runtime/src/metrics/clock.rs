@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use quanta::Clock;
 
-/// The time stamp counter of the processor, where it can be used, and the system's clock elsewhere. Reading the counter
-/// costs less.
+/// A clock for durations: the time stamp counter of the processor where it can be used, and the system's clock
+/// elsewhere. Reading the counter costs less than reading the system's clock.
 #[derive(Clone)]
 pub(super) struct Stopwatch {
     clock: Clock,
@@ -48,7 +48,7 @@ impl Stopwatch {
 mod tests {
     use super::*;
 
-    /// Ticks are converted to seconds as the clock converts them.
+    /// The stopwatch converts ticks to the durations that its clock reports. The time since a later tick is 0.
     #[test]
     fn durations_are_in_seconds() {
         let (clock, mock) = Clock::mock();

@@ -1,4 +1,4 @@
-//! Metrics of connections.
+//! Metrics of connections, and the function [`sample`], which records all metrics that are not recorded at once.
 
 use std::{
     collections::BTreeMap,
@@ -168,8 +168,8 @@ pub(crate) fn add_source(record: fn()) {
 }
 
 /// Records the successful calls since the last sample, and the state of all connections and servers of the process.
-/// Call it before each export of the metrics. See the lists of metrics of [calls](crate::metrics#calls) and
-/// [connections](crate::metrics#connections).
+/// Call it before each export of the metrics. See the lists of metrics of [calls](crate::metrics#calls),
+/// [connections](crate::metrics#connections) and [servers](crate::metrics#servers).
 ///
 /// The values go to the recorder of the thread that calls this function, usually the global one. Without a recorder,
 /// they are lost. Two threads may take samples at the same time. Each RPC is then part of exactly one of them.

@@ -1,4 +1,4 @@
-//! Metrics of calls and connections through the facade crate `metrics`, with the feature `metrics`.
+//! Metrics of calls, connections and servers through the facade crate `metrics`, with the feature `metrics`.
 //!
 //! The names and attributes of calls follow OpenTelemetry's semantic conventions for RPC (version 1.45). All other
 //! names begin with `rpcrdma`. An exporter such as `metrics-exporter-prometheus` replaces the dots by underscores.
@@ -6,7 +6,7 @@
 //!
 //! Install the recorder before channels and servers are made, and call [`sample`] before each export of the metrics. A
 //! recorder that pushes its metrics needs a task that calls [`sample`] as often as it pushes. Without these calls, it
-//! gets no metrics of successful calls and of connections.
+//! gets no metrics of successful calls, connections and servers.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
@@ -65,8 +65,8 @@
 //!   or less if their hashes collide. Further sizes are counted in buckets like durations.
 //!
 //! A thread takes 9 KiB for each procedure and side of which it has completed a successful call, and 16 KiB more if the
-//! sizes need buckets. A procedure takes another 8 KiB, or 24 KiB. Memory of threads that have ended is reused. It is
-//! never freed.
+//! sizes need buckets. A procedure takes another 8 KiB, or 24 KiB if its sizes need buckets. Memory of threads that
+//! have ended is reused. It is never freed.
 //!
 //! # Connections
 //!

@@ -1,4 +1,4 @@
-//! The hooks of the module `metrics` without the feature `metrics`. They do nothing.
+//! Replacement of the module `metrics` in builds without the feature `metrics`. The functions do nothing.
 #![allow(clippy::unused_self)]
 
 use std::{marker::PhantomData, sync::Arc};

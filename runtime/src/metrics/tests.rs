@@ -1,4 +1,4 @@
-//! Tests of the aggregation of calls.
+//! Tests of the aggregation of the durations and sizes of calls, and of the identification of procedures.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -15,7 +15,7 @@ use super::{
 
 const SIZES: Sizes = Sizes { request: 40, response: 24 };
 
-/// Returns numbers that are spread over all powers of two.
+/// Returns `count` pseudo-random numbers that are spread over the powers of two below 2^44. Some of them are 0.
 fn numbers(count: u64) -> impl Iterator<Item = u64> {
     (1..=count).map(|n| {
         let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -50,8 +50,8 @@ pub(crate) fn served_calls(method: &'static str) -> u64 {
     total(&take(Side::Server, method).durations).0
 }
 
-/// A number that is alone in its bucket moves by rounding only. All other numbers move by less than the bucket's width,
-/// which is 1/32 of the number at most.
+/// The reported value of a number that is alone in its bucket differs from the number by rounding only. Other values
+/// differ by less than the width of the bucket, which is at most 1/32 of the number. Numbers below 64 are exact.
 #[test]
 fn values_stay_in_their_buckets() {
     let mut reported = ReportedValues::new();
@@ -101,7 +101,7 @@ fn sums_are_exact() {
     assert!(durations.is_empty() && requests.is_empty() && responses.is_empty());
 }
 
-/// A few pairs of sizes are exact, in any order.
+/// The sizes of requests and responses are exact if there are only a few different pairs, in any order of the calls.
 #[test]
 fn usual_sizes_are_exact() {
     let (shard, mut reported) = (shard(), ReportedValues::new());
@@ -117,7 +117,7 @@ fn usual_sizes_are_exact() {
     assert_eq!(responses, [(24.0, 100), (28.0, 100), (32.0, 100), (1_048_604.0, 100)]);
 }
 
-/// Shards of threads that have ended keep their values, and other threads use them again.
+/// The shard of a thread that has ended keeps its values. Another thread reuses the shard.
 #[test]
 fn threads_end() {
     let method = "TESTS.THREADS_END";
@@ -222,7 +222,7 @@ fn concurrent_calls() {
     assert!(procedures::shards(id) <= THREADS as usize);
 }
 
-/// Percentiles of durations match the calls to within one of the recommended buckets.
+/// The percentiles of reported durations are at most one recommended bucket away from the exact percentiles.
 #[test]
 fn percentiles() {
     let (shard, mut reported) = (shard(), ReportedValues::new());
@@ -254,7 +254,8 @@ fn procedures_by_name() {
     assert_eq!(total(&take(Side::Client, "TESTS").durations).0, 1);
 }
 
-/// A procedure is identified by its name, whatever its number in the program is.
+/// A procedure is identified by its name, whatever its number in the program is. All procedures without a name have the
+/// identifier of [`OTHER`].
 #[test]
 fn procedures_by_number() {
     let name = |number: u32| (number != 1 && number != 1000).then(|| &*String::leak(format!("TESTS.{number}")));

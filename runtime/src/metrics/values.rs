@@ -1,4 +1,4 @@
-//! The values of one procedure on one thread, and their totals.
+//! The values of one procedure on one thread, and the totals of all threads.
 //!
 //! The thread is the only writer, so it writes with plain loads and stores. Readers may see words that belong together
 //! at different moments. Every word only grows, so a reader that missed a value finds it the next time.
@@ -20,7 +20,7 @@ const PRECISION: u32 = 5;
 /// Number of bits below those that select a bucket in a floating-point number.
 const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - PRECISION;
 
-/// The bits of the floating-point number 1 from [`SHIFT`] up.
+/// The bits of the floating-point number 1 above the lowest [`SHIFT`] bits.
 const ONE: u64 = 1.0_f64.to_bits() >> SHIFT;
 
 /// Number of buckets, for 64 powers of two.
@@ -29,7 +29,7 @@ const BUCKETS: usize = 64 << PRECISION;
 /// Maximum number of pairs of sizes that have a counter of their own in a shard.
 const PAIRS: usize = 16;
 
-/// Maximum number of places where a pair of sizes is looked for.
+/// Maximum number of places that are searched for a pair of sizes.
 const PROBES: usize = 4;
 
 /// Adds to a counter that only this thread writes. This is one instruction without a lock.
@@ -132,7 +132,7 @@ impl Reported {
     }
 }
 
-/// The identifier of a procedure in the process, on one side.
+/// The identifier of a procedure in the process, for calls as a client or for calls as a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ProcedureId(pub(super) u32);
 
@@ -179,7 +179,7 @@ pub(super) struct Shard {
     /// The name of the procedure as the thread knows it. Names are constants, so that address and length identify them.
     /// A name that has two addresses has two shards.
     pub(super) method: &'static str,
-    /// The sizes of the last call that has a counter in `pairs`, and the index of the counter.
+    /// The sizes of the last call that has a counter in `pairs`. `last_pair` is the index of the counter.
     last: SharedSizes,
     last_pair: AtomicUsize,
     durations: Buckets,
@@ -231,7 +231,8 @@ impl Shard {
         response.add(sizes.response);
     }
 
-    /// Records `sizes` as the sizes of the last call. Returns `false` if there is no counter for them.
+    /// Records `sizes` as the sizes of the last call, and reserves a counter for them if they have none. Returns
+    /// `false` if there is no counter for them.
     fn find(&self, sizes: Sizes) -> bool {
         if sizes.request == 0 {
             return false;

@@ -53,8 +53,8 @@ type DialAnswer = Result<Connected<SimQueuePair>, Bytes>;
 impl SimFabric {
     /// Creates a separate network.
     ///
-    /// Each connection uses `config` with a different seed. Its `max_reads`, Receives and buffer pool come from the
-    /// parameters that both sides pass at connection set-up.
+    /// Each connection uses `config` with a different seed. The maximum number of RDMA Reads, the Receives and the
+    /// buffer pools come from the parameters that both sides pass at connection set-up.
     #[must_use]
     pub fn new(config: SimConfig) -> Self {
         Self(Arc::new(FabricInner { config, ..FabricInner::default() }))
@@ -219,7 +219,8 @@ impl ConnectRequest for SimRequest {
     }
 }
 
-/// Applies the negotiated parameters to one side.
+/// Applies the negotiated parameters to one side. Its maximum number of RDMA Reads is the smaller one of its initiator
+/// depth and the peer's responder resources.
 fn agree(end: &mut SimEndConfig, own: &SetupParams, peer: &SetupParams) {
     end.max_reads = own.initiator_depth.min(peer.responder_resources);
     end.receives = own.receive_count;

@@ -9,7 +9,7 @@ use super::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Admits work up to a total limit, and up to another limit for each host. Clones share the limits.
+/// Limits on concurrent work, in total and for each host. Clones share the limits.
 #[derive(Debug, Clone)]
 pub(crate) struct Admissions {
     all: Arc<Semaphore>,
@@ -35,8 +35,8 @@ impl Admissions {
         Self { all, hosts: Arc::default(), most_of_host: most_of_host.clamp(1, Semaphore::MAX_PERMITS) }
     }
 
-    /// Waits until work of this host may begin. Work waits for other work of its host first, so that it does not delay
-    /// other hosts.
+    /// Waits until work of this host may begin. Waits for the limit of the host before the total limit, so that one
+    /// host does not delay other hosts.
     pub(crate) async fn admit(&self, host: HostAddr) -> Admission {
         let new = || Arc::new(Semaphore::new(self.most_of_host));
         let of_host = Arc::clone(self.hosts.lock().entry(host).or_insert_with(new));

@@ -54,7 +54,7 @@ pub struct AuthenticatedCaller {
     pub credential: Credential,
     /// The authenticated identity, if the flavor proves one.
     pub principal: Option<Arc<Principal>>,
-    /// Secures the reply. If it is `None`, the reply has an AUTH_NONE verifier, and nothing is protected.
+    /// The security of the reply. If it is `None`, the reply has an AUTH_NONE verifier, and nothing is protected.
     pub security: Option<Arc<dyn ReplySecurity>>,
 }
 
@@ -87,9 +87,9 @@ impl AuthenticatedCaller {
 
 /// The security of one accepted call on a server: the verifier of its reply, and the protection of its bodies.
 pub trait ReplySecurity: fmt::Debug + Send + Sync + 'static {
-    /// Creates the verifier of the reply. Called after the outcome of the call is known, but not for a reply that
-    /// denies the call, which has no verifier (RFC 5531 §9). For RPCSEC_GSS, the verifier covers the sequence number of
-    /// the call (RFC 2203 §5.3.3.2). Must not block.
+    /// Creates the verifier of the reply. The server calls this method when the outcome of the call is known, but not
+    /// for a reply that denies the call, which has no verifier (RFC 5531 §9). For RPCSEC_GSS, the verifier covers the
+    /// sequence number of the call (RFC 2203 §5.3.3.2). Must not block.
     ///
     /// # Errors
     /// Returns the reason for denying the call after all, such as RPCSEC_GSS_CTXPROBLEM (RFC 2203 §5.3.3.4.1).
@@ -111,8 +111,9 @@ pub type AuthenticationFuture = Pin<Box<dyn Future<Output = Authentication> + Se
 pub enum Authentication {
     /// The call is passed to its service.
     Accepted(AuthenticatedCaller),
-    /// The call is denied (AUTH_ERROR, RFC 5531 §9): AUTH_BADCRED for an unknown flavor or a malformed credential,
-    /// AUTH_TOOWEAK for a flavor that is not sufficient, AUTH_REJECTEDCRED for a credential that is no longer valid.
+    /// The call is denied (AUTH_ERROR, RFC 5531 §9). Common reasons are AUTH_BADCRED for an unknown flavor or a
+    /// malformed credential, AUTH_TOOWEAK for a flavor that is not sufficient, and AUTH_REJECTEDCRED for a credential
+    /// that is no longer valid.
     Rejected(AuthFailure),
     /// The authenticator has answered the call itself. No service sees it. Such calls create and destroy security
     /// contexts (RFC 2203 §5.2, §5.4).
@@ -200,7 +201,7 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     fn authenticate(&self, call: &ReceivedCall<'_>) -> Authentication;
 }
 
-/// Accepts AUTH_NONE and AUTH_SYS, and trusts the identity in the credential.
+/// The authenticator that accepts AUTH_NONE and AUTH_SYS, and trusts the identity in the credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StandardAuthenticator;
 

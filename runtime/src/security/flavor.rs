@@ -50,7 +50,8 @@ pub enum UnwrapError {
     /// sends the call again with another context.
     #[error("the security context has expired")]
     Expired,
-    /// The body was modified, or belongs to another call. A server replies GARBAGE_ARGS (RFC 2203 §5.3.3.4.2).
+    /// The body was modified, is malformed, or belongs to another call. A server replies GARBAGE_ARGS (RFC 2203
+    /// §5.3.3.1, §5.3.3.4.2, §5.3.3.4.3).
     #[error(transparent)]
     Refused(#[from] SecurityError),
 }
@@ -61,9 +62,9 @@ pub enum UnwrapError {
 pub enum ProtectionLevel {
     /// Header and verifiers only. Arguments and results travel as with AUTH_NONE, and may be reduced.
     Authentication,
-    /// Arguments and results are protected against changes as well.
+    /// Header, verifiers, arguments and results are protected against changes.
     Integrity,
-    /// Arguments and results are encrypted as well.
+    /// Header and verifiers are protected against changes. Arguments and results are encrypted.
     Privacy,
 }
 
@@ -89,9 +90,9 @@ impl Principal {
 /// 65 microseconds, and 32 KiB in 440. Moving a body to another thread costs some tens of microseconds.
 pub(crate) const MAX_BODY_IN_TASK: usize = 4 << 10;
 
-/// The work of one security context, and its share of the threads for blocking work: one thread for large bodies, and
-/// one for short work that would otherwise wait for them in a task. Further work waits in order, without a thread.
-/// Clones share the threads.
+/// The queue of the work of one security context. It uses at most two of the threads for blocking work: one for large
+/// bodies, and one for short work that would otherwise wait for a large body in an async task. Further work waits in
+/// the order of arrival, without a thread. Clones share the queue.
 ///
 /// Short work runs in the task that needs it, unless a large body is in progress. No large body begins before such work
 /// has ended.
@@ -120,8 +121,8 @@ impl BlockingQueue {
         Self::default()
     }
 
-    /// Runs `work` on a thread for blocking work, when one is free. `is_large` selects the thread for large bodies
-    /// instead of the thread for short work.
+    /// Runs `work` on one of the two threads of the queue, once that thread is free. `is_large` selects the thread for
+    /// large bodies instead of the thread for short work.
     ///
     /// # Errors
     /// Returns an error if `work` panics or the runtime is shutting down.
@@ -175,8 +176,8 @@ pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// Checks a received body and returns the original body.
     ///
     /// # Errors
-    /// Returns an error if the body was modified, if it belongs to another call, or if the security context has
-    /// expired.
+    /// Returns an error if the body was modified or is malformed, if it belongs to another call, or if the security
+    /// context has expired.
     fn unwrap(&self, body: Bytes) -> Result<Bytes, UnwrapError>;
 
     /// Returns the maximum wrapped length, in bytes, of a body of at most `len` bytes. A client provides memory for
@@ -248,7 +249,8 @@ pub trait CallSecurity: Seal {
 pub struct Secured {
     /// Credential of the caller.
     pub credential: OpaqueAuth,
-    /// Creates the verifier of the call, checks the verifier of the reply, and protects the bodies.
+    /// The security of the call. It creates the verifier of the call, checks the verifier of the reply, and protects
+    /// the bodies.
     pub call: Arc<dyn CallSecurity>,
 }
 
@@ -271,8 +273,8 @@ pub trait Security: fmt::Debug + Send + Sync + 'static {
         link: SecurityLink<'a>,
     ) -> SecurityFuture<'a, Result<Secured, SecurityError>>;
 
-    /// Returns a security for calls to another server, which shares no context with this security. A balancer uses one
-    /// for each server.
+    /// Returns a security for calls to another server. It shares no context with this security. A balancer uses one
+    /// security for each server.
     ///
     /// The default returns `None`: all servers share this security.
     fn for_other_server(&self) -> Option<Arc<dyn Security>> {
@@ -280,7 +282,7 @@ pub trait Security: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Ends the use of this security by a channel that is being closed, for example by destroying its security context
-    /// (RFC 2203 §5.4). The connection is closed afterwards. The default does nothing.
+    /// (RFC 2203 §5.4). The channel closes its connection after that. The default does nothing.
     fn close<'a>(&'a self, link: SecurityLink<'a>) -> SecurityFuture<'a, ()> {
         let _ = link;
         Box::pin(std::future::ready(()))
@@ -299,11 +301,11 @@ pub struct ControlCall {
     pub version: u32,
     /// Credential of the call.
     pub credential: OpaqueAuth,
-    /// Creates the verifier. `None` for AUTH_NONE.
+    /// The creator of the verifier. `None` stands for a verifier of AUTH_NONE.
     pub seal: Option<Arc<dyn Seal>>,
     /// Encoded arguments.
     pub arguments: Bytes,
-    /// Maximum length of the encoded results in bytes. A longer reply fails.
+    /// Maximum length of the encoded results in bytes. A call with longer results fails.
     pub max_results: u64,
 }
 
@@ -325,9 +327,9 @@ impl fmt::Debug for ControlCall {
 pub struct ControlReply {
     /// Verifier of the reply.
     pub verifier: OpaqueAuth,
-    /// Status of the reply.
+    /// Acceptance status of the reply: an error if the control call failed.
     pub outcome: Result<(), RpcError>,
-    /// Encoded results. Empty after an error.
+    /// Encoded results. Empty if `outcome` is an error.
     pub results: Bytes,
 }
 

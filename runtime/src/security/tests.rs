@@ -1,4 +1,4 @@
-//! The standard authenticator, and the queues of security contexts.
+//! The standard authenticator, filters of decisions, the queues of security contexts, and admissions.
 
 mod admission_threads;
 mod admissions;
@@ -93,7 +93,8 @@ fn the_standard_authenticator_accepts_two_flavors() {
     }
 }
 
-/// Short work in a task and a large body exclude each other.
+/// While a large body is in progress, short work is refused, and does not wait. While short work is in progress, a
+/// large body waits.
 #[test]
 fn short_work_does_not_wait_for_large_bodies() {
     let queue = BlockingQueue::new();

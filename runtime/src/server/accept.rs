@@ -30,11 +30,11 @@ use crate::{
 /// Pause after an error of the listener, which would repeat at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A listener of any provider.
+/// A listener with any [source](ConnectionSource) of connections.
 pub(super) trait Accept: Send + Sync {
     fn local_addr(&self) -> SocketAddr;
 
-    /// Accepts connections until the future is dropped.
+    /// Accepts connections and sets them up, until the future is dropped.
     fn run(self: Box<Self>, shared: Arc<ServerShared>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
@@ -53,7 +53,7 @@ pub(super) trait ConnectionSource: Send + Sync + 'static {
     /// Moves a connection that another runtime accepted to the current runtime.
     fn move_to_current_runtime(incoming: Self::Incoming) -> io::Result<Self::Incoming>;
 
-    /// Sets a connection up with the settings `config`, within the time limits of the server.
+    /// Sets a connection up with the settings and the time limits of `config`.
     fn set_up(
         &self,
         incoming: Self::Incoming,

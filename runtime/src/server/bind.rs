@@ -187,7 +187,8 @@ impl ServerBuilder {
 
 #[cfg(feature = "tls")]
 impl ServerBuilder {
-    /// Returns the acceptor for a `tcp` URL.
+    /// Returns the acceptor for a `tcp` URL, with TLS unless the policy turns TLS off. Fails if the URL asks for TLS,
+    /// but the server has no certificate.
     fn tcp_acceptor(&self, url: &Url, source: TcpSource) -> Result<Box<dyn Accept>, BindError> {
         let configured = self.tls.as_ref().map(TlsServerConfig::policy);
         let policy = tls::effective_policy(configured, url.tls(), true)

@@ -23,7 +23,7 @@ use crate::{
     trace::{TraceContext, TraceJoin},
 };
 
-/// Configures a [`Server`](super::Server).
+/// A builder that configures a [`Server`](super::Server).
 ///
 /// ```no_run
 /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
@@ -299,7 +299,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the whole configuration of connections, and replaces all settings of connections made before.
+    /// Sets the whole configuration of connections. It replaces all earlier settings of this builder that are part of a
+    /// [`ConnectionConfig`].
     pub fn connection(mut self, config: ConnectionConfig) -> Self {
         self.config = config;
         self
@@ -311,8 +312,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the versions of RPC-over-RDMA that are served: both by default. The first message of a
-    /// connection determines its version.
+    /// Sets the versions of RPC-over-RDMA that are served: both by default. The first message of a connection
+    /// determines its version.
     pub fn versions(mut self, versions: Versions) -> Self {
         self.config = self.config.versions(versions);
         self
@@ -368,7 +369,7 @@ impl ServerBuilder {
     /// Sets the maximum memory, in bytes, that the calls of one connection hold in arguments received by RDMA Read or
     /// over TCP. Default 256 MiB. Calls that do not fit wait.
     ///
-    /// This is the share of [`max_memory`](Self::max_memory) that one client can use.
+    /// This bounds the share of [`max_memory`](Self::max_memory) that one connection can use for arguments.
     pub fn max_fetched(mut self, bytes: u64) -> Self {
         self.config = self.config.max_fetched(bytes);
         self

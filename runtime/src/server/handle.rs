@@ -1,4 +1,4 @@
-//! The shared state of a server, and the handle that shuts it down.
+//! The shared state of a server, and the handle that monitors the server and shuts it down.
 
 use std::{
     collections::BTreeMap,

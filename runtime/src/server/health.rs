@@ -43,7 +43,7 @@ pub(super) struct ServerHealth {
 /// The services that connections watch.
 #[derive(Debug, Default)]
 struct WatchTable {
-    /// The connections that watch, by the address of their state.
+    /// The connections that watch services, by the address of the connection's state.
     connections: BTreeMap<usize, WatchingConnection>,
     /// Number of services that the connections of each host watch.
     hosts: BTreeMap<HostAddr, usize>,
@@ -70,8 +70,8 @@ enum Watching {
 }
 
 impl WatchTable {
-    /// Adds a service to the services that a connection watches. If the connection watches it already, updates the last
-    /// report.
+    /// Adds a service to those that a connection watches, unless a limit is reached. If the connection already watches
+    /// the service, updates the last report.
     fn add(&mut self, (connection, host): (usize, HostAddr), service: ServiceKey, report: HealthReport) -> Watching {
         let known = self.connections.get_mut(&connection);
         let is_first = known.is_none();
@@ -219,8 +219,8 @@ mod tests {
         HealthReport { status, sequence: 0 }
     }
 
-    /// A connection watches a few services, and all connections together have a limit. When a connection ends, its
-    /// watches are removed.
+    /// The number of watched services is limited for each connection, for each host and in total. When a connection
+    /// ends, its watches are removed.
     #[test]
     fn watches_are_bounded() {
         let mut table = WatchTable::default();

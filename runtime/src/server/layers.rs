@@ -187,7 +187,7 @@ impl fmt::Debug for DispatchResponse {
     }
 }
 
-/// The future of [`Dispatch`].
+/// The future of a call of [`Dispatch`]. It returns the response, or the error of an inner layer.
 pub type DispatchFuture = Pin<Box<dyn Future<Output = Result<DispatchResponse, BoxError>> + Send>>;
 
 /// The service that a [layer](super::ServerBuilder::layer) wraps: the handlers of the server, or the layers inside.

@@ -23,7 +23,7 @@ static SERVERS: Mutex<MeasuredServers> =
 struct MeasuredServers {
     next: u64,
     open: BTreeMap<u64, MeasuredParts>,
-    /// The sums of the counters of dropped servers.
+    /// The sums of the counters of dropped servers, by program. `limits` has the sums by scope.
     caches: BTreeMap<u32, DuplicateRequestStats>,
     limits: BTreeMap<LimitScope, LimitStats>,
 }
@@ -38,7 +38,7 @@ fn servers() -> MutexGuard<'static, MeasuredServers> {
     SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The registration of a measured server, which ends when this value is dropped.
+/// The registration of a measured server. Dropping it ends the measurement, and keeps the counters of the server.
 #[derive(Debug)]
 pub(super) struct MeasuredServer(u64);
 
@@ -90,7 +90,8 @@ fn add_limits(sums: &mut BTreeMap<LimitScope, LimitStats>, stats: LimitStats) {
     sum.cancelled += stats.cancelled;
 }
 
-/// Records the state of all servers of the process.
+/// Records the statistics of the caches and limits of all servers of the process, including dropped servers, as
+/// metrics.
 fn record() {
     let (mut caches, mut limits) = {
         let all = servers();
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(scopes, [(LimitScope::Server, server), (scope, twice)].into());
     }
 
-    /// The recorded counters keep the counts of servers that were dropped.
+    /// When a server is dropped, the counters of its caches and limits are added to the sums of dropped servers.
     #[test]
     fn counters_outlast_their_server() {
         const PROGRAM: u32 = 0x2fff_fff1;

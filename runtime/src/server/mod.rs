@@ -15,8 +15,8 @@
 //!
 //! The handler of a call is first polled in the task of its connection, so a handler that does not wait replies without
 //! a task switch. A handler that waits is moved to its own task. Handlers run concurrently, up to the credits granted.
-//! A handler that blocks or computes for long delays the other calls of its connection: use
-//! `tokio::task::spawn_blocking`.
+//! Blocking and CPU-intensive work in a handler delays the other calls of the connection: use
+//! `tokio::task::spawn_blocking` for it.
 //!
 //! A connection and its handlers belong to one tokio runtime: the runtime of [`Server::serve`], or one of
 //! [`ServerBuilder::runtimes`].

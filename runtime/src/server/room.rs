@@ -14,8 +14,8 @@ use crate::{
     security::HostAddr,
 };
 
-/// Time that a connection must have been idle before it makes room for a host that has no fewer connections than its
-/// own host.
+/// Time that a connection must have been idle before it makes room for a new connection whatever the numbers of
+/// connections of the two hosts are.
 const LONG_IDLE: Duration = Duration::from_secs(60);
 
 /// Lower bound of the limit on connections that are closing to make room. The limit is an eighth of the maximum number
@@ -30,7 +30,7 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Admits connections to a server within its limits.
+/// The limits on the connections of a server, and the connections that count.
 pub(super) struct ConnectionRoom {
     max: usize,
     max_per_host: usize,
@@ -62,7 +62,8 @@ enum OccupantStage {
 }
 
 impl Occupant {
-    /// Returns the time since which the connection has been idle. `None` if it is in use.
+    /// Returns the time since which the connection has been idle. `None` if it is in use or leaves, or if the task for
+    /// its set-up has not started.
     fn idle_since(&self) -> Option<Instant> {
         match &self.stage {
             // The peer has not done its part.
@@ -133,7 +134,8 @@ impl ConnectionRoom {
         let _ = state.dismiss(idle, self.max);
     }
 
-    /// Returns `true` if a refusal should be logged as a warning: the first refusal, and one refusal in each minute.
+    /// Returns `true` if a refusal should be logged as a warning: the first refusal, and then at most one refusal in
+    /// each minute.
     pub(super) fn should_warn(&self) -> bool {
         let now = now();
         let mut state = self.state();
@@ -204,7 +206,7 @@ impl RoomPermit {
         self.host
     }
 
-    /// Returns a reference to the entry of the connection, by which the task that sets it up is recorded.
+    /// Returns a reference to the entry of the connection. It serves to record the task that sets the connection up.
     pub(super) fn place(&self) -> RoomPlace {
         RoomPlace { room: Arc::clone(&self.room), host: self.host, id: self.id }
     }

@@ -56,7 +56,7 @@ struct ServingRuntime {
     has_ended: AtomicBool,
 }
 
-/// The share of a connection in its runtime. Counts as a connection until it is dropped.
+/// The place of a connection in its runtime. The runtime counts the connection until this value is dropped.
 pub(super) struct RuntimeShare(Arc<ServingRuntime>);
 
 impl RuntimeShare {
@@ -255,7 +255,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// Returns a runtime that is never driven.
+    /// Returns a runtime that runs only while the test drives it.
     fn idle() -> Runtime {
         Builder::new_current_thread().build().unwrap()
     }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// A runtime that does not begin in time is passed over until it runs again. If there is no other runtime, a
-    /// connection waits for it.
+    /// connection waits for it up to the limit, and then fails.
     #[tokio::test(start_paused = true)]
     async fn stalled_runtimes_are_passed_over() {
         assert!(Runtimes::new(Vec::new()).is_none());

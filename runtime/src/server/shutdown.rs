@@ -15,7 +15,8 @@ pub(super) struct Shutdowns {
     is_over: bool,
 }
 
-/// Announces the shutdowns of a server to its tasks, in the order in which they began to wait.
+/// The signal by which the tasks of a server learn of shutdowns. The tasks continue in the order in which they began to
+/// wait.
 #[derive(Debug, Default)]
 pub(super) struct ShutdownSignal {
     shutdowns: Mutex<Shutdowns>,

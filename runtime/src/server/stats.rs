@@ -18,7 +18,8 @@ pub struct ServerStats {
     pub setup_failed: u64,
     /// Numbers of closed connections.
     pub ended: EndedConnections,
-    /// Sums of the counters of all connections. Credits and queued calls are sums over the open connections only.
+    /// Sums of the counters of all connections. Credits, queued calls and abandoned calls are sums over the open
+    /// connections only.
     /// [`exposed_regions`](ConnectionCounters::exposed_regions) and
     /// [`registered_bytes`](ConnectionCounters::registered_bytes) are the current values of open connections, plus the
     /// last values of closed connections. The values of closed connections are 0, unless memory has leaked.

@@ -49,7 +49,8 @@ impl<'a, S: Sink> MeasuringSink<'a, S> {
         Self { inner, bounds, stream: 0, kept: 0, items: 0, excess: None }
     }
 
-    /// Returns the first part of the result that is too long.
+    /// Returns the first eligible item that is too long. If there is none, returns the rest of the result if that is
+    /// too long.
     pub(super) fn excess(self) -> Option<ResultExcess> {
         let max = self.bounds.inline;
         let len = self.stream - self.kept;
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
     use crate::xdr::FlatSink;
 
-    /// A result can be nested as deeply as a caller can decode, and no deeper.
+    /// Nested levels are counted by the inner sink, which allows 100 of them.
     #[test]
     fn levels_are_counted() {
         let (mut out, bounds) = (Vec::new(), ReplyBounds::default());

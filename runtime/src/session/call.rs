@@ -107,8 +107,8 @@ pub struct InboundCall {
     arguments_at: u32,
     pub(super) security: Option<Arc<dyn ReplySecurity>>,
     context: Context,
-    /// Bounds of the result, set when the arguments are decoded. `None` if no result can exceed them. Boxed to keep
-    /// calls small, because calls are moved several times and most have no bounds.
+    /// Bounds of the result, set when the arguments are decoded. `None` if no result can exceed them, or if they are
+    /// estimates. Boxed to keep calls small, because calls are moved several times and most have no bounds.
     bounds: Option<Box<ReplyBounds>>,
     /// The span of the call, if it is enabled.
     pub(super) span: Option<Arc<Span>>,
@@ -182,7 +182,7 @@ impl InboundCall {
         RequestKey::new(incoming.xid, (program, version, self.procedure), arguments, client)
     }
 
-    /// Records the reply of the handler in `recorded`.
+    /// Makes [`finish`](Self::finish) record the reply of the handler in `recorded`.
     pub(crate) fn record(&mut self, recorded: &Arc<RecordedCall>) {
         self.context.recorded = Some(Arc::clone(recorded));
     }
@@ -246,9 +246,9 @@ impl InboundCall {
         Ok(arguments)
     }
 
-    /// Encodes the reply to the call from the result of its handler. The reply is SYSTEM_ERR if the result cannot be
-    /// encoded, or if it exceeds the bounds that the binding gives for the arguments (RFC 8166 §6.2). Callers do not
-    /// prepare for longer results, whatever the transport.
+    /// Encodes the reply to the call from the result of its handler. An error of the handler determines the status of
+    /// the reply. The reply is SYSTEM_ERR if the result cannot be encoded, or if it exceeds the bounds that the binding
+    /// gives for the arguments (RFC 8166 §6.2). Callers do not prepare for longer results, whatever the transport.
     #[doc(alias = "svc_sendreply")]
     pub fn finish<P: Procedure>(mut self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
         let xid = self.incoming.xid;

@@ -29,7 +29,7 @@ pub(crate) struct ChannelConfig {
 }
 
 impl ChannelConfig {
-    /// Returns settings without a credential, without a time limit, and without recognition of repeated calls.
+    /// Returns settings without a credential, a security, a time limit, tracing, or recognition of repeated calls.
     pub(crate) fn new(connection: ConnectionConfig, max_calls: usize) -> Self {
         Self {
             connection,
@@ -43,7 +43,7 @@ impl ChannelConfig {
         }
     }
 
-    /// Returns the settings of one connection of a server, which keeps spare memory of its own.
+    /// Returns the settings of one connection of a server. The connection gets spare memory of its own.
     pub(crate) fn for_connection(&self) -> Self {
         let mut config = self.clone();
         config.connection.engine = config.connection.engine.for_connection();
@@ -51,8 +51,8 @@ impl ChannelConfig {
     }
 }
 
-/// The XIDs of the calls of a channel that its server recognizes if they are sent again. They start at random, and do
-/// not repeat before 2^32 calls.
+/// The XIDs of the calls of a channel that its server recognizes if they are sent again. The first XID is random, and
+/// no XID repeats within almost 2^32 calls.
 #[derive(Debug)]
 pub(crate) struct ResendableXids {
     /// The programs whose calls the server recognizes. `None` stands for all programs.

@@ -8,8 +8,8 @@ use crate::xdr::{EncodeError, NestedLevels, Sink, XdrEncode, XdrType, padded_len
 /// Maximum space that is reserved before a value is encoded, in bytes. Eligible items need no space.
 const MAX_RESERVED_LEN: usize = 4096;
 
-/// An encoded value without its eligible items. Encoding it gives every sink the stream and the items of the original
-/// value.
+/// An encoded value that keeps its eligible items apart from the stream. Encoding it again gives every sink the stream
+/// and the items of the original value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EncodedValue {
     /// The encoding without the eligible items.

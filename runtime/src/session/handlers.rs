@@ -15,7 +15,7 @@ use crate::{
     security::Authentication,
 };
 
-/// Dispatches the calls that arrive on one connection, and returns their replies.
+/// The dispatcher of the calls that arrive on one connection. It returns their replies.
 pub(crate) struct CallHandlers {
     registry: Arc<ServiceRegistry>,
     connection: Arc<ServedConnection>,
@@ -24,7 +24,7 @@ pub(crate) struct CallHandlers {
     waiting: JoinSet<()>,
 }
 
-/// Watches the end of a connection, for a server that lists its connections.
+/// An observer of the end of a connection, for a server that lists its connections.
 pub(crate) trait ConnectionObserver: Send + 'static {
     /// Handles the close of the connection.
     fn closed(&mut self, reason: &CloseReason);

@@ -24,9 +24,10 @@ use crate::{
 pub struct ChannelInfo {
     /// The kind of transport that carries the messages.
     pub transport: Transport,
-    /// The peer's address.
+    /// The peer's address. Unspecified over a local socket, and for a channel that has not connected yet.
     pub peer_addr: SocketAddr,
-    /// The local address. Unspecified for a client over a [`StreamProvider`](crate::transport::StreamProvider).
+    /// The local address. Unspecified if `peer_addr` is, and for a client over a
+    /// [`StreamProvider`](crate::transport::StreamProvider).
     pub local_addr: SocketAddr,
     /// The peer's private data: the message of RFC 8797, if there is one, and any other data that the peer sent.
     pub private_data: Bytes,
@@ -166,7 +167,8 @@ mod tests {
         }
     }
 
-    /// A reply is sent without waiting for the acknowledgement of the previous reply.
+    /// TCP connections have TCP_NODELAY, so that a message is sent without waiting for the acknowledgement of the
+    /// previous message.
     #[tokio::test]
     async fn tcp_sends_at_once() {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

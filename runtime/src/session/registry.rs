@@ -113,7 +113,7 @@ impl ServiceRegistry {
         self.find(program, version).map(|_| ())
     }
 
-    /// Decodes the header of a call.
+    /// Decodes the header of a call. A credential that equals the last AUTH_SYS credential shares its memory.
     #[inline]
     fn decode_header(&self, decoder: &mut Decoder<'_>) -> Result<CallHeader, CallHeaderError> {
         let has_credential = !CallHeader::has_no_credential(decoder.rest());

@@ -58,7 +58,8 @@ pub(super) fn control_reply(xid: u32, reply: ControlReply, pool: &BufferPool) ->
     encode_header(&ReplyHeader { xid, verifier, outcome }, pool, &results)
 }
 
-/// Encodes the header of a reply, and appends results that are already encoded.
+/// Encodes the header of a reply, and appends results that are already encoded. If the verifier is too long for a
+/// header, no RPC reply is sent.
 pub(super) fn encode_header(header: &ReplyHeader, pool: &BufferPool, results: &[u8]) -> EncodedReply {
     let mut message = message_buf(pool, 512);
     match header.encode(&mut FlatSink::new(&mut message)) {
@@ -103,7 +104,7 @@ mod tests {
         ReplyHeader::decode(&mut Decoder::new(&reply.message)).unwrap()
     }
 
-    /// The security of replies with a fixed verifier.
+    /// A security of replies with a fixed verifier, or with a fixed failure to create one.
     #[derive(Debug)]
     struct Verifier(Result<OpaqueAuth, AuthFailure>);
 

@@ -1,4 +1,5 @@
-//! Calls whose authentication takes time or whose bodies are protected.
+//! Inbound calls whose authentication takes time or whose bodies are protected, and security operations that both
+//! clients and servers run outside of their tasks if a body is large.
 
 use std::{
     future::{Future as _, poll_fn},

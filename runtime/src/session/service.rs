@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use super::call::InboundCall;
 use crate::{driver::EncodedReply, service::ProcedureInfo};
 
-/// The future that a service's handler returns.
+/// The future that [`Service::dispatch`] returns. Its output is the encoded reply.
 pub type ReplyFuture = Pin<Box<dyn Future<Output = EncodedReply> + Send>>;
 
 /// One version of one program. Generated code implements this trait.

@@ -360,7 +360,7 @@ impl RdmaPair {
         panic!("nothing happens")
     }
 
-    /// Sends a call whose eligible arguments are in Read chunks, with Write chunks of these lengths for the results.
+    /// Sends a call whose eligible arguments are in Read chunks, with Write chunks of the lengths `results`.
     fn call(&mut self, procedure: u32, arguments: &impl XdrEncode, results: &[u64]) -> IncomingCall {
         self.call_with(procedure, arguments, results, 500)
     }

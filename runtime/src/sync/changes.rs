@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use super::Notify;
 
-/// Notifies tasks of changes to a state that they wait for.
+/// A notifier of tasks that wait for changes of a shared state.
 #[derive(Debug, Default)]
 pub(crate) struct Changes(Notify);
 

@@ -27,8 +27,8 @@ const CALL: u32 = 0;
 /// Length in bytes of the header of a call up to the flavor of its credential (RFC 5531 §9).
 const HEAD_LEN: usize = 28;
 
-/// Waits for the first call of a connection, and starts TLS if it is a probe. Fails if it is not a probe and `policy`
-/// requires TLS.
+/// Waits for the first call of a connection, and starts TLS if the call is a probe. Fails if the call is not a probe
+/// and `policy` requires TLS.
 ///
 /// `idle` limits the time to the first byte if TLS is not required. The time from the first byte to the end of the
 /// handshake is always limited. `null` returns the outcome of a NULL call of a program and a version.
@@ -55,7 +55,7 @@ pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
     /// Waits for the next byte, and returns it without removing it from the stream. Fails at the end of the stream.
     fn first_byte(&self) -> impl Future<Output = io::Result<u8>> + Send;
 
-    /// Returns `true` if a byte has been received. The byte may be lost.
+    /// Returns `true` if the client has sent a byte that was not read yet. May remove that byte from the stream.
     fn has_received(&self) -> bool;
 }
 
@@ -77,7 +77,8 @@ impl ClientStream for TcpStream {
 pub(super) enum AcceptedStream<S> {
     /// The client does not use TLS.
     Plain { stream: S, received: Vec<u8> },
-    /// The handshake is complete, and the session has not been checked yet. Boxed because it is much larger.
+    /// The handshake is complete, and the session has not been checked yet. Boxed because a TLS stream is much larger
+    /// than the other variant.
     Tls(Box<TlsStream<S>>),
 }
 

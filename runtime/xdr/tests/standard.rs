@@ -1,4 +1,4 @@
-//! The rules of RFC 4506, byte by byte, with generated types.
+//! Tests of the encodings that RFC 4506 specifies, byte by byte, with generated types.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 // Generated code refers to the runtime as `rpcrdma`.
@@ -66,7 +66,7 @@ fn refused<T: XdrDecode + std::fmt::Debug>(wire: &[u8]) -> DecodeErrorKind {
     T::from_bytes(wire).unwrap_err().kind().clone()
 }
 
-/// RFC 4506 §7: the example of the standard.
+/// RFC 4506 §7: the value in the example of the RFC has the encoding that the RFC lists.
 #[test]
 fn the_example_of_the_standard() {
     let file = File {
@@ -79,8 +79,9 @@ fn the_example_of_the_standard() {
     check(file, wire);
 }
 
-/// RFC 4506 §4.1, §4.2, §4.4, §4.5: the smallest and the largest value of each type are encoded with the most
-/// significant byte first.
+/// RFC 4506 §4.1 to §4.5: integers are encoded with the most significant byte first, and negative ones in two's
+/// complement. The test uses limits of their ranges, single values, and a struct that has booleans and an enumeration,
+/// too.
 #[test]
 fn integers() {
     check(1_i32, &[0, 0, 0, 1]);
@@ -99,8 +100,8 @@ fn integers() {
     check(scalars, &words(&wire));
 }
 
-/// RFC 4506 §4.3: an enumeration is encoded as a signed integer. A decoder refuses other integers, both alone and in a
-/// run of words.
+/// RFC 4506 §4.3: an enumeration is encoded as a signed integer. A decoder refuses integers that the enumeration does
+/// not declare, both in a value of their own and in a field of a struct.
 #[test]
 fn enumerations() {
     check(Color::Black, &[0; 4]);
@@ -114,7 +115,8 @@ fn enumerations() {
     }
 }
 
-/// RFC 4506 §4.4: a boolean is 0 or 1, alone, in a run, and as a discriminant.
+/// RFC 4506 §4.4: a boolean is 0 or 1. A decoder refuses other values in a boolean of its own, in a field of a struct,
+/// in a discriminant, and in the flag of optional data.
 #[test]
 fn booleans() {
     check(false, &[0; 4]);

@@ -1,4 +1,5 @@
-//! Maximum size of the reply to a COMPOUND (RFC 8267 §3, §6.2), which is the sum over its operations.
+//! Maximum sizes of the replies to COMPOUND and CB_COMPOUND (RFC 8267 §3, §6.2, §6.5). Each is the sum over the
+//! operations.
 //!
 //! Most results are bounded by their types, and some by the arguments. The protocol does not bound a few of them, such
 //! as attributes and layouts. The client provides [`UNKNOWN_RESULT_LEN`] bytes for each of these.
@@ -60,8 +61,8 @@ impl BoundsReply for CbCompound4args {
     }
 }
 
-/// Returns the bounds of the status, the number of results, and the tag of `tag` bytes, which the server returns. The
-/// bounds are marked as an estimate, because the protocol does not bound all results.
+/// Returns the bounds of the head of a reply: the status, the number of results, and the tag, which has `tag` bytes
+/// like the tag of the call. The bounds are marked as an estimate, because the protocol does not bound all results.
 fn head(tag: usize) -> ReplyBounds {
     ReplyBounds::new((tag as u64).next_multiple_of(4).saturating_add(3 * WORD), &[]).estimated()
 }
@@ -78,12 +79,14 @@ fn asked(count: u32, rest: u64) -> u64 {
     u64::from(count).saturating_add(rest)
 }
 
-/// Returns the maximum size of a result with the requested attributes, in bytes.
+/// Returns the maximum size of a result with the requested attributes, in bytes. Returns [`UNKNOWN_RESULT_LEN`] if one
+/// of the attributes is unknown or has no maximum size.
 fn attributes(request: &Bitmap4) -> u64 {
     super::attributes::most(request).map_or(UNKNOWN_RESULT_LEN, |most| most.saturating_add(WORD))
 }
 
-/// Returns the maximum inline size of an operation's result, in bytes.
+/// Returns the maximum inline size of an operation's result, in bytes, without the operation number. It is
+/// [`UNKNOWN_RESULT_LEN`] if the result has no maximum size.
 fn inline(operation: &NfsArgop4) -> u64 {
     use NfsArgop4 as Op;
     match operation {
@@ -169,7 +172,8 @@ fn inline(operation: &NfsArgop4) -> u64 {
     }
 }
 
-/// Returns the maximum size of a callback operation's result, in bytes.
+/// Returns the maximum size of a callback operation's result, in bytes, without the operation number. It is
+/// [`UNKNOWN_RESULT_LEN`] if the result has no maximum size.
 fn callback(operation: &NfsCbArgop4) -> u64 {
     use NfsCbArgop4 as Op;
     match operation {

@@ -44,7 +44,7 @@ enum RegistrationKind {
     },
 }
 
-/// An entry of rpcbind: the listener of a version of a program.
+/// An rpcbind entry: one version of a program, and the netid and the address of its listener.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     program: u32,
@@ -53,18 +53,18 @@ struct Entry {
     addr: SocketAddr,
 }
 
-/// Entries that were registered over a connection to rpcbind.
+/// A connection to rpcbind, and the entries that are registered there.
 #[derive(Debug)]
 struct Registered {
     rpcbind: Rpcbind,
     entries: Vec<Entry>,
 }
 
-/// The error type of a registration.
+/// The reason why the listeners of a server were not registered with rpcbind.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The call to rpcbind failed.
+    /// A call to rpcbind failed.
     Call(CallError),
     /// rpcbind refused the registration.
     Refused {
@@ -142,7 +142,8 @@ fn entries(programs: &[(u32, u32)], urls: &[String]) -> Vec<Entry> {
 }
 
 impl Registered {
-    /// Registers `entries`. If one of them cannot be registered, removes those that were registered before it.
+    /// Registers `entries`, in place of entries that a predecessor has left. If one of them cannot be registered,
+    /// removes those that were registered before it.
     async fn new(rpcbind: Rpcbind, entries: &[Entry]) -> Result<Self, RegisterError> {
         let mut registered = Self { rpcbind, entries: Vec::new() };
         for entry in entries {
@@ -285,7 +286,7 @@ async fn restore(entries: &[Entry]) -> Result<Registered, KeepError> {
     Ok(Registered { rpcbind, entries: entries.to_vec() })
 }
 
-/// Keeps `entries` registered until `ended` receives a message or its sender is dropped.
+/// Keeps `entries` registered until `ended` receives a message or its sender is dropped, and then removes them.
 #[cfg(unix)]
 async fn keep(entries: Vec<Entry>, mut registered: Option<Registered>, mut ended: oneshot::Receiver<()>) {
     let (mut pause, mut has_warned) = (PAUSES.0, registered.is_none());

@@ -8,7 +8,7 @@ use super::{
     IPPROTO_TCP, Mapping, Netid, RPCB_PORT, Rpcb, UniversalAddr, pmap_vers::PmapVersClient, rpcbvers4::Rpcbvers4Client,
 };
 
-/// The local socket of rpcbind.
+/// The path of rpcbind's local socket.
 #[cfg(unix)]
 const SOCKET: &str = "/run/rpcbind.sock";
 
@@ -81,7 +81,7 @@ impl Rpcbind {
     ///
     /// rpcbind can be asked directly only about the transport of the call. For other transports, this function lists
     /// all registrations (RFC 1833 §2.2.1). It replaces a wildcard address by the address of rpcbind. A port mapper
-    /// (version 2) has only registrations for TCP over IPv4.
+    /// (version 2) is asked only about TCP over IPv4.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -73,8 +73,8 @@ impl RpcbindService {
         servers
     }
 
-    /// Queries all hosts at intervals, and publishes each change. A host that does not answer does not delay the
-    /// others.
+    /// Queries all hosts at intervals, and publishes each change of the set of server URLs. A host that does not answer
+    /// does not delay the queries of other hosts.
     async fn keep_up_to_date(self, publish: impl Fn(BTreeSet<String>)) {
         let mut known = vec![None; self.hosts.len()];
         let service = Arc::new(self);

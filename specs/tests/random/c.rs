@@ -89,7 +89,7 @@ impl Drop for Transcoder {
     }
 }
 
-/// Returns the output of a command, or `None` if it is not installed.
+/// Returns the standard output of a command, or `None` if the program is not installed. Panics if the command fails.
 fn run(command: &mut Command) -> Option<Vec<u8>> {
     match command.output() {
         Ok(output) if output.status.success() => Some(output.stdout),

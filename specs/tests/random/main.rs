@@ -1,6 +1,6 @@
-//! Tests with random values of each specification except RPCSEC_GSS: the generated codecs and the C codecs of rpcgen
-//! both decode an encoding and re-encode it to the same bytes. The module `wire` produces the encodings independently,
-//! from the rules of RFC 4506.
+//! Tests with random values of each specification except RPCSEC_GSS: the generated codecs and, if they can be compiled,
+//! the C codecs of rpcgen decode an encoding and re-encode it to the same bytes. The module `wire` produces the
+//! encodings independently, from the rules of RFC 4506. The module `views` tests borrowed types.
 
 mod c;
 mod views;
@@ -25,7 +25,7 @@ use crate::{
 /// Number of random values per type.
 const CASES: u32 = 64;
 
-/// A specification with the extensions of the language that rpcgen accepts.
+/// A specification that uses the extensions of the XDR language that rpcgen accepts.
 mod dialect {
     rpcrdma::include_xdr!("tests/random/dialect.x");
 }

@@ -9,7 +9,8 @@ const MAX_ITEMS: u32 = 9;
 /// Maximum nesting depth at which optional data can be present, and arrays, lists and counted bytes can be non-empty.
 const DEEP: u32 = 12;
 
-/// Random decisions from bytes that proptest generates. When the bytes are used up, each decision is the simplest one.
+/// A source of random decisions, made from bytes that proptest generates. Once the bytes are used up, all further bytes
+/// are 0, so that each decision is the simplest one.
 pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
 
 impl Choices<'_> {
@@ -33,7 +34,8 @@ impl Choices<'_> {
     }
 }
 
-/// Returns an encoding of the named type. If `narrow` is `true`, integers stay within the range of C's shorter types.
+/// Returns a random encoding of the type `name`. If `narrow` is `true`, the values of `int` and `unsigned int` fit into
+/// one byte, the size of C's shortest integer types.
 pub(crate) fn encoding(spec: &Spec, name: &str, narrow: bool, choices: Choices<'_>) -> Vec<u8> {
     let id = spec.items.iter().position(|item| item.name.text == name).unwrap_or_else(|| panic!("no type {name}"));
     let mut writer = Writer { spec, choices, narrow, out: Vec::new(), depth: 0 };
@@ -91,8 +93,8 @@ impl Writer<'_> {
         self.depth -= 1;
     }
 
-    /// Chooses a value of the discriminant at random. Returns `None` if the chosen number has a case, or if every value
-    /// of an enumeration or boolean has one.
+    /// Chooses a value of the discriminant that has no case, for the default arm. Returns `None` if all values of an
+    /// enumeration or boolean have cases, or if the random integer has one.
     fn other(&mut self, discriminant: &Field, cases: &[(i64, Option<&Field>)]) -> Option<i64> {
         let free = |value: &i64| cases.iter().all(|(case, _)| case != value);
         let mut base = match discriminant.ty {

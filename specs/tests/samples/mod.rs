@@ -1,4 +1,4 @@
-//! Sample values of each protocol, with the encodings that the documents define, and functions that compare them.
+//! Sample values of NFS, MOUNT and rpcbind messages, parts of their encodings, and functions that check encodings.
 #![allow(dead_code)] // Each test binary uses some of it.
 
 use rpcrdma::{
@@ -7,12 +7,12 @@ use rpcrdma::{
 };
 use rpcrdma_specs::{mount3, nfs3, nfs4, rpcbind};
 
-/// Returns the numbers of the program, of its version, and of a procedure.
+/// Returns the program number, the program version, and the number of the procedure `P`.
 pub(crate) fn numbers<P: Procedure>() -> (u32, u32, u32) {
     (P::PROGRAM, P::VERSION, P::NUMBER)
 }
 
-/// Checks that `value` encodes to `words` and decodes from them.
+/// Checks that `value` encodes to `words`, decodes from them, and does not decode from any prefix of their bytes.
 pub(crate) fn both_ways<T: XdrEncode + XdrDecode + PartialEq + std::fmt::Debug>(value: &T, words: &[u32]) {
     bytes_both_ways(value, &words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>());
 }
@@ -68,7 +68,7 @@ pub(crate) fn attributes() -> nfs3::Fattr3 {
     }
 }
 
-/// The encoding of [`attributes`], which have the thirteen fields of RFC 1813 §2.5.
+/// The encoding of [`attributes`], which have the thirteen fields of `fattr3` (RFC 1813 §2.6).
 pub(crate) const ATTRIBUTES: [u32; 21] =
     [1, 0o644, 1, 1000, 100, 0, 5, 0, 4096, 8, 9, 0x0102_0304, 0x0506_0708, 0, 42, 1, 2, 3, 4, 5, 6];
 

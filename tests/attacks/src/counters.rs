@@ -63,7 +63,8 @@ async fn client(to: SocketAddr) -> anyhow::Result<CountersV1Client> {
 /// Counters and their acknowledged values.
 type Acknowledged = BTreeMap<String, u64>;
 
-/// Adds to new counters, and returns the counters that were acknowledged.
+/// Makes one addition to each of the new counters with the numbers `counters`. Returns the sums that the server
+/// acknowledged.
 async fn acknowledge(client: &CountersV1Client, counters: Range<usize>) -> anyhow::Result<Acknowledged> {
     let mut acknowledged = Acknowledged::new();
     for nth in counters {
@@ -74,7 +75,7 @@ async fn acknowledge(client: &CountersV1Client, counters: Range<usize>) -> anyho
     Ok(acknowledged)
 }
 
-/// Returns the number of acknowledged counters that have another value now.
+/// Returns the number of counters whose value differs from the acknowledged one.
 async fn count_lost(to: SocketAddr, acknowledged: &Acknowledged) -> anyhow::Result<usize> {
     let client = client(to).await?;
     let mut lost = 0;
@@ -90,8 +91,8 @@ async fn add(stream: &mut TcpStream, call: &[u8]) -> anyhow::Result<u64> {
     results::<Add>(&read_record(stream).await?, XID)
 }
 
-/// Sends the same ADD on many connections at once, and once more after the server was killed. The ADD must be executed
-/// once.
+/// Sends the same ADD on many connections at once, and once more after the server was killed and restarted. The server
+/// must execute the ADD only once.
 pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     const CONNECTIONS: usize = 16;
     let (server, to) = start(tempfile::tempdir()?, true).await?;
@@ -128,8 +129,8 @@ pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// The bit that is flipped in a byte. It is none of the bits that redb uses as flags without a checksum in the first
-/// bytes of the file.
+/// Mask of the bit that is flipped in a byte. The flags that redb keeps at the start of the file without a checksum do
+/// not use this bit.
 const FLIP: u8 = 0x10;
 
 /// A damaged copy of the database.
@@ -173,8 +174,9 @@ fn damages(before: &[u8], whole: &[u8], flips: usize) -> Vec<Damage> {
     damages
 }
 
-/// Kills the server after it has acknowledged effects, and damages its database. The server must report the damage and
-/// not start, unless nothing is lost.
+/// Kills the server after it has acknowledged additions, and starts it with damaged copies of its database. For each
+/// copy, the server must report the damage and not start, unless no addition is lost. It must not start without a
+/// database either.
 pub(crate) async fn damaged_store(plan: &Plan) -> anyhow::Result<Findings> {
     let (server, to) = start(tempfile::tempdir()?, true).await?;
     let (client, calls) = (client(to).await?, plan.form.calls());

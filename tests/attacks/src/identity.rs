@@ -23,7 +23,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Starts `nfs3d` as an unprivileged user with capabilities that override permissions. It must refuse to start.
+/// Starts `nfs3d` as an unprivileged user with capabilities that override permissions. `nfs3d` must refuse to start.
 pub(crate) async fn capabilities(plan: &Plan) -> anyhow::Result<Findings> {
     if !is_root() {
         return Ok(Findings::not_run("needs root, to give capabilities to another user"));
@@ -89,7 +89,7 @@ async fn start_with(set: &str, program: &Path, root: &Path, state: &Path) -> any
     said
 }
 
-/// Looks up `..` in directories that the caller must not search, which the server must refuse. As a counter-check,
+/// Looks up `..` in directories that the caller must not search. The server must refuse that. As a counter-check,
 /// looks up `..` in a directory that the caller may search.
 pub(crate) async fn closed_directory(plan: &Plan) -> anyhow::Result<Findings> {
     if !is_root() {
@@ -119,7 +119,7 @@ pub(crate) async fn closed_directory(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(trial.finish(&mut server.process, &victim, format!("{refused} of 2 calls refused")).await)
 }
 
-/// Returns the status of LOOKUP for `..`.
+/// Looks up `..` in a directory, and returns the status.
 async fn parent_of(client: &NfsV3Client, dir: &NfsFh3) -> anyhow::Result<Nfsstat3> {
     Ok(match client.nfsproc3_lookup(&Lookup3args { what: entry(dir, "..") }).await? {
         Lookup3res::Ok(_) => Nfsstat3::Ok,

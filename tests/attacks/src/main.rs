@@ -1,5 +1,5 @@
-//! `rpcrdma-attacks`: plays attacks against the example servers. A well-behaved client at another address measures what
-//! it notices. See `README.md`.
+//! `rpcrdma-attacks`: plays attacks against nfs3d, blobstore and a counters server. In most attacks, a well-behaved
+//! client at another address measures the latencies of its own calls. See `README.md`.
 #![forbid(unsafe_code)]
 
 mod connections;
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays the attacks, and prints a line for each.
+/// Plays the chosen attacks, and prints a table with one line for each.
 async fn play(arguments: PlayArgs) -> anyhow::Result<ExitCode> {
     let Some(chosen) = arguments.choice.of(ATTACKS)? else { return Ok(ExitCode::SUCCESS) };
     let descriptors = command::raise_descriptor_limit(DESCRIPTORS);

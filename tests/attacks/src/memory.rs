@@ -38,7 +38,7 @@ const HEAD_LEN: u32 = 40;
 /// Receive buffer of connections that do not read, in bytes.
 const SMALL_BUFFER: u32 = 4096;
 
-/// Opens connections that announce records of 65 MiB, and send `sent` bytes of them.
+/// Opens 64 connections. Each announces a record of 65 MiB, and sends only `sent` bytes of the record.
 pub(crate) async fn announced_records(plan: &Plan, sent: usize) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, 256 * MIB, &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;
@@ -82,7 +82,7 @@ pub(crate) async fn unserved_chunks(plan: &Plan, served: usize) -> anyhow::Resul
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// Sends calls on connections that read nothing.
+/// Opens `count` connections, sends all `calls` on each of them, and reads no replies.
 async fn connect_silent(count: usize, to: SocketAddr, calls: &[Vec<u8>]) -> anyhow::Result<Vec<TcpStream>> {
     let calls: Vec<u8> = calls.iter().flat_map(|call| record(call)).collect();
     let mut attackers = Vec::new();
@@ -114,7 +114,7 @@ pub(crate) async fn unread_results(plan: &Plan, count: u32) -> anyhow::Result<Fi
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// Asks for blobs of 4 MiB on 24 connections, and reads nothing.
+/// Asks 8 times for a blob of 4 MiB on each of 24 connections, and reads no replies.
 pub(crate) async fn unread_blobs(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = BlobServer::start(&plan.programs, 14 * MIB).await?;
     let victim = Victim::of_blobs(&server).await?;
@@ -138,7 +138,7 @@ const ENTRIES: (usize, usize) = (20_000, 60_000);
 const LISTINGS: usize = 64;
 /// Number of connections that the READDIRs use.
 const LISTING_CONNECTIONS: usize = 4;
-/// Minimum number of rounds.
+/// Minimum number of rounds of listings.
 const MIN_ROUNDS: usize = 3;
 /// Number of bytes that each READDIR asks for.
 const LISTING_LEN: u32 = 64 << 10;

@@ -24,7 +24,7 @@ use crate::{
 };
 
 const MAX_MEMORY: u64 = 256 << 20;
-/// Number of attackers, which work until the victim has made its calls.
+/// Number of concurrent attackers.
 const ATTACKERS: usize = 4;
 /// Maximum time for a connection to end after a violation of the protocol.
 const MAX_END: Duration = Duration::from_secs(20);
@@ -32,7 +32,7 @@ const MAX_END: Duration = Duration::from_secs(20);
 /// Minimum number of messages that the server refuses before the flood ends.
 const MIN_REFUSED: u64 = 200;
 
-/// Counters of a flood.
+/// Counters that the attackers of one flood share.
 #[derive(Debug, Default)]
 struct Flood {
     sent: AtomicU64,
@@ -40,8 +40,9 @@ struct Flood {
     refused: AtomicU64,
 }
 
-/// Floods the server with the messages of `attack` while the victim makes its calls. An error of an attacker is
-/// reported as a fault.
+/// Floods the server with the messages of `attack` while the victim makes its calls, and until the server has refused
+/// [`MIN_REFUSED`] messages. `noun` describes refused messages in the outcome. An error of an attacker is reported as a
+/// fault.
 async fn flood<F>(
     plan: &Plan,
     transport: &'static str,
@@ -161,7 +162,7 @@ fn is_rejection(reply: &[u8]) -> bool {
     word(1) == 1 && (word(2) == 1 || word(5) != 0)
 }
 
-/// Sends calls that the server must reject, without a pause.
+/// Sends calls that the server must reject. Each attacker sends its next call as soon as the previous one is rejected.
 pub(crate) async fn garbage(plan: &Plan, transport: &'static str) -> anyhow::Result<Findings> {
     let calls = rejected_calls()?;
     flood(plan, transport, "calls rejected", |to, counters, nth| {

@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-/// The attackers' address.
+/// The local address of the attackers.
 pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 /// Maximum time for a raw peer to connect, write or read.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,7 +39,7 @@ pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr, buffer: Option<u32>)
     Ok(stream)
 }
 
-/// Connects `count` attackers.
+/// Opens `count` connections from the attackers' address.
 pub(crate) async fn connect_many(count: usize, to: SocketAddr) -> anyhow::Result<Vec<TcpStream>> {
     let mut streams = Vec::new();
     for _ in 0..count {
@@ -59,7 +59,7 @@ pub(crate) fn mark(len: u32) -> [u8; 4] {
     (LAST_FRAGMENT | len).to_be_bytes()
 }
 
-/// Encodes a message as a record.
+/// Encodes a message as a record of one fragment.
 pub(crate) fn record(message: &[u8]) -> Vec<u8> {
     [&mark(message.len() as u32), message].concat()
 }
@@ -70,7 +70,7 @@ pub(crate) fn encode(value: &impl XdrEncode) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Encodes the header of a call of a program, version and procedure.
+/// Encodes the header of a call, for a procedure given by its numbers.
 pub(crate) fn header(
     xid: u32,
     (program, version, procedure): (u32, u32, u32),
@@ -83,12 +83,12 @@ pub(crate) fn header(
     Ok(message)
 }
 
-/// Encodes the header of a call of a procedure.
+/// Encodes the header of a call of `P`.
 pub(crate) fn header_of<P: Procedure>(xid: u32, credential: &Credential) -> anyhow::Result<Vec<u8>> {
     header(xid, (P::PROGRAM, P::VERSION, P::NUMBER), credential)
 }
 
-/// Encodes a call.
+/// Encodes a call of `P`: header and arguments.
 pub(crate) fn call<P: Procedure>(xid: u32, credential: &Credential, args: &P::Args) -> anyhow::Result<Vec<u8>> {
     Ok([header_of::<P>(xid, credential)?, encode(args)?].concat())
 }

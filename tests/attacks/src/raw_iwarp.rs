@@ -17,7 +17,7 @@ use crate::raw::{self, PATIENCE};
 const UNTAGGED_LEN: usize = 18;
 /// The control bytes of a Send (RFC 5040 section 4.1) in its last segment.
 const SEND: [u8; 2] = [0x41, 0x43];
-/// The control bytes of an RDMA Write.
+/// The control bytes of an RDMA Write in its last segment.
 const WRITE: [u8; 2] = [0xc1, 0x40];
 /// The control bytes of an RDMA Read Request.
 const READ_REQUEST: [u8; 2] = [0x41, 0x41];
@@ -29,15 +29,15 @@ const MAX_SEGMENT: usize = 1024;
 /// A place in a peer's memory: STag and offset.
 pub(crate) type Place = (u32, u64);
 
-/// An RDMA Read Request of the server.
+/// An RDMA Read Request that the server sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadRequest {
-    /// The place in the server's memory.
+    /// The place in the server's memory that receives the data.
     pub(crate) sink: Place,
     pub(crate) len: u32,
 }
 
-/// Frames a segment (RFC 5044 section 4).
+/// Returns the FPDU of a segment: the length, the segment, padding, and the CRC (RFC 5044 section 4).
 pub(crate) fn frame(segment: &[u8]) -> Vec<u8> {
     let mut out = (segment.len() as u16).to_be_bytes().to_vec();
     out.extend_from_slice(segment);
@@ -65,7 +65,7 @@ fn tagged(control: [u8; 2], (stag, offset): Place, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns an MPA request with CRCs, and up to 16 RDMA Reads in each direction. It has no private data of RPC-over-RDMA
-/// (RFC 8797), so that the peer supports version 1 only.
+/// (RFC 8797), so the server assumes that the peer supports version 1 only.
 pub(crate) fn mpa_request() -> Vec<u8> {
     [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 16, 0, 16]].concat()
 }
@@ -81,12 +81,13 @@ pub(crate) fn inline_message(call: &[u8]) -> Vec<u8> {
     [xid, words(&[1, 8, 0, 0, 0, 0]), call.to_vec()].concat()
 }
 
-/// Encodes a message whose bytes at `position` are in a Read chunk of `len` bytes, of the STag `stag`.
+/// Encodes a message of RPC-over-RDMA version 1 with a Read chunk at `position`. The chunk has one segment of `len`
+/// bytes, at offset 0 of the STag `stag`.
 pub(crate) fn message_with_chunk(xid: u32, position: u32, (stag, len): (u32, u32), call: &[u8]) -> Vec<u8> {
     [words(&[xid, 1, 8, 0, 1, position, stag, len, 0, 0, 0, 0, 0]), call.to_vec()].concat()
 }
 
-/// A raw peer after the set-up.
+/// An iWARP client after the MPA set-up, over a plain TCP stream.
 #[derive(Debug)]
 pub(crate) struct IwarpPeer {
     pub(crate) stream: TcpStream,
@@ -95,7 +96,7 @@ pub(crate) struct IwarpPeer {
 }
 
 impl IwarpPeer {
-    /// Connects from a local address, and sets up the connection.
+    /// Connects from the address `from`, and performs the MPA set-up.
     pub(crate) async fn connect(from: Ipv4Addr, to: SocketAddr) -> anyhow::Result<Self> {
         let mut stream = raw::connect(from, to, None).await?;
         raw::write(&mut stream, &mpa_request()).await?;
@@ -115,7 +116,7 @@ impl IwarpPeer {
         raw::write(&mut self.stream, &frame(segment)).await
     }
 
-    /// Sends a message of one segment.
+    /// Sends a message by a Send of one segment.
     pub(crate) async fn send(&mut self, message: &[u8]) -> anyhow::Result<()> {
         self.sent += 1;
         self.segment(&untagged(SEND, 0, self.sent, message)).await
@@ -145,7 +146,7 @@ impl IwarpPeer {
         Ok(())
     }
 
-    /// Reads a segment, whose CRC is not checked. Returns `None` if none begins within `time`.
+    /// Reads a segment without checking its CRC. Returns `None` if no segment begins within `time`.
     async fn next_segment(&mut self, time: Duration) -> anyhow::Result<Option<Vec<u8>>> {
         // A timeout between the bytes of a frame would lose its place, so only the first byte is waited for.
         match timeout(time, self.stream.peek(&mut [0])).await {
@@ -177,7 +178,7 @@ impl IwarpPeer {
         }
     }
 
-    /// Reads the next message, which must have no chunks, and returns the reply in it.
+    /// Waits for the next Send, whose message must have no chunks, and returns the RPC reply in it.
     pub(crate) async fn next_reply(&mut self) -> anyhow::Result<Vec<u8>> {
         loop {
             let segment = self.next_segment(PATIENCE).await?.context("the server sent no reply in time")?;

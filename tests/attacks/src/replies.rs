@@ -38,14 +38,14 @@ async fn remove(stream: &mut TcpStream, call: &[u8]) -> anyhow::Result<Nfsstat3>
     })
 }
 
-/// Creates a file, and encodes its REMOVE.
+/// Creates a file, and encodes a call that removes the file.
 fn removal(server: &NfsServer, root: &NfsFh3) -> anyhow::Result<Vec<u8>> {
     fs::write(server.root.join("once"), "x")?;
     call::<Nfsproc3Remove>(XID, &own_credential(), &Remove3args { object: entry(root, "once") })
 }
 
-/// Makes more calls fail than the cache has entries. The victim repeats a REMOVE that it made before, and must get the
-/// same reply.
+/// Makes more calls fail than the cache has entries. The victim repeats a REMOVE that it made before the attack, and
+/// must get the reply of the first one.
 pub(crate) async fn failing_calls(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;
     let victim = Victim::of_nfs(&server, "tcp").await?;
@@ -82,8 +82,8 @@ pub(crate) async fn failing_calls(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(trial.finish(&mut server.process, &victim, format!("{} calls failed", 2 * FLOOD)).await)
 }
 
-/// Sends the same REMOVE on many connections of one client at once. It must be executed once: no reply says that there
-/// is no file.
+/// Sends the same REMOVE on many connections of one client at once. The call must be executed once: no reply says that
+/// there is no file.
 pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     const CONNECTIONS: usize = 16;
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rpcrdma_examples::say;
 
-/// Width of the column with the names of attacks.
+/// Width of the column with the names of attacks, in characters.
 pub(crate) const NAME_WIDTH: usize = 50;
-/// Width of the column with the attackers' outcome.
+/// Width of the column with the attackers' outcome, in characters.
 const OUTCOME_WIDTH: usize = 52;
 
-/// The measurements of an attack.
+/// The measurements of an attack. `None` stands for a value that the attack does not measure.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured {
     /// The victim's p99 latency alone and during the attack.
@@ -18,7 +18,7 @@ pub(crate) struct Measured {
     pub(crate) memory: Option<(u64, u64)>,
 }
 
-/// The result of an attack.
+/// The findings of an attack, with its measurements.
 pub(crate) type Findings = rpcrdma_trials::Findings<Measured>;
 
 /// Prints the head of the table.

@@ -16,7 +16,7 @@ use tokio::process::Command;
 /// limit.
 const ALLOWED_GROWTH: u64 = 64 << 20;
 
-/// A running server. It is killed when this is dropped, and its files are removed.
+/// A running server process. Dropping this value kills the process, and removes the files of the server.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     child: ChildProcess,
@@ -78,7 +78,7 @@ pub(crate) struct NfsServer {
     pub(crate) mount: SocketAddr,
 }
 
-/// Size of the prepared files, in bytes.
+/// Size of [`VICTIM_FILE`] and of [`LARGE_FILE`], in bytes.
 pub(crate) const FILE_LEN: usize = 4 << 20;
 /// The file that the victim reads and writes.
 pub(crate) const VICTIM_FILE: &str = "victim";

@@ -18,7 +18,7 @@ use crate::{
 const MAX_MEMORY: u64 = 256 << 20;
 /// Number of bytes of data in the call whose memory is attacked.
 const LEN: u32 = 4096;
-/// STag of the chunk of the attacked call, at its client.
+/// STag of the Read chunk in the attacked call. It names memory of the client that makes the call.
 const CHUNK: u32 = 99;
 /// Number of invented STags that are tried, each on a new connection.
 const INVENTED: u32 = 16;
@@ -31,7 +31,7 @@ enum Access {
     Respond,
 }
 
-/// Accesses the memory of an STag on a new connection, which the server must end.
+/// Accesses the memory at `place` from a new connection. The server must close this connection.
 async fn access(server: &NfsServer, how: Access, place: Place) -> anyhow::Result<()> {
     let mut attacker = IwarpPeer::connect(ATTACKER, server.iwarp).await?;
     let data = [b'B'; LEN as usize / 4];
@@ -44,8 +44,9 @@ async fn access(server: &NfsServer, how: Access, place: Place) -> anyhow::Result
     Ok(())
 }
 
-/// Accesses the memory for the data of another client's call while the call waits for this data. Uses invented STags,
-/// too.
+/// Attacks a WRITE of another client while the server waits for the data of its Read chunk: from other connections,
+/// attackers access the server's memory for this data. They try invented STags, too. The server must close these
+/// connections, and store the data of the WRITE unchanged.
 pub(crate) async fn foreign(plan: &Plan) -> anyhow::Result<Findings> {
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;
     let victim = Victim::of_nfs(&server, "iwarp").await?;
@@ -91,7 +92,8 @@ pub(crate) async fn foreign(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(trial.finish(&mut server.process, &victim, outcome).await)
 }
 
-/// Serves the chunk of the attacked call. Its data must be stored as its client has sent it.
+/// Serves the Read chunk of the attacked WRITE. Checks that the server stores the data that the client of the WRITE
+/// sent.
 async fn complete(server: &NfsServer, slow: &mut IwarpPeer, sink: Place) -> anyhow::Result<()> {
     slow.respond(sink, &[b'A'; LEN as usize], true).await?;
     match results::<Nfsproc3Write>(&slow.next_reply().await?, 7)? {

@@ -23,7 +23,7 @@ const ALLOWED_SLOWDOWN: u32 = 3;
 /// p99 latency during an attack that the full form always allows.
 const ALLOWED_LATENCY: Duration = Duration::from_millis(50);
 
-/// The form of a run.
+/// The form of a run: how many calls and connections are made, and whether latencies are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Fewer calls and connections. Latencies are printed, but not checked.
@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     pub(crate) form: Form,
 }
 
-/// An attack in progress.
+/// An attack in progress, with the latencies of the victim and the faults so far.
 #[derive(Debug)]
 pub(crate) struct Trial {
     form: Form,
@@ -61,7 +61,7 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Measures the victim's calls before the attack.
+    /// Starts a trial: measures the victim's calls before the attack.
     pub(crate) async fn start(form: Form, victim: &Victim) -> anyhow::Result<Self> {
         victim.measure(WARM_UP).await?;
         let alone = victim.measure(form.calls()).await.context("before the attack")?;

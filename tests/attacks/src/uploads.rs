@@ -34,7 +34,7 @@ const WATCHES: usize = 1024;
 /// Number of connections on which the attackers ask for watches.
 const WATCH_CONNECTIONS: usize = 16;
 
-/// Asks for uploads and writes the last byte of each. Returns their identifiers.
+/// Asks for uploads and writes the last byte of each. Returns the identifiers of the uploads that the server allowed.
 async fn take_uploads(clients: &[BlobstoreV1Client]) -> anyhow::Result<Vec<u64>> {
     let mut uploads = Vec::new();
     for nth in 0..UPLOADS {
@@ -55,7 +55,7 @@ async fn take_uploads(clients: &[BlobstoreV1Client]) -> anyhow::Result<Vec<u64>>
 }
 
 /// Asks for watches on connections that never reply to the server's calls. Returns the connections and the number of
-/// watches.
+/// watches that the server allowed.
 async fn take_watches(server: &BlobServer) -> anyhow::Result<(Vec<TcpStream>, usize)> {
     let mut streams = connect_many(WATCH_CONNECTIONS, server.tcp).await?;
     let mut watches = 0;
@@ -85,7 +85,7 @@ async fn upload(client: &BlobstoreV1Client, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that a watch of the victim reports its next upload.
+/// Checks that a watch of the victim reports the victim's next upload.
 async fn watch(server: &BlobServer, client: &BlobstoreV1Client, name: &str) -> anyhow::Result<()> {
     let (watcher, mut changes) = Watcher::new(64);
     let url = format!("tcp://{}?local={VICTIM}", server.tcp);

@@ -22,9 +22,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::server::{BlobServer, FILE_LEN, NfsServer, VICTIM_FILE};
 
-/// The victim's address.
+/// The local address of the victim.
 pub(crate) const VICTIM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
-/// Deadline of each call of the victim, and of its connection.
+/// Timeout of each call of a client, and of each attempt of the victim to connect to a crowded server.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// Number of bytes of data in a call.
 const LEN: usize = 8 << 10;
@@ -84,7 +84,7 @@ pub(crate) fn entry(dir: &NfsFh3, name: &str) -> Diropargs3 {
     Diropargs3 { dir: dir.clone(), name: Filename3(name.into()) }
 }
 
-/// Returns the handle of a file.
+/// Looks up an entry of a directory, and returns its handle. Fails if there is no such entry.
 pub(crate) async fn look_up(client: &NfsV3Client, dir: &NfsFh3, name: &str) -> anyhow::Result<NfsFh3> {
     let found = client.nfsproc3_lookup(&Lookup3args { what: entry(dir, name) }).await?;
     let Lookup3res::Ok(ok) = found else { bail!("cannot look up {name}: {found:?}") };

@@ -1,5 +1,5 @@
-//! Handwritten decoders of two replies of NFS 3, for comparison. They check every length, boolean and enumeration.
-//! Handles refer to the message. Errors do not name the field.
+//! Handwritten decoders of two replies of NFS 3, for comparison with the generated decoders. They check every length,
+//! boolean and enumeration. File handles are borrowed from the message. Errors do not name the field.
 
 /// The reason for a decoding error.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,7 @@ pub(crate) enum Reply<T> {
     Failed(u32),
 }
 
-/// Maximum length of a handle, in bytes (RFC 1813 §2.4).
+/// Maximum length of a file handle, in bytes (RFC 1813 §2.4).
 const MAX_HANDLE: usize = 64;
 
 struct Cursor<'a>(&'a [u8]);

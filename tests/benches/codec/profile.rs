@@ -1,4 +1,4 @@
-//! Messages encoded or decoded a number of times, for a profiler.
+//! Repeated encoding or decoding of one message, for a profiler.
 
 use std::hint::black_box;
 

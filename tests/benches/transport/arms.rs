@@ -1,4 +1,4 @@
-//! The measurements: each transfers the same bytes over plain TCP and with rpcrdma.
+//! The servers and the measurements. Each measurement compares rpcrdma with a bare program over TCP.
 
 use std::{net::SocketAddr, sync::mpsc, time::Instant};
 
@@ -75,7 +75,8 @@ async fn bind(url: &str) -> Server {
     server(url).bind().await.expect("cannot bind the server")
 }
 
-/// Runs the servers of both programs on this thread until the process ends.
+/// Sends the addresses of the servers, and then runs the servers on this thread until the process ends: the bare
+/// servers for echoes and bulk data, and the rpcrdma servers over iWARP and TCP.
 pub(crate) async fn serve(addresses: mpsc::Sender<Addresses>) {
     let echo = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
     let bulk = TcpListener::bind("127.0.0.1:0").await.expect("cannot bind");
@@ -95,8 +96,8 @@ fn quantile(samples: &mut [u64], q: f64) -> f64 {
     samples[((samples.len() - 1) as f64 * q) as usize] as f64
 }
 
-/// Runs one round for warm-up and `rounds` measured rounds, in which the two programs alternate. If `quick` is `true`,
-/// the rounds are shorter. Returns the figures.
+/// Runs one round for warm-up and `rounds` measured rounds. In each round, every measurement runs with the bare program
+/// and then with rpcrdma. If `quick` is `true`, the rounds are shorter. Returns the figures.
 pub(crate) async fn run(addresses: Addresses, rounds: usize, quick: bool) -> Vec<Figure> {
     let mut echo = bare::Client::connect(addresses.echo).await.expect("cannot connect");
     let mut bulk = bare::Client::connect(addresses.bulk).await.expect("cannot connect");

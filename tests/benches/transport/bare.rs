@@ -1,4 +1,4 @@
-//! The plain TCP program of each measurement.
+//! Servers and a client over plain TCP, with which the benchmarks compare calls.
 
 use std::{io, net::SocketAddr, time::Instant};
 
@@ -31,8 +31,8 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Serves connections with requests of 8 bytes: a direction and a length `len`. For the direction 0, the server sends
-/// `len` bytes. For the direction 1, it receives `len` bytes, and replies with one byte.
+/// Serves connections with requests of 8 bytes: a direction and a length `len` of at most 1 MiB. For the direction 0,
+/// the server sends `len` bytes. For the direction 1, it receives `len` bytes, and replies with one byte.
 pub(crate) async fn bulk_server(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -56,7 +56,7 @@ async fn bulk(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A client of either server.
+/// A client of [`echo_server`] or [`bulk_server`].
 pub(crate) struct Client {
     stream: TcpStream,
     buf: Vec<u8>,

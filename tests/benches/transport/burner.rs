@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-/// The running processes. Dropping this ends them.
+/// The processes that keep the cores awake. Dropping this value ends them.
 pub(crate) struct Burners(Vec<Child>);
 
 impl Drop for Burners {

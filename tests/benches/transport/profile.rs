@@ -127,7 +127,7 @@ impl Profile {
     }
 }
 
-/// The recorders of metrics.
+/// The recorders that the options `metrics` and `prometheus` select.
 #[cfg(feature = "metrics")]
 mod recorder {
     use std::sync::Arc;
@@ -231,7 +231,7 @@ impl Clients {
         }
     }
 
-    /// Makes `n` calls.
+    /// Makes `n` calls over all connections, and then exports the metrics if there is a recorder.
     pub(crate) async fn run(self, n: usize) {
         if self.profile.has("caller") {
             let clients: Vec<_> =

@@ -1,4 +1,4 @@
-//! Reports of medians and ranges.
+//! The figures of the benchmark, and their output as a table or JSON: medians, ranges and ratios.
 
 /// The samples of one figure, one per round and program.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Queue pairs that count their work requests.
+//! Wrappers of the types of a provider that count the work requests and the memory registrations of its queue pairs.
 
 use std::{
     io,
@@ -18,7 +18,8 @@ use rpcrdma::provider::{
     RegisterableMemory, SetupError, SetupParams, WorkRequest,
 };
 
-/// Counters of the work requests of client and server together.
+/// Counters of the work requests, of the bytes that they send and write, and of the memory registrations, for client
+/// and server together.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     sends: AtomicU64,
@@ -89,7 +90,7 @@ impl Sub for Counts {
     }
 }
 
-/// A wrapper of a provider's type that counts work requests.
+/// A wrapper of a provider's type that counts the work requests and the memory registrations in a shared [`Tally`].
 pub(crate) struct Counting<T>(pub(crate) T, pub(crate) Arc<Tally>);
 
 impl<Q: QueuePair> QueuePair for Counting<Q> {

@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum number of seeds that one process plays.
 const MAX_BATCH: u64 = 64;
 
-/// Maximum length of a violation in the record, in characters.
+/// Maximum length of the description of a failure, in characters. Longer descriptions are truncated.
 const MAX_TEXT: usize = 160;
 
 /// The contents of [`TABLE`].
@@ -50,7 +50,7 @@ pub struct Bug {
     pub name: String,
     /// The mistake, in one sentence.
     pub what: String,
-    /// The change of the code.
+    /// The change of the code that makes the mistake.
     pub fault: Fault,
     /// The reason why the simulation does not find the bug. Empty if it does.
     #[serde(default)]
@@ -116,7 +116,7 @@ pub struct BugRun {
     pub commit: String,
     /// Number of bugs with results.
     pub bugs: usize,
-    /// Number of bugs that at least half of the searches found.
+    /// Number of bugs that more than half of their searches found.
     pub found: usize,
     /// The bugs, in the order of the table.
     #[serde(rename = "bug")]

@@ -8,8 +8,8 @@ pub type Keywords = BTreeMap<(String, usize), String>;
 const WORDS: [&str; 8] =
     ["MUST NOT", "MUST", "SHALL NOT", "SHALL", "SHOULD NOT", "SHOULD", "NOT RECOMMENDED", "RECOMMENDED"];
 
-/// Returns the key words of these sections and their subsections. REQUIRED counts as MUST. In a text from before
-/// RFC 2119, `must` and `should` count in lower case.
+/// Returns the key words of `sections` and their subsections. REQUIRED counts as MUST. If `lowercase` is `true`, `must`
+/// and `should` in lower case count as well, as needed for texts from before RFC 2119.
 pub fn of(text: &str, sections: &[String], lowercase: bool) -> Keywords {
     let mut found = Keywords::new();
     for (section, body) in split(text) {

@@ -47,8 +47,8 @@ pub struct CopyFolders {
 }
 
 impl CopyFolders {
-    /// Returns the folder for the copy, and the target folder of cargo. The default of the former is `target/KIND` in
-    /// the repository `root`. The default of the latter is `build` in the former.
+    /// Returns the folder for the copy, by default `target/KIND` in the repository `root`, and the target folder of
+    /// cargo, by default `build` in the folder for the copy.
     pub fn of(&self, root: &Path, kind: &str) -> (PathBuf, PathBuf) {
         let folder = self.folder.clone().unwrap_or_else(|| root.join("target").join(kind));
         let target = self.target.clone().unwrap_or_else(|| folder.join("build"));
@@ -56,8 +56,8 @@ impl CopyFolders {
     }
 }
 
-/// Returns the exit code of a program: 0 if the tests noticed everything, 1 if not, and 2 after an error, which it
-/// prints.
+/// Returns the exit code of a program: 0 if the tests noticed everything, 1 if not, and 2 after an error, which this
+/// function prints.
 pub fn exit_code(program: &str, outcome: anyhow::Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -63,7 +63,8 @@ fn main() -> ExitCode {
     exit_code("rpcrdma-faults", run(&Cli::parse()))
 }
 
-/// Returns `true` if the tests noticed every fault.
+/// Plants all faults, runs the tests of the chosen ones, and prints the results. Returns `true` if the tests noticed
+/// every chosen fault.
 fn run(cli: &Cli) -> anyhow::Result<bool> {
     let root = repository();
     let tables = read_tables(&root.join("tests/conformance/tables"))?;
@@ -217,7 +218,7 @@ fn of_programs<'a, 'b>(
 mod tests {
     use super::*;
 
-    /// A random choice compiles few programs, and each of them has a fault.
+    /// With `--programs`, a random choice of faults needs few test programs, but has as many faults as requested.
     #[test]
     fn random_faults_need_few_programs() {
         let tables = read_tables(&repository().join("tests/conformance/tables")).unwrap();

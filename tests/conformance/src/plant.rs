@@ -68,7 +68,8 @@ pub fn planted_files(root: &Path, faults: &[(u32, &Fault)]) -> anyhow::Result<BT
 ///
 /// # Errors
 ///
-/// Fails if a fault's function does not exist, or if it does not contain the text to replace exactly once.
+/// Fails if `text` is not Rust, if a fault's function does not exist, or if it does not contain the text to replace
+/// exactly once.
 pub fn planted(text: &str, faults: &[(u32, &Fault)]) -> anyhow::Result<String> {
     let items = items(text).context("the file is not Rust")?;
     let mut functions: BTreeMap<usize, (Place<'_>, Vec<(u32, String)>)> = BTreeMap::new();

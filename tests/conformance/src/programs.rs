@@ -302,7 +302,7 @@ fn build_group(
 }
 
 /// Compiles the program of a package of the copy, into the folder `output`. The program is optimized a little, because
-/// it runs often. Returns it without tests, or the errors of the compiler.
+/// it runs often. Returns the program with an empty list of tests, or the errors of the compiler.
 ///
 /// # Errors
 ///

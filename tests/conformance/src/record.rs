@@ -1,4 +1,4 @@
-//! The record of the last run of all faults, which the page shows.
+//! The record of the last run of all faults. `CONFORMANCE.md` and the pages of the specifications show it.
 
 use std::{fs, path::Path, process::Command};
 
@@ -22,7 +22,7 @@ pub struct FullRun {
     pub missed: Vec<String>,
 }
 
-/// Reads a record. Returns `None` if there is no file.
+/// Reads a record. Returns `None` if the file cannot be read.
 ///
 /// # Errors
 ///

@@ -33,7 +33,7 @@ fn switch() -> &'static Switch {
     })
 }
 
-/// Returns the number of the selected fault, or 0.
+/// Returns the number of the selected fault or mutant, or 0 if none is selected.
 pub fn number() -> u32 {
     switch().number
 }

@@ -36,7 +36,7 @@ pub struct Table {
     pub rules: Vec<Rule>,
 }
 
-/// One requirement. One or several key words of its section state it.
+/// A requirement that a section states, with one or several key words or without any.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {

@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The outcome of the tests of one fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The tests that failed, or whose program ended by a signal.
+    /// The names of the tests that failed. For a test program that failed without naming a test, its exit status.
     Noticed(Vec<String>),
     /// All tests passed.
     Missed,
@@ -165,7 +165,7 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the names of the tests that fail, as the test program prints them.
+/// Returns a channel of the names of the tests that fail. A name arrives as soon as the test program has printed it.
 fn failures(child: &mut Child) -> mpsc::Receiver<String> {
     let (send, receive) = mpsc::channel();
     if let Some(output) = child.stdout.take() {

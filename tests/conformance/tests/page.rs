@@ -105,7 +105,8 @@ fn the_tests_named_exist() {
     fail_if_any(&complaints);
 }
 
-/// Every rule has code and a test, or a note with the reason for their absence.
+/// Every rule has code and a test, or a note with the reason for their absence. If it has both, it also has either
+/// faults or the reason for their lack. Each rule has its own ID.
 #[test]
 fn every_rule_is_kept_or_explained() {
     let mut complaints = Vec::new();
@@ -134,7 +135,7 @@ fn every_rule_is_kept_or_explained() {
     fail_if_any(&complaints);
 }
 
-/// Each page begins with a few sentences for readers who do not know the specification.
+/// The summary of each table has two to four sentences, for readers who do not know the specification.
 #[test]
 fn every_table_has_a_summary() {
     let mut complaints = Vec::new();

@@ -1,5 +1,5 @@
-//! The compiler on arbitrary text: it reports diagnostics or generates Rust, without panics, stack overflow or endless
-//! loops.
+//! The compiler, `strip` and the extractor on arbitrary text. The compiler reports diagnostics or generates Rust. None
+//! of them panics, overflows the stack, or loops endlessly.
 #![no_main]
 
 use rpcrdma_xdrgen::{Compiler, emit, extract, strip};

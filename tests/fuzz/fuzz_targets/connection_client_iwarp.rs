@@ -1,4 +1,4 @@
-//! A whole client with a hostile server, over iWARP in memory. A healthy client beside it must not notice.
+//! A complete client with a hostile server, over iWARP in memory. The attack must not disturb a healthy client.
 #![no_main]
 
 use rpcrdma_hostile::{Plan, Role, Target, Wire, run};

@@ -1,4 +1,5 @@
-//! A whole client with a hostile server, over TCP records in memory. A healthy client beside it must not notice.
+//! A whole client with a hostile server, over TCP records in memory. All calls of a healthy client of another server
+//! must succeed meanwhile.
 #![no_main]
 
 use rpcrdma_hostile::{Plan, Role, Target, Wire, run};

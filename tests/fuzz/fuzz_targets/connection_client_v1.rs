@@ -1,5 +1,5 @@
-//! A whole client with a hostile server, over the simulated RDMA provider, in version 1. A healthy client beside it
-//! must not notice.
+//! A complete client with a hostile server, over the simulated RDMA provider, in version 1. The attack must not disturb
+//! a healthy client.
 #![no_main]
 
 use rpcrdma_hostile::{Plan, Role, Target, Wire, run};

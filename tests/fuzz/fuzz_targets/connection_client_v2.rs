@@ -1,5 +1,5 @@
-//! A whole client with a hostile server, over the simulated RDMA provider, in version 2. A healthy client beside it
-//! must not notice.
+//! A whole client with a hostile server, over the simulated RDMA provider, in version 2. All calls of a healthy client
+//! of another server must succeed meanwhile.
 #![no_main]
 
 use rpcrdma_hostile::{Plan, Role, Target, Wire, run};

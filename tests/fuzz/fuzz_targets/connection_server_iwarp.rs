@@ -1,4 +1,4 @@
-//! A whole server with a hostile client, over iWARP in memory. A healthy client beside it must not notice.
+//! A complete server with a hostile client, over iWARP in memory. The attack must not disturb a healthy client.
 #![no_main]
 
 use rpcrdma_hostile::{Plan, Role, Target, Wire, run};

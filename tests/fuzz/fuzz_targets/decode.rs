@@ -1,4 +1,5 @@
-//! The decoder of captures and messages on arbitrary bytes: it ends, and prints text and JSON.
+//! The decoder of captures, messages and hexadecimal text. Decoding of arbitrary bytes ends, and each decoded message
+//! can be printed as text and as JSON.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,5 @@
-//! Generated types: a decoded value encodes to the same bytes, and `encoded_len` agrees.
+//! Generated types: a decoded value encodes to as many bytes as were decoded, as `encoded_len` says, and the encoding
+//! decodes to a value with the same encoding.
 #![no_main]
 #![allow(unused, missing_docs)]
 

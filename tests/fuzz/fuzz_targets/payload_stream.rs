@@ -1,4 +1,4 @@
-//! XDR of all kinds, with chunks to splice in.
+//! Payload streams with all kinds of XDR items, and with chunks to splice in.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::payload_stream(bytes));

@@ -1,4 +1,4 @@
-//! A server with TLS: the first record of a client, and its part of the handshake behind a probe.
+//! A server with TLS: the first record of a client, and the client's part of the handshake after a probe.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -43,7 +43,8 @@ impl Setup {
         self.flags & 1 << flag != 0
     }
 
-    /// Returns the private data of the peer.
+    /// Returns the private data of the peer. Bits 1 and 2 of the flags select valid private data of version 1, none, or
+    /// arbitrary bytes.
     fn private_data(self) -> Vec<u8> {
         match self.flags & 6 {
             0 => vec![0xf6, 0xab, 0x0e, 0x18, 1, self.number & 1, 3, 3],
@@ -65,7 +66,8 @@ pub(crate) fn is_v2(wire: Wire, setup: Setup) -> bool {
     wire == Wire::V2 || (wire == Wire::Iwarp && setup.has(0))
 }
 
-/// Creates the network of a plan.
+/// Creates the network of a plan. Bit 5 of its flags selects stream buffers of 512 bytes in place of 64 KiB, and bit 6
+/// selects CRCs.
 pub(crate) fn network(wire: Wire, setup: Setup) -> Network {
     Network::new(wire, if setup.has(5) { 512 } else { 1 << 16 }, setup.has(6))
 }

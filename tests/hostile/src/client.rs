@@ -35,7 +35,7 @@ const MAX_DELAY: Duration = Duration::from_millis(100);
 /// Time after which a caller abandons a call.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Results of the calls of the client under attack.
+/// Numbers of calls of the client under attack, and descriptions of violations.
 #[derive(Debug, Default)]
 struct Calls {
     begun: u32,

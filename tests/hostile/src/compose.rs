@@ -13,17 +13,17 @@ const MAX_LEN: u32 = 10_000;
 
 /// Mistakes in RPC messages, one for each bit.
 pub(crate) mod fault {
-    /// The message has another XID.
+    /// The header has another XID than the RPC message, or a call has the XID of the call before it.
     pub(crate) const XID: u16 = 1;
-    /// The length of the data is wrong.
+    /// The length of the data or of a segment is wrong.
     pub(crate) const LENGTH: u16 = 1 << 1;
-    /// The position of a Read chunk is wrong, or data is not written to a Write chunk.
+    /// The position of a Read chunk is wrong, or data is not written to the product's Write chunks and Reply chunk.
     pub(crate) const POSITION: u16 = 1 << 2;
     /// A handle is wrong.
     pub(crate) const HANDLE: u16 = 1 << 3;
     /// An offset is wrong.
     pub(crate) const OFFSET: u16 = 1 << 4;
-    /// The credits are wrong.
+    /// The credit field is wrong, or a message is continued in more messages than the credits allow.
     pub(crate) const CREDITS: u16 = 1 << 5;
     /// The version of RPC-over-RDMA is wrong.
     pub(crate) const VERSION: u16 = 1 << 6;
@@ -35,13 +35,13 @@ pub(crate) mod fault {
     pub(crate) const LONG: u16 = 1 << 9;
     /// The program, the version or the procedure is wrong.
     pub(crate) const PROGRAM: u16 = 1 << 10;
-    /// The credential or the verifier is wrong.
+    /// The credential or the verifier of a call is wrong, or one of the last 16 bytes of a reply.
     pub(crate) const CREDENTIAL: u16 = 1 << 11;
     /// A chunk occurs twice.
     pub(crate) const TWICE: u16 = 1 << 12;
-    /// A segment is empty, or there are more segments.
+    /// A chunk has additional empty segments, or a reply lacks Write chunks.
     pub(crate) const EMPTY: u16 = 1 << 13;
-    /// The direction of the message is wrong.
+    /// The direction or the RPC version of the message is wrong, or a reply is sent twice.
     pub(crate) const DIRECTION: u16 = 1 << 14;
     /// The message is composed, but not sent.
     pub(crate) const UNSENT: u16 = 1 << 15;

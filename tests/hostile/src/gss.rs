@@ -83,7 +83,7 @@ impl GssPeer {
         self.sequence
     }
 
-    /// Appends the verifier of the header in `out`.
+    /// Appends a verifier with the checksum of the header in `out`. Without a context, appends an AUTH_NONE verifier.
     pub(crate) fn verifier(&self, out: &mut Vec<u8>) {
         let mic = self.context.as_ref().and_then(|context| context.get_mic(out).ok());
         match mic {

@@ -98,7 +98,7 @@ impl Header {
     }
 }
 
-/// A reader of words, which ends at the end of the message.
+/// A reader of words. It returns `None` at the end of the message.
 pub(crate) struct Words<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Words<'a> {

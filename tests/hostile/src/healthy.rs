@@ -22,7 +22,7 @@ use crate::{
     service::{self, FuzzedBackService},
 };
 
-/// Virtual time in which each call of a healthy client succeeds.
+/// Virtual time within which each call of a healthy client must succeed.
 pub const HEALTHY_LIMIT: Duration = Duration::from_millis(500);
 
 /// Number of kinds of calls.
@@ -41,7 +41,7 @@ pub(crate) fn versions(is_v2: bool) -> Versions {
 }
 
 impl Healthy {
-    /// Connects, and makes a call.
+    /// Connects from the host `from` to `port`, and makes a call, which must succeed.
     pub(crate) async fn connect(
         network: &Network,
         (from, port): (Host, u16),
@@ -72,7 +72,8 @@ impl Healthy {
         Ok(())
     }
 
-    /// Makes a call. Consecutive calls go through all kinds of calls in turn.
+    /// Makes a call, and checks that it returns the right result within [`HEALTHY_LIMIT`]. Consecutive calls go through
+    /// all kinds of calls in turn.
     pub(crate) async fn call(&mut self) -> Result<(), String> {
         self.turn += 1;
         let (turn, start) = (self.turn, Instant::now());
@@ -118,7 +119,7 @@ impl Healthy {
         })
     }
 
-    /// Closes the connection. Returns the number of calls.
+    /// Closes the connection. Returns the number of calls that were made.
     pub(crate) async fn close(self) -> Result<u32, String> {
         let closed = timeout(Duration::from_secs(10), self.channel.close()).await;
         closed.map_err(|_| "a healthy client could not close its connection".to_owned())?;

@@ -20,9 +20,9 @@ const WRITE: (u8, u8) = (0xc1, 0x40);
 const READ_REQUEST: (u8, u8) = (0x41, 0x41);
 /// Control bytes of the last segment of an RDMA Read Response.
 const READ_RESPONSE: (u8, u8) = (0xc1, 0x42);
-/// The bit that marks the last segment.
+/// The bit of the first control byte that marks the last segment of a message.
 const LAST: u8 = 0x40;
-/// The bit of tagged segments.
+/// The bit of the first control byte that marks tagged segments.
 const TAGGED: u8 = 0x80;
 /// Length in bytes of the header of an untagged segment.
 const UNTAGGED_LEN: usize = 18;

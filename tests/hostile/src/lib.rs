@@ -67,7 +67,7 @@ pub enum Wire {
     Tcp,
 }
 
-/// A subject of fuzzing.
+/// The subject of a fuzz target: a role, and a transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     /// The role of the product.
@@ -99,7 +99,7 @@ impl Target {
 /// Counts of a run, for tests of the harness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Number of healthy calls.
+    /// Number of calls that healthy clients made.
     pub healthy: u32,
     /// Number of messages that the hostile peer received.
     pub received: u32,
@@ -113,10 +113,10 @@ pub fn plan(bytes: &[u8]) -> Plan {
     Plan::arbitrary_take_rest(Unstructured::new(bytes)).unwrap_or_default()
 }
 
-/// Plays a plan.
+/// Plays a plan against a target, in this thread and with virtual time.
 ///
 /// # Panics
-/// Panics if a promise is broken.
+/// Panics if a promise in the documentation of this crate is broken.
 pub fn run(target: Target, plan: &Plan) -> Summary {
     rpcrdma::seed_random_numbers(Some(0x5eed));
     panics::watch();
@@ -146,5 +146,5 @@ pub fn run(target: Target, plan: &Plan) -> Summary {
 
 /// Maximum virtual duration of a run.
 const MAX_DURATION: Duration = Duration::from_secs(1200);
-/// Time in which everything is released at the end.
+/// Maximum virtual time for the release of everything at the end of a run.
 const RELEASE: Duration = Duration::from_secs(60);

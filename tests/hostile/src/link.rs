@@ -1,4 +1,4 @@
-//! Connections of a hostile peer, below its messages.
+//! Connections of a hostile peer: the transports of its messages.
 
 use std::{
     collections::VecDeque,

@@ -41,12 +41,12 @@ thread_local! {
     static CURRENT: RefCell<Option<MemoryNetwork>> = const { RefCell::new(None) };
 }
 
-/// Returns the address of a host.
+/// Returns the socket address of a host and a port.
 pub(crate) fn addr(host: Host, port: u16) -> SocketAddr {
     (IpAddr::from(Ipv4Addr::new(10, 0, host, 1)), port).into()
 }
 
-/// The network of a run.
+/// The network of a run: the simulated RDMA fabric, or byte streams in memory.
 #[derive(Clone)]
 pub(crate) enum Network {
     Rdma(SimFabric),
@@ -55,7 +55,7 @@ pub(crate) enum Network {
 }
 
 impl Network {
-    /// Creates the network of a run. The buffers of streams have `capacity` bytes.
+    /// Creates the network of a run. The buffers of streams have `capacity` bytes. If `crc` is `true`, iWARP uses CRCs.
     pub(crate) fn new(wire: Wire, capacity: usize, crc: bool) -> Self {
         let streams = MemoryNetwork { ports: Arc::default(), capacity };
         match wire {
@@ -69,7 +69,7 @@ impl Network {
         }
     }
 
-    /// Makes the URL scheme use this network in this thread, until the guard is dropped.
+    /// Makes the URL scheme `fuzz-tcp` use this network in this thread, until the guard is dropped.
     pub(crate) fn enter(&self) -> impl Drop + use<> {
         struct Leave;
         impl Drop for Leave {
@@ -83,7 +83,7 @@ impl Network {
         Leave
     }
 
-    /// Adds a listener at a port to a server.
+    /// Adds a listener on `port` of this network to a server builder.
     pub(crate) fn listen(&self, builder: ServerBuilder, port: u16) -> io::Result<ServerBuilder> {
         Ok(match self {
             Self::Rdma(fabric) => builder.listen_with(fabric.listen(port)?),
@@ -97,7 +97,7 @@ impl Network {
         })
     }
 
-    /// Connects a client from a host to a port of the server.
+    /// Connects a client on the host `from` to `port` of the server, over this network.
     pub(crate) async fn connect(
         &self,
         builder: ChannelBuilder,

@@ -29,7 +29,8 @@ pub(crate) struct Peer {
     /// `true` if the peer is a server, which calls the service of its client.
     is_server: bool,
     xid: u32,
-    /// Calls of the product, the latest first.
+    /// Calls of the product: first those without a reply, the latest of them first, and then those that the peer has
+    /// answered.
     calls: VecDeque<Received>,
     places: VecDeque<Segment>,
     numbers: VecDeque<u32>,
@@ -198,7 +199,8 @@ impl Peer {
         self.transfer(header, &message, exchange);
     }
 
-    /// Sends a message in the form that the exchange names.
+    /// Sends a message in the form that `exchange.shape` selects: inline, with its data in a Read chunk, as a whole in
+    /// a Read chunk, or continued.
     fn transfer(&mut self, mut header: Header, message: &RpcMessage, exchange: &Exchange) {
         let has = |fault: u16| exchange.faults & fault != 0;
         let skew = if has(fault::POSITION) { i32::from(exchange.amount as i8) } else { 0 };

@@ -5,10 +5,10 @@ use arbitrary::{Arbitrary, Unstructured};
 /// Maximum number of steps of a run.
 pub(crate) const MAX_STEPS: usize = 48;
 
-/// The plan of a hostile peer.
+/// The plan of a hostile peer: the options of its connections, and its steps.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// The options of connections.
+    /// The options of the peer's connections.
     pub setup: Setup,
     /// The steps, of which at most 48 are played.
     pub steps: Vec<Step>,
@@ -26,7 +26,7 @@ impl<'a> Arbitrary<'a> for Plan {
     }
 }
 
-/// The options of connections.
+/// The options of the connections of a hostile peer: their set-up, and what the peer does on them besides its steps.
 #[derive(Debug, Clone, Copy, Default, Arbitrary)]
 pub struct Setup {
     /// Bit 0: version 2 over iWARP. Bit 1: the peer has no private data. Bit 2: it has arbitrary private data. Bit 3:
@@ -70,28 +70,28 @@ pub enum Step {
     Properties(Vec<(u8, Field)>),
     /// Lets time pass. The number selects the duration.
     Wait(u8),
-    /// Receives again if `true`. Otherwise, stops receiving.
+    /// Resumes receiving if `true`. Otherwise, stops receiving.
     Receive(bool),
-    /// Responds to RDMA Reads of iWARP again if `true`. Otherwise, stops responding.
+    /// Resumes responding to RDMA Reads of iWARP if `true`. Otherwise, stops responding to them.
     Respond(bool),
     /// Closes the connection, in an orderly way if `true`.
     Close(bool),
-    /// Opens a connection. The connection before it stays open if `true`.
+    /// Opens a new connection. The current connection stays open if `true`.
     Connect(bool),
 }
 
-/// A call or a reply.
+/// A call or a reply, possibly with mistakes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Exchange {
     /// The procedure, or the number of the call to answer.
     pub number: u8,
     /// Length of the data, in bytes or in words.
     pub len: u16,
-    /// The way in which the data is transferred.
+    /// Bits that select how the call or reply is sent, such as the data that goes into chunks.
     pub shape: u8,
     /// The credential of a call, or the status of a reply.
     pub identity: u8,
-    /// Mistakes, one for each bit.
+    /// A bit for each mistake.
     pub faults: u16,
     /// A number that determines what the faults leave open.
     pub amount: u8,
@@ -187,7 +187,7 @@ pub struct Span {
 pub struct Segment {
     /// The control bytes of DDP and RDMAP. Over TCP, bit 0 of the first byte marks a fragment that is not the last one.
     pub control: (u8, u8),
-    /// The STag, or the word that RDMAP adds.
+    /// The STag of a tagged segment, or the Invalidate STag of an untagged segment.
     pub word: Field,
     /// The queue of an untagged segment, and an amount to add to the expected message number.
     pub number: (u8, i8),

@@ -1,4 +1,4 @@
-//! A server with a hostile client.
+//! Plays the plans of hostile clients against a server.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::{
     service::FuzzedService,
 };
 
-/// The hosts of healthy clients.
+/// The hosts of healthy clients: one client connects before the attack, and one after it.
 const HEALTHY: [Host; 2] = [2, 3];
 /// The time that a shutdown gives to calls in progress.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -84,7 +84,7 @@ pub(crate) async fn play(wire: Wire, plan: &Plan) -> Result<Summary, String> {
     Ok(Summary { healthy, received: attack.peer.received, calls: (0, 0) })
 }
 
-/// Checks that a server without clients holds nothing.
+/// Checks that a server without clients holds no connections and no memory, and exposes no memory.
 async fn check_release(handle: &ServerHandle) -> Result<(), String> {
     let holds_nothing = || handle.stats().open == 0 && handle.memory().held == 0;
     let is_released = idle(holds_nothing, RELEASE).await;

@@ -13,12 +13,12 @@ use crate::protocol::{
 
 /// Maximum time that a handler waits, in milliseconds.
 const MAX_WAIT: u32 = 2000;
-/// Maximum number of bytes in a reply.
+/// Maximum number of bytes of data in a reply.
 const MAX_LEN: u32 = 16384;
-/// Maximum number of numbers in a reply.
+/// Maximum length of the list of numbers in a reply.
 const MAX_COUNT: u32 = 4096;
 
-/// Returns data that a seed determines.
+/// Returns `len` bytes of data that depend on `seed`.
 pub(crate) fn data(seed: u32, len: u32) -> Bytes {
     (0..len).map(|index| (seed as u8).wrapping_mul(37).wrapping_add((index ^ (index >> 8)) as u8)).collect()
 }

@@ -1,4 +1,5 @@
-//! Runs the fuzz targets of connections on their seeds, without a fuzzer. Inputs that failed once become seeds.
+//! Runs the fuzz targets of connections without a fuzzer: on their seeds, and on some other plans. Inputs that failed
+//! once become seeds.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
@@ -83,7 +84,7 @@ fn arbitrary_peers_do_not_disturb() {
     }
 }
 
-/// A Read chunk whose end overflows reaches the server's checks.
+/// The server sends at least one message to a peer whose call has a Read chunk with an end that overflows.
 #[test]
 fn overflowing_segments_are_answered() {
     for wire in ["v1", "v2", "iwarp"] {

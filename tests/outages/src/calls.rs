@@ -29,11 +29,11 @@ const MAX_DRAIN: Duration = Duration::from_secs(30);
 /// Maximum number of different errors that are printed.
 const MAX_ERRORS: usize = 4;
 
-/// The identifiers of calls that are not idempotent. They are unique in this process, and so in each record of executed
-/// calls.
+/// The next identifier of a call that is not idempotent. Identifiers are unique in this process, and so in each record
+/// of executed calls.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A kind of call.
+/// A kind of call: idempotent or not, with or without a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Idempotent calls with a deadline.
@@ -68,7 +68,7 @@ struct Call {
 /// The time at which each server last answered an idempotent call.
 type LastAnswers = Arc<Mutex<HashMap<AnsweredBy, Instant>>>;
 
-/// Callers at work. They are aborted when this is dropped.
+/// Callers at work. They are aborted when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Load {
     is_stopped: Arc<AtomicBool>,
@@ -129,7 +129,8 @@ impl Load {
         timeout(limit, answered).await.ok()
     }
 
-    /// Stops the callers, and waits for the ends of their calls.
+    /// Stops the callers, and returns their calls once these have ended. Fails if calls are still in progress
+    /// [`MAX_DRAIN`] after the last deadline.
     pub(crate) async fn finish(mut self) -> anyhow::Result<Calls> {
         self.is_stopped.store(true, Ordering::Relaxed);
         let stopped = Instant::now();
@@ -149,7 +150,8 @@ impl Load {
     }
 }
 
-/// Makes a call of a kind, and returns its result.
+/// Makes a call of the kind `kind`, and returns its times and its error, if any. Records the time of the answer to an
+/// idempotent call.
 async fn call<I: Invoke>(client: &I, kind: Kind, timeout: Duration, last_answers: &LastAnswers) -> Call {
     let options = CallOptions::new();
     let options = if kind == Kind::NoDeadline { options } else { options.timeout(timeout) };
@@ -177,7 +179,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Evaluates the calls of callers that were stopped at the time `stopped`.
+    /// Creates the record of the calls of callers that were stopped at the time `stopped`, and determines the gap.
     fn new(calls: Vec<Call>, stopped: Instant) -> Self {
         let succeeded = calls.iter().filter(|call| call.error.is_none() && call.ended < stopped);
         let mut ends: Vec<Instant> = succeeded.map(|call| call.ended).collect();
@@ -206,7 +208,7 @@ impl Calls {
         self.count(kind).1
     }
 
-    /// Returns the duration of the longest idempotent call.
+    /// Returns the duration of the longest idempotent call, or `None` if there was none.
     pub(crate) fn longest(&self) -> Option<Duration> {
         let idempotent = self.calls.iter().filter(|call| call.kind != Kind::NotIdempotent);
         idempotent.map(|call| call.ended - call.begun).max()
@@ -218,7 +220,8 @@ impl Calls {
         self.gap
     }
 
-    /// Returns the most frequent errors with their counts, each in one line.
+    /// Returns the most frequent errors with their counts, each in one line, and at most [`MAX_ERRORS`]. Errors that
+    /// differ only in their numbers count as one.
     pub(crate) fn errors(&self) -> Vec<String> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for call in &self.calls {

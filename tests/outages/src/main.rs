@@ -1,5 +1,5 @@
-//! `rpcrdma-outages`: plays outages of servers and networks over processes, with clients that must go on. See
-//! `README.md`.
+//! `rpcrdma-outages`: plays outages of servers and networks. The servers are processes of their own, and the clients
+//! must go on. See `README.md`.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -107,7 +107,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays the scenarios, and prints a line for each. `reason` is the reason for the lack of a network namespace.
+/// Plays the chosen scenarios, and prints a table with one line for each. `reason` is the reason for the lack of a
+/// network namespace. It is empty if this process has one.
 async fn play(arguments: PlayArgs, reason: String) -> anyhow::Result<ExitCode> {
     let Some(chosen) = arguments.choice.of(SCENARIOS)? else { return Ok(ExitCode::SUCCESS) };
     let network = Network::new(arguments.isolated, reason)?;

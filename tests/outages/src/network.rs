@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::bail;
 use rpcrdma_trials::namespace::run_tool;
 
-/// The network of the scenarios.
+/// The network namespace of the scenarios.
 #[derive(Debug)]
 pub(crate) enum Network {
     /// A namespace that only this program and its children use.

@@ -1,4 +1,4 @@
-//! A server that listens on several transports. The port of the best one is blocked for a time.
+//! A scenario with a server that listens on iWARP and TCP. Its iWARP port is blocked for a time.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,8 @@ async fn uses(channel: &Channel, transport: Transport) -> Option<Duration> {
     timeout(MAX_MOVE, used).await.ok()
 }
 
-/// Plays a channel with an iWARP and a TCP URL. The packets of the iWARP port get a verdict of the packet filter.
+/// Plays a channel with an iWARP and a TCP URL, and blocks the iWARP port for a time: the packet filter applies
+/// `verdict` to its packets. The channel must fall back to TCP, and return to iWARP after the outage.
 pub(crate) async fn fall_back(plan: &Plan, verdict: &'static str) -> anyhow::Result<Findings> {
     let filter = match plan.network.filter() {
         Ok(filter) => filter,

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use rpcrdma_trials::process::ChildProcess;
 use tokio::process::Command;
 
-/// A running server or proxy. It is killed when this is dropped, also while it is stopped.
+/// A running server or proxy. Dropping this value kills the process, even if the process is stopped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: ChildProcess,
@@ -14,20 +14,20 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts this program with other arguments, and with `--listen URL` for each URL. Waits until it has printed
-    /// `count` URLs.
+    /// Starts this program with `arguments`, and with `--listen URL` for each URL in `listen`. Waits until the new
+    /// process has printed `count` URLs.
     pub(crate) async fn start(arguments: Vec<OsString>, listen: &[&str], count: usize) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
         command.args(&arguments).args(listen.iter().flat_map(|url| ["--listen", url])).env_remove("RUST_BACKTRACE");
         Ok(Self { child: ChildProcess::start(command, count, None).await?, arguments })
     }
 
-    /// Returns the URL `index` as text.
+    /// Returns the printed URL with this index, as text.
     pub(crate) fn url(&self, index: usize) -> String {
         self.child.urls()[index].to_string()
     }
 
-    /// Returns the address of the URL `index`.
+    /// Returns the address of the printed URL with this index.
     pub(crate) fn address(&self, index: usize) -> anyhow::Result<SocketAddr> {
         self.child.address(index)
     }

@@ -107,7 +107,8 @@ impl OutagesV1 for Recorder {
     }
 }
 
-/// Returns the identifiers of the calls that servers have recorded in a file.
+/// Returns the identifiers of the calls that servers have recorded in a file. The result is empty if the file does not
+/// exist.
 pub(crate) fn recorded(path: &Path) -> anyhow::Result<Vec<u64>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(bytes.as_chunks().0.iter().map(|id| u64::from_be_bytes(*id)).collect()),

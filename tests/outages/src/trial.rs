@@ -1,4 +1,4 @@
-//! The course of a scenario: its processes, its settings, and what is checked in every scenario.
+//! The course of a scenario: its processes, the settings of its client, and the checks of every scenario.
 
 use std::{
     ffi::OsString,
@@ -24,10 +24,10 @@ use crate::{
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Time in which calls flow before an outage, and after it.
 pub(crate) const HEALTHY: Duration = Duration::from_millis(500);
-/// Time for stopped servers to execute the calls that they got before.
+/// Time before the record of calls is read, in which servers execute the calls that have already reached them.
 const LATE_CALLS: Duration = Duration::from_millis(100);
 
-/// The form of a run.
+/// The length of the outages in a run, and the settings of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Short outages, and a client that notices them soon.
@@ -36,7 +36,7 @@ pub(crate) enum Form {
     Long,
 }
 
-/// The parameters of all scenarios.
+/// The parameters that all scenarios of a run share: the length of their outages, and their network.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) form: Form,
@@ -77,7 +77,7 @@ impl Plan {
     }
 
     /// Returns the maximum number of calls that fail in a silence because they may not be repeated. These are the calls
-    /// in flight when it begins, and the calls of each connection that is made during it.
+    /// in flight when the silence begins, and the calls of each connection that is made during the silence.
     pub(crate) fn max_lost(&self, silence: Duration) -> usize {
         let connections = silence.as_millis() / self.keepalive_timeout().as_millis();
         self.callers().not_idempotent * (connections as usize + 2)
@@ -112,7 +112,8 @@ impl<'a> Trial<'a> {
         self.folder.path().join("record")
     }
 
-    /// Starts a server on free ports of 127.0.0.1, one for each scheme.
+    /// Starts the server `number` on free ports of 127.0.0.1, one for each scheme. `options` are further command-line
+    /// options.
     pub(crate) async fn server(&self, number: u32, schemes: &[&str], options: &[&str]) -> anyhow::Result<Process> {
         let mut arguments: Vec<OsString> =
             ["serve", "--number", &number.to_string(), "--record"].map(Into::into).into();
@@ -123,7 +124,8 @@ impl<'a> Trial<'a> {
         Process::start(arguments, &urls, urls.len()).await
     }
 
-    /// Starts a proxy of a server. The server sees the connections come from the address 127.0.0.`local`.
+    /// Starts a proxy of a server. The server sees the connections come from the address 127.0.0.`local`. `delay`
+    /// applies to all data in each direction.
     pub(crate) async fn proxy(&self, to: SocketAddr, local: u8, delay: Duration) -> anyhow::Result<Process> {
         let local = format!("127.0.0.{local}");
         let delay = delay.as_millis().to_string();
@@ -149,7 +151,8 @@ impl<'a> Trial<'a> {
     }
 
     /// Lets an outage that has just begun last until the client makes another connection, and at least for
-    /// [`Plan::silence`].
+    /// [`Plan::silence`]. It is a fault if the client makes no connection within [`PATIENCE`]. If connects are not
+    /// counted, only waits for [`Plan::silence`].
     pub(crate) async fn last_until_noticed(&mut self) {
         let (begun, before) = (Instant::now(), self.connects());
         while before.is_some() && self.connects() == before {
@@ -203,7 +206,8 @@ impl<'a> Trial<'a> {
         self.findings.outcome.push_str(note.as_ref());
     }
 
-    /// Ends the scenario. `connects` is the number of connects, if it was counted in another way.
+    /// Ends the scenario: compares the calls with those that the servers executed, and returns the findings. `connects`
+    /// is the number of connects, if the scenario counted them itself.
     pub(crate) async fn finish(mut self, connects: Option<u64>) -> anyhow::Result<Findings> {
         self.findings.measured.connects = connects.or_else(|| self.connects());
         sleep(LATE_CALLS).await;

@@ -15,7 +15,7 @@ pub(crate) enum Came {
     Other(String),
     /// No message, although the connection still served a later call.
     Nothing,
-    /// The connection ended.
+    /// The connection ended, for this reason.
     Ended(String),
     /// No message, and no reply to a later call either.
     Hung,

@@ -32,7 +32,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The group of cases that a case belongs to: a protocol, and the role of the implementation under test.
+/// A group of cases: a protocol, and the role of the implementation under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -138,7 +138,7 @@ impl Finding {
     }
 }
 
-/// The finding of a case that ended early.
+/// The finding of a case that ended before its last step.
 #[derive(Debug)]
 pub(crate) struct Early(pub(crate) Finding);
 
@@ -154,7 +154,7 @@ impl From<Finding> for Early {
     }
 }
 
-/// The result of the steps of a case. The error is the finding of a case that ended early.
+/// The result of the steps of a case. The error is the finding of a case that ended before its last step.
 pub(crate) type Steps<T = Finding> = Result<T, Early>;
 
 /// The future of a running case.
@@ -175,7 +175,7 @@ impl Default for Limits {
     }
 }
 
-/// A test of one requirement, on a connection of its own.
+/// A test of one or several requirements, on a connection of its own.
 pub struct Case<S> {
     /// The unique name, such as `v1/server/version-0`.
     pub id: &'static str,

@@ -17,7 +17,7 @@ use rpcrdma_proto::{
 };
 use tokio::time::{Instant, timeout_at};
 
-/// Number of Receives of a connection. Cases send fewer messages that need an answer.
+/// Number of Receives of a connection. It is larger than the number of answers that a case can have outstanding.
 pub(crate) const RECEIVES: usize = 128;
 /// Size of each Receive in bytes. It is larger than the size that the peer announces, so that longer messages of the
 /// implementation are seen.
@@ -64,7 +64,7 @@ pub(crate) enum Next {
 /// A connection to the implementation under test.
 pub(crate) struct Link {
     queue_pair: Box<dyn QueuePair>,
-    /// The private data of the implementation.
+    /// The private data that the implementation sent at connection set-up.
     pub(crate) private_data: Bytes,
     arrived: VecDeque<Arrived>,
     /// Results of RDMA operations, by the ID of the work request.
@@ -136,7 +136,7 @@ impl Link {
         }
     }
 
-    /// Reads memory of the implementation.
+    /// Reads memory of the implementation by RDMA Read. Fails if the RDMA Read fails, or if the deadline passes.
     pub(crate) async fn read(&mut self, from: Segment, deadline: Instant) -> Result<Bytes, String> {
         let sink = RegisterableMemory::Sink(vec![0; from.len as usize].into());
         let region = self.queue_pair.register(sink, Access::ReadSink).map_err(|error| error.source.to_string())?;
@@ -148,14 +148,14 @@ impl Link {
         self.take(sink, deadline).await.ok_or_else(|| "the memory did not return".into())
     }
 
-    /// Writes to memory of the implementation.
+    /// Posts an RDMA Write to memory of the implementation.
     pub(crate) fn write(&mut self, to: Segment, data: impl Into<Bytes>) {
         let id = self.id();
         let remote = RemoteMemory { handle: MemoryHandle(to.handle), offset: to.offset };
         self.queue_pair.post(WorkRequest::Write { id, source: data.into(), remote });
     }
 
-    /// Writes data to the segments of a chunk, in order and as far as there is room.
+    /// Writes data to the segments of a chunk, one segment after the other, as far as there is room.
     pub(crate) fn write_to(&mut self, chunk: &[Segment], data: &[u8]) {
         let mut left = data;
         for segment in chunk {

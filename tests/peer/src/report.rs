@@ -1,4 +1,4 @@
-//! Reports: text, JSON and Markdown.
+//! Reports of findings, as text, JSON or Markdown.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub struct Totals {
     pub unusual: usize,
     /// Number of violations.
     pub wrong: usize,
-    /// Number of cases whose feature the implementation does not have.
+    /// Number of cases that the implementation or the connection does not support.
     pub not_supported: usize,
     /// Number of cases that could not run.
     pub not_run: usize,

@@ -1,4 +1,4 @@
-//! Connections by URL: iWARP over TCP, and RDMA devices with the feature `verbs`.
+//! Connections by URL: iWARP over TCP, and RDMA devices with the feature `verbs` or `verbs-dlopen`.
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::link::{Link, RECEIVE_SIZE, RECEIVES};
 pub enum Fabric {
     /// `iwarp`: iWARP in user space over TCP.
     Iwarp,
-    /// `rdma`: an RDMA device. Needs the feature `verbs`.
+    /// `rdma`: an RDMA device. Needs the feature `verbs` or `verbs-dlopen`.
     Rdma,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Fabric {
     }
 }
 
-/// A URL of an address: `iwarp://host:port` or `rdma://host:port`.
+/// The URL of a server, or of an address to listen on: `iwarp://host:port` or `rdma://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerUrl {
     /// The transport that the scheme names.
@@ -85,7 +85,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Returns the parameters of a connection with this private data.
+/// Returns the parameters for the set-up of a connection, with [`RECEIVES`] Receives of [`RECEIVE_SIZE`] bytes.
 fn params(private_data: Bytes, timeout: Duration) -> SetupParams {
     let mut params = SetupParams::default();
     (params.private_data, params.timeout) = (private_data, timeout);

@@ -1,5 +1,5 @@
-//! Messages of RPC-over-RDMA version 1 (RFC 8166 section 4), by the header types that are generated from the
-//! specification.
+//! Messages of RPC-over-RDMA version 1 (RFC 8166 section 4), and private data (RFC 8797). The header types are
+//! generated from the specification.
 
 use bytes::Bytes;
 use rpcrdma_proto::engine::v1::header::{

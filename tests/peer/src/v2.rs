@@ -1,5 +1,5 @@
-//! Messages of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01), by the header types that are
-//! generated from the draft.
+//! Messages of RPC-over-RDMA version 2 (draft-ietf-nfsv4-rpcrdma-version-two-01). They are encoded and decoded with the
+//! header types that are generated from the draft.
 
 use bytes::Bytes;
 pub(crate) use rpcrdma_proto::engine::v2::header::{
@@ -22,7 +22,7 @@ pub(crate) const LISTS: usize = 6;
 /// header.
 pub(crate) const FIRST_GRANT: u32 = 64;
 
-/// The prefix of a message.
+/// The prefix that the headers of all messages share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) xid: u32,

@@ -14,7 +14,7 @@ use crate::{
     scenario::{CallKind, Operation},
 };
 
-/// Returns the `len` bytes of a version of a blob.
+/// Returns the data of a version of a blob: `len` bytes that follow from `version`.
 #[must_use]
 pub fn data(version: u64, len: u32) -> Bytes {
     (0..len).map(|index| (version as u8).wrapping_mul(37).wrapping_add((index ^ (index >> 8)) as u8)).collect()
@@ -23,13 +23,13 @@ pub fn data(version: u64, len: u32) -> Bytes {
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallReply {
-    /// A number: a sum, a value, the version of a blob whose data is right, or a checksum.
+    /// A number, for example a sum, the value of a counter, or the version of a blob whose data is right.
     Number(u64),
     /// The result of a call to the NFS service.
     File(FileReply),
 }
 
-/// The generated clients of a connection.
+/// The generated clients of one caller, for example of a channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Stubs<C> {
     simulated: SimulatedV1Client<C>,
@@ -99,7 +99,7 @@ impl<C: Invoke + Clone> Stubs<C> {
     }
 }
 
-/// Returns the kind of an error.
+/// Returns the category of a failed call's error.
 pub(crate) fn cause(error: &CallError) -> FailureCause {
     match error {
         // A server without memory for a call replies with ERR_CHUNK (RFC 8166 §4.5.3) or RDMA2_ERR_SYSTEM.
@@ -132,13 +132,13 @@ pub(crate) fn chain(error: &CallError) -> String {
     text
 }
 
-/// Returns the name of an enum's variant.
+/// Returns the name of the variant of the enum `value`.
 fn variant(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Describes how a call failed by the names of the error's variants.
+/// Describes the failure of a call. The description contains the names of the error's variants, but no details.
 pub(crate) fn symptom(error: &CallError) -> String {
     let cause = match error {
         CallError::Transport { failure: CallFailure::Closed { reason, .. }, .. } => {

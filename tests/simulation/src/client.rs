@@ -65,7 +65,7 @@ pub struct SimulatedCaller {
     has_failed: AtomicBool,
 }
 
-/// The progress of a client, which outlives its connections.
+/// The progress of a client. It is kept when the client is killed and starts again with new connections.
 struct Progress<'a> {
     /// Index of the next call.
     next: usize,
@@ -298,7 +298,8 @@ impl SimulatedCaller {
         outcome
     }
 
-    /// Checks that no memory is registered while there is no call (RFC 8166 §8.1).
+    /// Logs a violation for each connection of the client with registered memory. To be called while no call is in
+    /// progress (RFC 8166 §8.1).
     fn check_memory(&self) {
         for link in self.network.links().into_iter().filter(|link| link.client == self.plan.host) {
             let regions = link.registered(SimEnd::A);

@@ -88,8 +88,8 @@ pub struct HostState {
     pub is_full: bool,
     /// `true` if the server crashes after its next effect, before the reply.
     pub crashes_after_effect: bool,
-    /// The part of the next transaction that is lost because the server crashes while it writes it. `None` if it does
-    /// not crash.
+    /// The part of the next transaction that is lost, because the server crashes while writing the transaction. `None`
+    /// if the server does not crash.
     pub torn: Option<TornPart>,
     /// Maximum additional time of each handler, in milliseconds.
     pub handler_pause: u64,

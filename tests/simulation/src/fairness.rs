@@ -18,7 +18,7 @@ use crate::{
 
 /// Maximum number of calls of one client that start while the first call of another client waits and may start.
 const MAX_PASSED: u32 = 3;
-/// The flavor of calls with protected bodies (RFC 2203 §4).
+/// The flavor of calls with protected bodies (RFC 2203 §3).
 const RPCSEC_GSS: u32 = 6;
 /// Maximum length of a protected body that the server decrypts or verifies in the task of the call, in bytes.
 const MAX_SMALL_BODY: usize = 4096;
@@ -27,8 +27,8 @@ const MAX_SMALL_BODY: usize = 4096;
 #[derive(Debug, Default)]
 struct WaitingClient {
     calls: VecDeque<(SocketAddr, u32)>,
-    /// Number of calls of each other client that have started since a call of this client started last, or since its
-    /// first waiting call arrived.
+    /// Number of calls that each other client has started since the latest start of a call of this client, or since the
+    /// first of `calls` arrived.
     passed: BTreeMap<Host, u32>,
 }
 
@@ -42,8 +42,8 @@ struct QueueState {
 /// The calls that wait at a server. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Queues {
-    /// `true` to check the order. The check is off in runs that lose connections, because their calls leave the
-    /// server's queues without notice.
+    /// `true` to check the order. The check is off in runs that lose connections, because the calls of a lost
+    /// connection leave the server's queues without notice.
     checks_order: bool,
     state: Arc<Mutex<QueueState>>,
 }
@@ -73,7 +73,8 @@ impl Queues {
         }
     }
 
-    /// Starts the handler of a call. `has_room` returns `true` if another handler of a client may start.
+    /// Records that the handler of a call starts, and checks the order of the calls. `has_room` returns `true` if
+    /// another handler of a client may start.
     ///
     /// # Errors
     /// Returns an error if no filter has accepted the call, or if other calls should have started before.
@@ -112,7 +113,7 @@ impl Queues {
     }
 }
 
-/// An authenticator whose filter notes the calls that it accepts.
+/// An authenticator that decides like `inner`. Its filter notes the accepted calls in `queues`.
 #[derive(Debug)]
 pub(crate) struct NotingAuthenticator<A> {
     pub(crate) inner: A,

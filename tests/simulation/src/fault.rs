@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::network::{Direction, Host};
 
-/// A kind of fault.
+/// A kind of fault that the simulation injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum FaultKind {
@@ -16,7 +16,7 @@ pub enum FaultKind {
     OneWay,
     /// The messages of a host are delayed.
     Slow,
-    /// The process of a server is killed. Its system resets the connections and refuses new ones.
+    /// The process of a server is killed. The host resets the connections and refuses new ones.
     Kill,
     /// The process of a client is killed, and starts again with its next call.
     KillClient,
@@ -38,7 +38,7 @@ pub enum FaultKind {
     Refuse,
     /// All clocks jump.
     ClockJump,
-    /// The list of servers has wrong entries, or lacks some servers.
+    /// A client's list of servers lacks the first server, and contains the URL of a server that does not exist.
     FalseList,
     /// A server crashes while it writes an effect and its reply: both are lost, or the reply is damaged.
     TornWrite,
@@ -94,7 +94,7 @@ impl FaultKind {
         }
     }
 
-    /// Returns `true` if the fault can make calls to other servers fail.
+    /// Returns `true` if a fault of this kind can make calls to any server fail.
     #[must_use]
     pub const fn concerns_all(self) -> bool {
         matches!(self, Self::ClockJump)
@@ -107,12 +107,12 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// A fault of a scenario.
+/// A fault that a scenario injects, with its time and place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The kind of the fault.
     pub kind: FaultKind,
-    /// Time since the beginning of the run, in milliseconds.
+    /// Start of the fault, in milliseconds since the beginning of the run.
     pub at: u64,
     /// Duration of the fault, in milliseconds.
     pub len: u64,

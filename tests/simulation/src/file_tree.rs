@@ -30,7 +30,7 @@ const NO_WCC: WccData = WccData { before: PreOpAttr::False, after: PostOpAttr::F
 /// Maximum size of a file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Directories with files.
+/// The files of a server, in directories.
 #[derive(Debug, Default)]
 pub struct FileTree {
     /// The IDs of files, by directory and name.
@@ -60,6 +60,7 @@ impl FileTree {
     }
 
     /// Creates a file whose ID is the verifier. A repeated call with this verifier returns the ID of the existing file.
+    /// Fails if the call is not EXCLUSIVE, or if another file has the name.
     fn create(&mut self, args: &Create3args) -> Result<u64, Nfsstat3> {
         let Createhow3::Exclusive(verifier) = &args.how else { return Err(Nfsstat3::Notsupp) };
         let file = u64::from_be_bytes(verifier.0);
@@ -125,7 +126,7 @@ impl FileTree {
 #[derive(Clone)]
 pub struct FileService(pub(crate) SimulatedServer);
 
-/// Implements procedures that the simulation does not call.
+/// Implements procedures that the simulation does not call. They fail with NFS3ERR_NOTSUPP.
 macro_rules! not_supported {
     ($($procedure:ident($args:ty) -> $res:ident { $fail:expr })*) => {$(
         async fn $procedure(&self, _cx: &Context, _args: $args) -> Result<$res, HandlerError> {

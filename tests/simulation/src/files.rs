@@ -15,7 +15,7 @@ use crate::{calls::data, file_tree::handle, linearizability::Model};
 /// Number of blocks of a file.
 pub const BLOCKS: usize = 3;
 
-/// A call to the NFS service. Names are numbers, and blocks have the same length in a run.
+/// A call to the NFS service. Names are numbers. All blocks of a run have one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileCall {
     /// LOOKUP of a name.
@@ -27,7 +27,7 @@ pub enum FileCall {
     Create {
         /// The name of the new file.
         name: u8,
-        /// The file ID.
+        /// The ID of the new file, which the client sends as the create verifier.
         file: u64,
     },
     /// REMOVE of a file.
@@ -46,16 +46,16 @@ pub enum FileCall {
     List,
     /// READ of a block.
     Read {
-        /// The name by which the client looks the file up first.
+        /// The name by which the client looks the file up before the call.
         name: u8,
         /// The file ID that LOOKUP returned. 0 before the LOOKUP.
         file: u64,
         /// The index of the block.
         block: u8,
     },
-    /// WRITE of a block with the number of the operation.
+    /// WRITE of a block that contains the number of the operation.
     Write {
-        /// The name by which the client looks the file up first.
+        /// The name by which the client looks the file up before the call.
         name: u8,
         /// The file ID that LOOKUP returned. 0 before the LOOKUP.
         file: u64,
@@ -97,7 +97,7 @@ impl FileCall {
 /// The result of a [`FileCall`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileReply {
-    /// The call was executed.
+    /// The call succeeded. Its reply has nothing else to compare.
     Done,
     /// The name does not exist (NFS3ERR_NOENT).
     Missing,
@@ -113,14 +113,14 @@ pub enum FileReply {
     Names(Vec<(u8, u64)>),
 }
 
-/// The names and blocks of one directory.
+/// The state of the model [`Directory`]: the files by name, and the blocks by file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct DirectoryState {
     names: BTreeMap<u8, u64>,
     blocks: BTreeMap<u64, [u64; BLOCKS]>,
 }
 
-/// The model of a directory.
+/// The model of a directory for the linearizability check.
 #[derive(Debug)]
 pub struct Directory;
 
@@ -187,7 +187,7 @@ fn number(name: &Filename3) -> Option<u8> {
     std::str::from_utf8(name.0.as_bytes()).ok()?.rsplit_once('-')?.1.parse().ok()
 }
 
-/// Returns the contents of a block: its number, and bytes that depend on it.
+/// Returns `len` bytes as the contents of a block: `number`, and bytes that depend on `number`.
 fn block_data(number: u64, len: u32) -> Bytes {
     let mut block = BytesMut::with_capacity(len as usize);
     block.put_u64(number);

@@ -29,7 +29,7 @@ const MIN_IDLE: Duration = Duration::from_secs(100);
 const MIN_DEADLINE: Duration = Duration::from_secs(60);
 /// The longest time in which a client connects, or waits for a connection.
 const CONNECTING: Duration = Duration::from_secs(3);
-/// Additional time after a jump of the clock, in which a connection first reads what has arrived.
+/// Additional time after a jump of the clock, in which a connection reads what has arrived before it handles deadlines.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
 /// The category of a failed call's error. The check of the history accepts an error only if an injected fault can cause
@@ -69,7 +69,7 @@ pub enum CallOutcome {
         error: String,
         /// `true` if the client reports that the call was not executed.
         is_retry_safe: bool,
-        /// The kind of the error.
+        /// The category of the error.
         cause: FailureCause,
     },
 }
@@ -152,7 +152,7 @@ pub struct Excuse {
 }
 
 impl Excuse {
-    /// Returns `true` if the fault and the call overlap in time.
+    /// Returns `true` if the time of the excuse and the time of the call overlap.
     fn overlaps(&self, record: &Record) -> bool {
         record.start <= self.until && record.end >= self.from
     }
@@ -171,7 +171,7 @@ impl Excuse {
         )
     }
 
-    /// Returns `true` if the fault explains that a call failed, or took long.
+    /// Returns `true` if the fault explains that a call failed, or took a long time.
     fn explains(&self, record: &Record) -> bool {
         let is_in_time = self.overlaps(record);
         let fault = &self.fault;
@@ -188,7 +188,7 @@ impl Excuse {
         is_in_time && (fault.kind.concerns_all() || (is_its_server && is_its_client)) && self.can_cause(&record.outcome)
     }
 
-    /// Returns `true` if the fault can lead to this outcome. Calls that succeed may take long because of any fault.
+    /// Returns `true` if the fault can lead to this outcome. Any fault can delay a call that succeeds.
     fn can_cause(&self, outcome: &CallOutcome) -> bool {
         let CallOutcome::Failed { cause, .. } = outcome else { return true };
         match self.fault.kind {

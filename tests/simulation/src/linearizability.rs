@@ -49,7 +49,7 @@ pub struct Event<M: Model> {
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// An order that explains all results.
+    /// There is an order that explains all results.
     Linearizable,
     /// No order explains all results. The text describes how far the best order got.
     Violation(String),

@@ -34,7 +34,7 @@ struct LogState {
     symptoms: BTreeSet<String>,
 }
 
-/// Writes text to a hash.
+/// A writer that adds text to a hash.
 struct HashWriter<'a>(&'a mut DefaultHasher);
 
 impl fmt::Write for HashWriter<'_> {
@@ -62,7 +62,7 @@ impl EventLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event.
+    /// Adds an event with the current virtual time.
     pub fn add(&self, event: fmt::Arguments<'_>) {
         let mut state = self.state();
         let at = state.start.elapsed();

@@ -71,7 +71,7 @@ struct Totals {
     histories: (u64, u64),
     /// Number of runs in which only faults of this kind took effect. The key `None` counts runs in which no fault did.
     alone: BTreeMap<Option<FaultKind>, u64>,
-    /// Number of runs in `alone` that noted each effect on the product.
+    /// Number of runs in `alone` that noted each effect on the library.
     symptoms: BTreeMap<Option<FaultKind>, BTreeMap<String, u64>>,
     wrong: BTreeMap<u64, Vec<String>>,
     /// Sum of the hashes of the event logs. It shows if two runs of the program with equal seeds are equal.
@@ -104,7 +104,7 @@ impl Totals {
 }
 
 impl Totals {
-    /// Prints for each kind of fault the effects on the product in runs in which only this kind took effect. Leaves out
+    /// Prints for each kind of fault the effects on the library in runs in which only this kind took effect. Leaves out
     /// the effects that runs without faults noted as well.
     fn print_reached(&self) {
         let without = self.symptoms.get(&None);

@@ -10,8 +10,8 @@ use crate::{
 /// Maximum number of scenarios to try.
 const MAX_TRIES: u32 = 2_000;
 
-/// Removes clients, faults and calls from `scenario` as long as it still fails. Returns what is left, with its report.
-/// Returns `None` if `scenario` does not fail.
+/// Removes clients, faults and calls from `scenario` as long as the rest still fails, in at most 2,000 tries. Returns
+/// the remaining scenario with its report. Returns `None` if `scenario` does not fail.
 ///
 /// # Errors
 /// Returns an error if the simulation itself fails.

@@ -21,7 +21,7 @@ use crate::{
 pub type Host = u8;
 
 thread_local! {
-    /// The network of the run in this thread, to which the URL schemes lead.
+    /// The network of the run in this thread, over which the URL schemes of the simulation connect.
     static CURRENT: RefCell<Option<Network>> = const { RefCell::new(None) };
 }
 
@@ -268,7 +268,8 @@ impl Network {
         !refuses && !self.state().down.contains(&server)
     }
 
-    /// Returns the numbers of connections that a client has made, by server.
+    /// Returns the number of connections that a client has made to each server, in ascending order of the servers.
+    /// Leaves out servers without a connection.
     #[must_use]
     pub fn connections(&self, client: Host) -> Vec<u64> {
         let state = self.state();
@@ -276,7 +277,8 @@ impl Network {
         between.filter(|((from, _), _)| *from == client).map(|(_, count)| *count).collect()
     }
 
-    /// Returns the times of the connection requests of a client, by server.
+    /// Returns the times of a client's connection requests to each server, in ascending order of the servers. Leaves
+    /// out servers without a request.
     #[must_use]
     pub fn requests(&self, client: Host) -> Vec<Vec<Duration>> {
         let state = self.state();
@@ -377,7 +379,7 @@ impl Network {
         }
     }
 
-    /// Multiplies the delays of a host by `factor`.
+    /// Sets the factor that multiplies the delays of messages from and to a host.
     pub fn slow_down(&self, host: Host, factor: u32) {
         self.state().slowness.insert(host, factor);
     }
@@ -387,7 +389,7 @@ impl Network {
         self.state().cuts.insert((client, server), steps);
     }
 
-    /// Cancels the losses of connections that have not happened yet.
+    /// Cancels the losses that [`cut_after`](Self::cut_after) has requested and that have not happened yet.
     pub fn cancel_cuts(&self) {
         self.state().cuts.clear();
     }

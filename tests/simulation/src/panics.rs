@@ -1,4 +1,4 @@
-//! Panics of the product, which end only their task.
+//! Collection of the product's panics. A panic ends only its task, so a run does not notice it otherwise.
 
 use std::{
     cell::RefCell,
@@ -7,7 +7,7 @@ use std::{
 };
 
 thread_local! {
-    /// The panics in this thread, while a run watches for them.
+    /// The panics in this thread, or `None` while no run watches for them.
     static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn watch() {
     PANICS.set(Some(Vec::new()));
 }
 
-/// Stores a panic, and returns `true`, if a run watches for panics.
+/// Stores a panic and returns `true` if a run watches for panics in this thread. Otherwise, returns `false`.
 fn collect(info: &PanicHookInfo<'_>) -> bool {
     PANICS.with_borrow_mut(|panics| {
         let Some(panics) = panics else { return false };

@@ -33,19 +33,19 @@ impl Choices {
         self.with(|random| random.u64(..))
     }
 
-    /// Returns a number in a range.
+    /// Returns a random number in a range.
     #[must_use]
     pub fn within(&self, range: RangeInclusive<u64>) -> u64 {
         self.with(|random| random.u64(range))
     }
 
-    /// Returns an index below `len`, which is not 0.
+    /// Returns a random index below `len`, which must not be 0.
     #[must_use]
     pub fn index(&self, len: usize) -> usize {
         self.with(|random| random.usize(..len))
     }
 
-    /// Returns one of `choices`, which are not empty.
+    /// Returns a random element of `choices`, which must not be empty.
     #[must_use]
     pub fn one_of<T: Clone>(&self, choices: &[T]) -> T {
         choices[self.index(choices.len())].clone()

@@ -1,4 +1,4 @@
-//! The models of counters and blobs, and the histories of all objects of the service.
+//! The model of counters and blobs, and the check of the histories of all objects of the service.
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
@@ -17,8 +17,8 @@ pub enum RegisterCall {
     Read,
     /// Adds to the value, and returns the sum.
     Add(u64),
-    /// Raises the value to this one, unless it is higher. The result does not tell the value, because the call is
-    /// repeated as often as needed.
+    /// Raises the value to this number, unless the value is higher. The result is not checked against the value,
+    /// because the call may be executed several times.
     Raise(u64),
 }
 
@@ -53,7 +53,7 @@ impl Model for Register {
     }
 }
 
-/// Returns the calls of an object, in the order of their beginnings, with the results that their callers got. Leaves
+/// Returns the calls of an object, in the order in which they began, with the results that their callers got. Leaves
 /// out calls that were certainly not executed, and reads without a result.
 fn events<M: Model>(
     records: &[&Record],

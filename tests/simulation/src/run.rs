@@ -39,14 +39,13 @@ const MAX_DURATION: Duration = Duration::from_secs(1200);
 const AFTERMATH: Duration = Duration::from_secs(20);
 /// Interval of the checks of the servers' memory limits.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(20);
-/// Minimum pause of a client between attempts to connect, in milliseconds. The number of attempts is checked only with
-/// longer pauses.
+/// Smallest minimum back-off, in milliseconds, for which the number of a client's attempts to connect is checked.
 const MIN_BACKOFF: u64 = 100;
 /// Maximum number of attempts of a channel to connect to a server in [`REQUEST_WINDOW`].
 const MAX_REQUESTS: usize = 20;
 /// Time in which a channel may make [`MAX_REQUESTS`] attempts.
 const REQUEST_WINDOW: Duration = Duration::from_secs(3);
-/// Time in which connections, memory and tasks are released at the end.
+/// Maximum time for the release of connections, memory and tasks at the end of a run.
 const RELEASE: Duration = Duration::from_secs(30);
 
 /// The result of a run.
@@ -78,7 +77,7 @@ struct Run {
     excuses: Mutex<Vec<Excuse>>,
     /// Senders whose messages kill a client, by the client's host.
     kills: Mutex<BTreeMap<Host, UnboundedSender<()>>>,
-    /// The lists of servers of the balancers, by client, with the true URLs.
+    /// The sender of each balancer's list of servers and the true URLs of the servers, by client.
     lists: Mutex<BTreeMap<Host, (ServersSender, Vec<String>)>>,
 }
 
@@ -254,7 +253,7 @@ impl Run {
         Ok(wrong)
     }
 
-    /// Starts servers again that have crashed.
+    /// Kills each server that reports a crash, and starts the server again 100 ms later.
     async fn restart_crashed(self: Arc<Self>, mut crashed: UnboundedReceiver<(Host, FaultKind)>) {
         while let Some((host, kind)) = crashed.recv().await {
             let Some(server) = self.servers.iter().find(|server| server.host == host) else { continue };
@@ -308,7 +307,7 @@ impl Run {
         }
     }
 
-    /// Notes if a client had to connect again.
+    /// Notes in the log if a client had to connect again.
     fn note_reconnects(&self) {
         for client in &self.scenario.clients {
             let channels = client.connections.channels() as u64;
@@ -320,7 +319,8 @@ impl Run {
     }
 
     /// Checks that a client pauses between its attempts to connect, even if its connections are accepted and then
-    /// closed. Returns a description of the violation.
+    /// closed. Returns a description of the violation. Checks nothing if the clock jumps, the client is killed, or its
+    /// minimum back-off is shorter than [`MIN_BACKOFF`].
     fn check_requests(&self, client: &ClientPlan) -> Option<String> {
         let faults = &self.scenario.faults;
         let starts_again = |fault: &Fault| match fault.kind {

@@ -100,7 +100,7 @@ pub struct Operation {
     pub pause: u64,
     /// The time limit in milliseconds. 0 for none.
     pub timeout: u64,
-    /// Time after which the caller gives the call up, in milliseconds. 0 if it waits.
+    /// Time after which the caller gives the call up, in milliseconds. 0 if the caller waits for the end of the call.
     pub patience: u64,
     /// The procedure and the arguments of the call.
     pub call: CallKind,
@@ -193,7 +193,7 @@ pub struct ServerPlan {
 /// The plan of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
-    /// The seed of everything that is not planned: delays, sizes of pieces, random numbers of the product.
+    /// The seed of everything that is not planned: delays, sizes of pieces, random numbers of the library.
     pub seed: u64,
     /// Number of servers, whose hosts are 1, 2 and so on.
     pub servers: Host,

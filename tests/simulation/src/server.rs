@@ -32,7 +32,7 @@ use crate::{
     service::SimulatedServer,
 };
 
-/// Time limit of calls back to clients.
+/// Timeout of callbacks to clients.
 pub const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The key of the security mechanism, which clients and servers share.
 pub(crate) const KEY: u64 = 0x7e57_0000_5ec2_e7aa;
@@ -42,14 +42,14 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Maximum time from the end of [`DRAIN`] to the end of a shutdown. Clients close their sides in this time.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
 
-/// A host with a server.
+/// A simulated host, whose server can be killed and started again.
 #[derive(Clone)]
 pub struct ServerHost {
     /// Number of the host.
     pub host: Host,
     /// The disk with the data of the service. It outlives the server. Several hosts may share it.
     pub disk: SharedDisk,
-    /// The state of the host.
+    /// The state of the host, which faults change. It outlives the server.
     pub state: SharedHost,
     plan: ServerPlan,
     /// `true` if nothing disturbs the queues of calls, so that their order is checked.
@@ -68,7 +68,8 @@ struct RunningServer {
     gone: Arc<Semaphore>,
 }
 
-/// Returns the URL of a server for a client.
+/// Returns the URL with which a client connects to a server. `version` 1 or 2 adds the option `version`, unless the
+/// scheme is `sim-tcp`.
 #[must_use]
 pub fn url(scheme: &str, server: Host, client: Host, version: u8) -> String {
     let port = if scheme == "sim-tcp" { 2000 } else { 1000 } + u16::from(server);
@@ -98,7 +99,7 @@ impl ServerHost {
     /// Starts the server, unless it runs.
     ///
     /// # Errors
-    /// Returns an error if the server cannot listen.
+    /// Returns an error if the configuration is invalid or the server cannot listen.
     pub async fn start(&self) -> Result<(), BindError> {
         let mut running = self.running.lock().await;
         if running.is_some() {
@@ -171,8 +172,9 @@ impl ServerHost {
         Ok(())
     }
 
-    /// Kills the server because of a fault of this kind. Its handlers have no more effect, and nothing that it sends
-    /// arrives. Unless the host goes down with the server, its system resets the connections at once.
+    /// Kills the server because of a fault of the kind `kind`. The handlers of the server have no more effect, and
+    /// nothing that the server sends arrives. Except for [`FaultKind::HostDown`], the host resets the connections at
+    /// once.
     pub async fn kill(&self, kind: FaultKind) {
         let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
         self.state.lock().epoch += 1;

@@ -25,7 +25,7 @@ use crate::{
     random::Choices,
 };
 
-/// The services of a server, from one start to its end.
+/// The services of a server, from one start of the server to its end.
 #[derive(Clone)]
 pub struct SimulatedServer {
     pub(crate) host: Host,
@@ -171,7 +171,7 @@ impl SimulatedServer {
     }
 }
 
-/// Adds to a counter.
+/// Adds to a counter, records that the operation was applied, and returns the sum.
 fn add(disk: &mut Disk, args: &Addition) -> u64 {
     let sum = disk.counters.entry(args.counter).or_default();
     *sum += args.amount;

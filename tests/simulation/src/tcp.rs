@@ -24,7 +24,7 @@ use crate::{
     rdma,
 };
 
-/// A listening port, to which new connections are sent.
+/// The sender of new connections to a listening port.
 pub(crate) type TcpListening = UnboundedSender<(SimulatedStream, SocketAddr)>;
 
 /// One direction of a connection.
@@ -141,9 +141,9 @@ impl TcpLink {
         Poll::Pending
     }
 
-    /// Moves bytes in one direction. `share`/256 of the sent bytes arrive together, but at least one. If bytes can
-    /// arrive in both directions, `prefers_other` selects the direction from the server to the client. If the reader
-    /// has dropped its stream, resets the connection for the writer.
+    /// Moves bytes, or the end of the stream, in one direction. `share`/256 of the sent bytes arrive together, but at
+    /// least one. If both directions can move, `prefers_other` selects the direction from the server to the client. If
+    /// bytes cannot arrive because the reader has dropped its stream, resets the connection for the writer.
     fn step(&self, share: u64, prefers_other: bool) {
         let mut state = self.lock();
         let Some(first) = state.movable() else { return };
@@ -169,7 +169,7 @@ impl TcpLink {
 /// An end of a simulated TCP connection.
 pub(crate) struct SimulatedStream {
     link: Arc<TcpLink>,
-    /// 0 for the client, 1 for the server: the index of the direction in which it writes.
+    /// 0 for the client, 1 for the server. Also the index of the direction in which this end writes.
     end: usize,
 }
 

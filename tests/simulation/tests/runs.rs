@@ -54,7 +54,7 @@ fn fault(kind: FaultKind, server: u8) -> Fault {
     Fault { kind, at: 0, len: 0, client: 100, server, direction: Direction::ToServer, number: 50 }
 }
 
-/// Each check accepts correct runs, and finds violations.
+/// The check of a history accepts a correct call, and finds wrong effects, results, errors and durations.
 #[test]
 fn the_checks_find_violations() {
     let applied = |times| BTreeMap::from([(1, Applied { counter: 1, sum: 5, times })]);
@@ -77,7 +77,8 @@ fn the_checks_find_violations() {
     }
 }
 
-/// The calls of an object have one order, on one server or on several that share a disk.
+/// The check reports an object whose results no order of the calls explains. Servers that share a disk have the same
+/// objects.
 #[test]
 fn the_checks_find_histories_without_an_order() {
     let wrong = |records: &[Record], shares_disk| check_histories(records, shares_disk).wrong;
@@ -149,8 +150,8 @@ fn failed_at_deadline(outcome: CallOutcome) -> Record {
     record
 }
 
-/// A fault explains the failure of a call if it affects the call's server and client, and overlaps with the call in
-/// time.
+/// A fault explains the failure of a call if it affects the call's server and client, overlaps with the call in time,
+/// and can cause the error. No fault explains that a call gives up before its deadline although its client may retry.
 #[test]
 fn faults_explain_failures() {
     let excuse = |kind, server, (from, until)| {

@@ -1,5 +1,5 @@
-//! The workload of the counters service. Each worker adds to counters of its own, and knows from the replies which
-//! values they may have.
+//! The workload of the counters service. Each worker adds to its own counters, and derives the possible value of each
+//! counter from the replies.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::{
 
 /// Number of counters of a worker.
 const COUNTERS: usize = 3;
-/// Deadline of some calls, which is too short for a disturbed server.
+/// Time limit of some calls. It is too short for a disturbed server.
 const HASTY: Duration = Duration::from_millis(15);
 
-/// A counter of which one worker knows all additions.
+/// The bounds of a counter's value. One worker makes all additions to the counter, each of 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Counter {
     /// Number of additions that were certainly executed.
     low: u64,
-    /// Number of additions that may have been executed.
+    /// Number of additions that may have been executed, including those that certainly were.
     high: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// Number of words at the beginning that name the content: key, version, length.
+/// Number of 8-byte words at the beginning of data that identify the content: key, version and length.
 const NAMING: u64 = 3;
 
 /// The identity of data, from which all its bytes follow.
@@ -48,7 +48,8 @@ impl Content {
         self.bytes(0, self.len)
     }
 
-    /// Compares data that was read from `offset` on. Returns a description of the first wrong byte.
+    /// Compares data that was read from `offset` on. The error says how many bytes are surplus, or how many are wrong
+    /// and where the first of them is.
     pub(crate) fn check(self, offset: usize, data: &[u8]) -> Result<(), String> {
         let expected = self.bytes(offset, data.len());
         if expected == data {
@@ -64,7 +65,7 @@ impl Content {
         Err(format!("{count} wrong bytes, the first at {}, in {self:?}{is}", offset + wrong))
     }
 
-    /// Returns the content that the beginning of data names, if all of the data belongs to it.
+    /// Returns the content that the first words of `data` identify, if all of `data` belongs to this content.
     fn named_in(data: &[u8]) -> Option<Self> {
         let (words, _) = data.as_chunks();
         let named = words.get(..NAMING as usize)?;

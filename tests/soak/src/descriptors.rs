@@ -1,5 +1,5 @@
-//! A server that has no descriptors left. Its limit is lowered to little more than the descriptors that it has, and
-//! connections take the rest.
+//! Exhaustion of a server's file descriptors. The limit is lowered to little more than the number of open descriptors,
+//! and connections take the rest.
 
 use std::{fs, net::SocketAddr};
 
@@ -9,15 +9,15 @@ use tokio::net::TcpStream;
 
 /// Number of connections. Each accepted connection takes a descriptor of the server.
 const CONNECTIONS: usize = 32;
-/// Number of descriptors that the limit leaves.
+/// Number of descriptors that the lowered limit allows beyond the open ones.
 const LEFT: u64 = 2;
 
-/// Returns the number of open descriptors of a process.
+/// Returns the number of open descriptors of a process, or `None` if they cannot be listed.
 pub(crate) fn open_descriptors(process: Pid) -> Option<u64> {
     Some(fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).ok()?.count() as u64)
 }
 
-/// A server whose descriptors are exhausted, until this is dropped.
+/// A server whose descriptors are exhausted. Dropping this value restores the limit and closes the connections.
 #[derive(Debug)]
 pub(crate) struct Exhausted {
     process: Pid,
@@ -25,7 +25,7 @@ pub(crate) struct Exhausted {
     connections: Vec<TcpStream>,
 }
 
-/// Exhausts the descriptors of a server.
+/// Lowers the descriptor limit of the server `process`, and opens connections to its address `server`.
 pub(crate) async fn exhaust(process: Pid, server: SocketAddr) -> anyhow::Result<Exhausted> {
     let open = open_descriptors(process).context("the server has ended")?;
     // The limit is that of the next descriptor's number. There may be lower numbers that are free, which the

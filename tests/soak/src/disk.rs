@@ -12,7 +12,7 @@ use rustix::{
     mount::{MountFlags, UnmountFlags, mount, unmount},
 };
 
-/// A file system of 128 MiB. It is unmounted when this is dropped.
+/// A file system of 128 MiB. Dropping this value unmounts the file system.
 #[derive(Debug)]
 pub(crate) struct SmallDisk(PathBuf);
 
@@ -49,7 +49,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A file that fills a disk. It is removed when this is dropped.
+/// A file that fills a disk. Dropping this value removes the file.
 #[derive(Debug)]
 pub(crate) struct Ballast(PathBuf);
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// Maximum time from the end of a disturbance to the next successful step of a worker of the server.
 const MAX_RESUME: Duration = Duration::from_secs(40);
-/// Maximum time for a running nfscp to take an order.
+/// Maximum time until a worker with nfscp takes an order, and until it has carried out the order.
 const MAX_ORDER: Duration = Duration::from_secs(5);
 /// Maximum time to wait for data that can be corrupted.
 const MAX_CORRUPTING: Duration = Duration::from_secs(4);
@@ -79,7 +79,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Records a disturbance.
+    /// Counts a disturbance. `resumed` is the time until a worker succeeded again.
     fn happened(&self, kind: Kind, resumed: Duration) {
         let mut happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
         let of_kind = happened.entry(kind).or_default();
@@ -98,7 +98,7 @@ impl Tally {
     }
 }
 
-/// A sequence of disturbances.
+/// A sequence of disturbances, one at a time.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) kinds: &'static [Kind],
@@ -137,13 +137,14 @@ impl Lane {
         sleep(pause).await;
     }
 
-    /// Chooses one of the servers that qualify.
+    /// Chooses a random server for which `qualifies` returns `true`.
     fn server(&mut self, qualifies: impl Fn(&Server) -> bool) -> Option<Arc<Server>> {
         let servers: Vec<_> = self.servers.iter().filter(|server| qualifies(server)).collect();
         self.random.choice(servers).cloned()
     }
 
-    /// Plays a disturbance, and waits until workers succeed again.
+    /// Plays a disturbance and records it. After a disturbance of a server or a network, waits until a worker succeeds
+    /// again, and checks the process of the server.
     async fn play(&mut self, kind: Kind) {
         if let Kind::KillCopy | Kind::StopCopy = kind {
             return self.disturb_copy(kind).await;
@@ -227,7 +228,8 @@ impl Lane {
         Ok(true)
     }
 
-    /// Kills or stops a running nfscp.
+    /// Kills a running nfscp, or stops it for a while. Counts the disturbance if a worker has carried out the order in
+    /// time.
     async fn disturb_copy(&mut self, kind: Kind) {
         let (done, is_done) = oneshot::channel();
         let duration = self.random_time(300..2500);

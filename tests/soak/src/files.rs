@@ -29,7 +29,7 @@ const RETRY_FOR: Duration = Duration::from_secs(10);
 /// Maximum number of times that the data of a file is written, because a restarted server may have lost it.
 const ROUNDS: usize = 5;
 
-/// Numbers of bytes in a READ or WRITE. Few sizes let the server's pool of buffers reach its size soon.
+/// Numbers of bytes in a READ or WRITE. With few sizes, the server's pool of buffers soon reaches its final size.
 const RANGES: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
 
 /// A file that the server has committed.

@@ -17,7 +17,7 @@ pub(crate) struct Fit {
     pub(crate) slope: f64,
     /// Standard error of the slope, per hour.
     pub(crate) error: f64,
-    /// The value of the line at the first and at the last point.
+    /// The values of the line at the first and at the last point.
     pub(crate) ends: (f64, f64),
     /// Number of points, one for each interval.
     pub(crate) points: usize,
@@ -49,7 +49,8 @@ fn minima(samples: &[Sample]) -> Vec<Sample> {
     points
 }
 
-/// Fits a line to samples in the order of their times. Returns `None` if there are fewer than three intervals.
+/// Fits a line to the smallest sample of each interval. `samples` are in the order of their times. Returns `None` if
+/// there are fewer than three intervals.
 pub(crate) fn fit(samples: &[Sample]) -> Option<Fit> {
     let points = minima(samples);
     let count = points.len() as f64;

@@ -16,7 +16,8 @@ pub(crate) struct Inspected {
 }
 
 impl Inspected {
-    /// Prepares to ask a server for its resources. The server must not be restarted.
+    /// Prepares to ask a server for its resources. The server must not be one that is killed and restarted, because its
+    /// URL would change.
     pub(crate) async fn new(server: &Arc<Server>) -> Self {
         #[cfg(feature = "introspection")]
         {
@@ -38,7 +39,7 @@ impl Inspected {
         }
     }
 
-    /// Returns the resources that the server reports now. A stopped server reports nothing.
+    /// Returns the resources that the server reports now. Returns an empty list if the server does not reply in time.
     pub(crate) async fn resources(&self, server: &Server) -> Vec<(Resource, f64)> {
         if server.service == Service::Counters {
             let said = server.process().await.last_line("held: ");

@@ -17,7 +17,7 @@ const MAX_KINDS: usize = 200;
 /// Reason why a step of a worker did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A call failed, which disturbances explain.
+    /// A failed call. Disturbances can cause such failures.
     Failed(String),
     /// Wrong data, a lost effect, or a violation of the protocol. No disturbance explains it.
     Wrong(String),
@@ -45,7 +45,7 @@ impl From<CallError> for Trouble {
 /// The counts and faults of a [`Ledger`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Totals {
-    /// Number of calls, or runs of nfscp, that have ended.
+    /// Number of calls, or of runs of nfscp.
     pub(crate) calls: u64,
     /// Number of bytes that were read and compared.
     pub(crate) bytes: u64,
@@ -84,7 +84,7 @@ impl Ledger {
         self.totals().verified += 1;
     }
 
-    /// Records a failed step.
+    /// Records why a step failed: counts an error by its kind, or records a fault.
     pub(crate) fn failed(&self, trouble: &Trouble) {
         match trouble {
             Trouble::Wrong(fault) => self.fault(fault.clone()),
@@ -97,7 +97,7 @@ impl Ledger {
         }
     }
 
-    /// Records a fault, once for each kind.
+    /// Records a fault, unless a fault of its kind or [`MAX_FAULTS`] faults are recorded already.
     pub(crate) fn fault(&self, fault: String) {
         let mut totals = self.totals();
         let is_known = totals.faults.iter().any(|known| without_numbers(known) == without_numbers(&fault));

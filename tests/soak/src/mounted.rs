@@ -17,9 +17,9 @@ use crate::{
     work::{Surroundings, Work},
 };
 
-/// Maximum number of files of a worker.
+/// Number of files that a worker keeps. With more, it removes the oldest.
 const MAX_STORED: usize = 10;
-/// Numbers of bytes that are read or written at once.
+/// Sizes of single reads and writes, in bytes.
 const RANGES: [usize; 3] = [4 << 10, 60_000, 1 << 20];
 
 /// A worker that uses files in a mounted file system.
@@ -109,7 +109,7 @@ fn write(folder: &Path, ledger: &Ledger, content: Content, range: usize) -> io::
     }
 }
 
-/// Reads a file from the server, and compares all of it.
+/// Reads a file from the server instead of the page cache, and compares all of it with `content`.
 fn read(folder: &Path, ledger: &Ledger, content: Content, range: usize) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", name(content));
     let mut file = File::open(folder.join(name(content))).map_err(failed)?;

@@ -61,7 +61,7 @@ impl FromStr for WatchedProcess {
     }
 }
 
-/// Runs the workers, and prints the report.
+/// Runs the workers for the given duration, verifies their effects, and prints the report.
 pub(crate) async fn soak_outside(arguments: OutsideArgs) -> anyhow::Result<ExitCode> {
     raise_descriptor_limit(DESCRIPTORS);
     let (seed, duration) = arguments.common.begin();

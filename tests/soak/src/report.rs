@@ -1,4 +1,4 @@
-//! The report at the end of a run.
+//! The report at the end of a run: services, disturbances, slopes of resources, and faults.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -14,7 +14,8 @@ use crate::{
 
 /// Maximum number of kinds of errors that are printed for each service.
 const MAX_ERRORS: usize = 8;
-/// Fraction of a run in which caches and pools grow. Its samples are left out of the slopes.
+/// Fraction of a run, from its beginning, in which caches and pools grow. Samples of this part are left out of the
+/// slopes.
 const WARM_UP: f64 = 0.4;
 /// Maximum duration of the part of a run in which caches and pools grow, in seconds.
 const MAX_WARM_UP: f64 = 600.0;
@@ -22,10 +23,11 @@ const MAX_WARM_UP: f64 = 600.0;
 const MIN_CHECKED: Duration = Duration::from_secs(300);
 /// Shortest run in which the slope of memory is checked: caches grow for many minutes.
 const MIN_MEMORY_CHECKED: Duration = Duration::from_secs(1800);
-/// Shortest run in which each kind of disturbances must happen.
+/// Shortest run in which each kind of disturbance must happen.
 const MIN_COMPLETE: Duration = Duration::from_secs(60);
 
-/// Prints a line for each service, followed by its errors. Returns the faults of all services.
+/// Prints a line for each service, followed by its errors. Returns the faults of all services. A service without
+/// acknowledged effects, verified effects or compared bytes is a fault, too.
 pub(crate) fn print_services<'a>(ledgers: impl IntoIterator<Item = (&'a str, &'a Ledger)>) -> Vec<String> {
     let mut faults = Vec::new();
     say!(
@@ -76,8 +78,8 @@ pub(crate) fn print_disturbances(tally: &Tally, duration: Duration) -> Vec<Strin
     missing.into_iter().map(|kind| format!("never happened: {}", kind.name())).collect()
 }
 
-/// Prints a line for each resource of each process. Returns a fault for each resource that grows, if the run is long
-/// enough.
+/// Prints a line for each resource of each process. If the run is long enough, returns a fault for each resource that
+/// grows significantly faster than its bound.
 pub(crate) fn print_slopes(series: &Series, duration: Duration) -> Vec<String> {
     let warm_up = (duration.as_secs_f64() * WARM_UP).min(MAX_WARM_UP);
     let checks = |resource: Resource| {

@@ -34,7 +34,7 @@ use crate::{
     work::{Phase, Surroundings, Work, drive},
 };
 
-/// Number of descriptors that this program needs.
+/// Number of file descriptors that this program needs.
 pub(crate) const DESCRIPTORS: u64 = 4096;
 /// Maximum time for the last disturbances to end.
 const MAX_LAST: Duration = Duration::from_secs(120);
@@ -48,7 +48,7 @@ const WORKERS: [(Service, &[Scheme]); 4] = [
     (Service::Counters, &[Scheme::Iwarp, Scheme::Iwarp, Scheme::Tcp]),
 ];
 
-/// Options of each run.
+/// Options of all runs, whether or not this program starts the servers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CommonArgs {
     /// Duration, in minutes. The verification at the end takes some seconds more
@@ -60,7 +60,7 @@ pub(crate) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// Prints the seed. Returns the seed and the duration.
+    /// Chooses a random seed if none is given. Prints and returns the seed and the duration.
     pub(crate) fn begin(&self) -> (u64, Duration) {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         say!("soak of {} minutes, --seed {seed}", self.minutes);
@@ -68,7 +68,7 @@ impl CommonArgs {
     }
 }
 
-/// Options of a run.
+/// Options of a run with servers that this program starts and disturbs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SoakArgs {
     #[command(flatten)]
@@ -106,7 +106,7 @@ impl SoakArgs {
     }
 }
 
-/// Workers that run until the sender of their phase is dropped.
+/// The workers of a run. They stop when this value is dropped.
 pub(crate) struct Workers {
     tasks: JoinSet<()>,
     phase: watch::Sender<Phase>,
@@ -217,7 +217,8 @@ pub(crate) async fn soak(arguments: SoakArgs, reason: String, folder: &Path) -> 
     Ok(print_faults(&faults, begun, seed))
 }
 
-/// Prints a line each minute. Faults are printed in full at the end.
+/// Prints the totals of all workers each minute until `end`. Faults are only counted, because they are printed in full
+/// at the end of the run.
 pub(crate) async fn show_progress(ledgers: Vec<Arc<Ledger>>, begun: Instant, end: Instant) {
     const MINUTE: Duration = Duration::from_secs(60);
     let mut next = begun + MINUTE;

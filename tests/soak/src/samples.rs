@@ -1,4 +1,4 @@
-//! The resources that servers and this program hold, sampled each second.
+//! The resources that servers, watched processes and this program hold, sampled each second.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Returns the growth per hour that is allowed. [`README.md`](../README.md) has the reasons.
+    /// Returns the maximum growth per hour, in the unit of the resource. [`README.md`](../README.md) has the reasons.
     pub(crate) fn bound(self) -> f64 {
         match self {
             Self::Memory | Self::Kept => 32.0,
@@ -60,22 +60,23 @@ impl fmt::Display for Resource {
     }
 }
 
-/// The samples of each resource, by the name of the process.
+/// The samples, by the name of the process and the resource.
 pub(crate) type Series = BTreeMap<(String, Resource), Vec<Sample>>;
 
-/// A sampler, with the servers and processes whose resources it samples.
+/// A sampler of the resources of servers, watched processes and this program.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     pub(crate) servers: Vec<Arc<Server>>,
-    /// Processes that something else has started.
+    /// Processes that the user has named, which this program did not start.
     pub(crate) processes: Vec<WatchedProcess>,
-    /// The exposed memory regions of the workers' connections.
+    /// Number of exposed memory regions of each worker's connection.
     pub(crate) regions: Vec<Arc<AtomicU32>>,
     pub(crate) begun: Instant,
 }
 
 impl Sampler {
-    /// Samples until the end of the run. Servers that are killed from time to time are left out.
+    /// Samples the resources of servers, watched processes and this program every second until `end`. Servers that are
+    /// killed from time to time are left out.
     pub(crate) async fn sample_until(self, end: Instant) -> Series {
         let mut series = Series::new();
         let mut ticks = interval(Duration::from_secs(1));
@@ -124,7 +125,7 @@ fn of_process(process: Pid) -> Vec<(Resource, f64)> {
     values
 }
 
-/// Reads memory and threads in `/proc/PID/status`.
+/// Reads the resident memory and the number of threads from the text of `/proc/PID/status`.
 fn in_status(status: &str) -> impl Iterator<Item = (Resource, f64)> {
     let of = |name: &str| {
         let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -134,7 +135,8 @@ fn in_status(status: &str) -> impl Iterator<Item = (Resource, f64)> {
     memory.into_iter().chain(of("Threads:").map(|threads| (Resource::Threads, threads)))
 }
 
-/// Reads the counts that the counters server prints: `12 tasks, 3 regions, 4 connections`.
+/// Reads the counts that the counters server prints, for example `12 tasks, 3 regions, 4 connections, 5 buffers`. Bytes
+/// are converted to MiB.
 pub(crate) fn in_report(line: &str) -> Vec<(Resource, f64)> {
     let parts = line.split(", ").filter_map(|part| part.split_once(' '));
     let resource = |name: &str| match name {

@@ -30,7 +30,7 @@ const MAX_MEMORY: &str = "256MiB";
 const MAX_SHUTDOWN: Duration = Duration::from_secs(30);
 /// The path under which `nfs3d` exports its directory.
 pub(crate) const EXPORT: &str = "/soak";
-/// The line that `nfs3d` prints at its end, after `memory: `.
+/// The text that `nfs3d` prints at its end after `memory: ` if it holds no memory.
 const NOTHING_HELD: &str = "0 buffers still held, 0 regions still exposed, 0 bytes still registered";
 
 /// A service. `nfscp` copies files from and to `nfs3d`.
@@ -76,7 +76,8 @@ pub(crate) struct StartArgs {
     command: Vec<OsString>,
 }
 
-/// Replaces this process with a program that ends with the parent of this process. Returns only if this fails.
+/// Replaces this process with a program that ends with the parent of this process. Returns only if the program cannot
+/// be started.
 pub(crate) fn start(arguments: StartArgs) -> anyhow::Result<()> {
     end_with_parent()?;
     let (program, arguments) = arguments.command.split_first().context("there is no program")?;
@@ -84,7 +85,7 @@ pub(crate) fn start(arguments: StartArgs) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot start {}, build it or use --programs", program.display()))
 }
 
-/// Returns a command that starts a program by the wrapper.
+/// Returns a command that starts a program through the wrapper ([`start`]).
 pub(crate) fn wrapped(program: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     clean_environment(&mut command);
@@ -92,7 +93,7 @@ pub(crate) fn wrapped(program: &Path) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// A way to a server over a proxy.
+/// The path to one listener of a server, through a proxy.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) link: Arc<Link>,
@@ -209,7 +210,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the process. It is locked while the server is killed and restarted.
+    /// Locks and returns the process. Waits while the server is killed and restarted.
     pub(crate) async fn process(&self) -> MutexGuard<'_, ChildProcess> {
         self.process.lock().await
     }
@@ -246,7 +247,8 @@ impl Server {
         Ok(())
     }
 
-    /// Shuts the server down and checks that it holds nothing, then starts it again.
+    /// Shuts the server down and starts it again. Checks that `nfs3d` has reported that it holds no memory. The
+    /// counters server is killed, because it does not catch SIGTERM.
     pub(crate) async fn shut_down_and_start(&self) -> anyhow::Result<()> {
         let mut process = self.process().await;
         if self.service == Service::Counters {

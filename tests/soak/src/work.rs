@@ -16,11 +16,12 @@ use tokio::{
 
 use crate::ledger::{Ledger, Trouble};
 
-/// Deadline of each call.
+/// Time limit of calls for which a worker sets no shorter one.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum duration of a step, which is a few calls.
+/// Maximum duration of a step, which is a few calls, and of the check of one effect.
 const MAX_STEP: Duration = Duration::from_secs(120);
-/// Maximum time in which an effect must be found at the end, when nothing disturbs.
+/// Time from the beginning of [`Phase::Verify`] in which failed checks are repeated. Nothing disturbs the servers in
+/// this phase.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two attempts to find an effect.
 const RETRY: Duration = Duration::from_millis(200);
@@ -36,7 +37,7 @@ pub(crate) enum Phase {
     Verify(u32),
 }
 
-/// The progress of a server and of its workers.
+/// The counts of a server's restarts and of its workers' successful steps.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Name of the server.
@@ -110,15 +111,16 @@ pub(crate) trait Work: Send + 'static {
     /// Returns the number of acknowledged effects that can be verified.
     fn effects(&self) -> usize;
 
-    /// Verifies the effect with an index below [`effects`](Self::effects).
+    /// Verifies the effect at the index `effect`, which is below [`effects`](Self::effects).
     fn check(&mut self, effect: usize) -> impl Future<Output = Result<(), Trouble>> + Send;
 
     /// Returns the number of memory regions that servers can access.
     fn regions(&self) -> u32;
 }
 
-/// Runs a worker until the sender of phases is dropped. In [`Phase::Work`], also verifies the effects after each
-/// restart of the server. Sends a message after the verification of each [`Phase::Verify`].
+/// Runs a worker. In [`Phase::Work`], also verifies the effects after each restart of the server. Sends a message after
+/// the verification of each [`Phase::Verify`]. Returns if the sender of phases is dropped after a verification, or if
+/// the receiver of messages is dropped.
 pub(crate) async fn drive(mut work: impl Work, mut phase: watch::Receiver<Phase>, done: mpsc::Sender<()>) {
     let mut restarts = 0;
     let mut verified = Phase::Work;

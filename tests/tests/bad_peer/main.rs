@@ -48,7 +48,7 @@ use protocol::{
 
 pub(crate) const PROGRAM: u32 = 0x2010_0BAD;
 
-/// The service. WAIT waits for a permit of the gate.
+/// The implementation of the program BAD. WAIT waits for a permit of the gate.
 #[derive(Clone)]
 struct Service(Arc<Semaphore>);
 
@@ -101,7 +101,7 @@ impl Served {
     }
 
     /// Checks that the well-behaved client is not affected: its connection, its call in flight, and later calls by
-    /// RDMA.
+    /// RDMA. Also checks that a new client is served.
     pub(crate) async fn unharmed(self) {
         let put = PutArgs { data: Bytes::from(vec![1; 100_000]) };
         assert_eq!(limited(self.neighbour.put(&put)).await.unwrap(), 100_000);

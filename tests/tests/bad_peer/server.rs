@@ -97,8 +97,8 @@ async fn wrong_stag() {
     served.unharmed().await;
 }
 
-/// Sends a call that has ended a connection over the next one, and checks that it gets an error and that nothing is
-/// transferred (RFC 8166 §4.5.3). Returns the connection, which works.
+/// Repeats a call that has ended its connection over a new connection. Checks that the server replies with ERR_CHUNK
+/// and transfers nothing (RFC 8166 §4.5.3). Returns the new connection, which still works.
 async fn refused_again(served: &Served, call: &[u8]) -> Raw {
     let mut raw = client(served).await;
     raw.fpdus(&[&send(1, call)]).await;
@@ -129,7 +129,8 @@ async fn chunk_with_a_wrong_stag() {
     served.unharmed().await;
 }
 
-/// The provider reports a refused RDMA Write after the reply has been sent.
+/// The client refuses an RDMA Write after the server has sent the reply. The connection ends, and the server refuses
+/// the call when it is repeated.
 #[tokio::test]
 async fn write_chunk_with_a_wrong_stag() {
     let served = Served::start(ConnectionConfig::default()).await;
@@ -236,7 +237,7 @@ async fn peer_disconnects_within_a_message() {
     served.unharmed().await;
 }
 
-/// A client requests results of 1 MiB each and reads none of them.
+/// A client requests results of 1 MiB each and reads none of them. The server still serves other clients.
 #[tokio::test]
 async fn peer_stops_reading() {
     let served = Served::start(ConnectionConfig::default()).await;

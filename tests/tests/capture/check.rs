@@ -26,8 +26,8 @@ pub(crate) struct Expected {
     max_segment: usize,
 }
 
-/// A call and its reply: their procedures, the Read chunks by position and length, and the lengths of the Write chunks
-/// and the Reply chunk.
+/// The layout of a call and its reply: the RPC-over-RDMA procedures of both, the positions and lengths of the Read
+/// chunks, and the lengths of the Write chunks and of the Reply chunk.
 #[derive(Debug, PartialEq, Eq, Clone)]
 struct Shape {
     call: u64,
@@ -81,7 +81,8 @@ impl Expected {
     }
 }
 
-/// Checks MPA set-up: CRCs, no markers, enhanced revision 2 (RFC 6581 §9), and private data of RFC 8797.
+/// Checks the MPA set-up: CRCs, no markers, revision 2 with IRD and ORD (RFC 6581 §6, §9), and the private data of
+/// RFC 8797.
 pub(crate) fn setup(conversation: &Conversation, expected: &Expected) {
     // IRD and ORD 16, then magic, version 1, R, and the sizes.
     let frame = |size: u8| Mpa {
@@ -185,7 +186,7 @@ fn observed(call: &Message, reply: &Message) -> Shape {
 }
 
 /// Checks that RDMA Reads fetch the Read chunks, that RDMA Writes fill the returned chunks, and that there are no
-/// others.
+/// others. Also checks which replies invalidate a handle.
 pub(crate) fn transfers(conversation: &Conversation) {
     let calls = conversation.messages(true);
     let replies = conversation.messages(false);

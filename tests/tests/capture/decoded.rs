@@ -9,7 +9,7 @@ use super::traffic::{ATTACHMENT, DATA, TEXT, bytes};
 pub(crate) const LONG: &str = "typedef opaque text<65536>;
     program LONG { version LONG_V1 { @reply_max(7 + len(args)) text ECHO(text) = 1; } = 1; } = 0x20100C01;";
 
-/// The calls of `traffic::calls`, in order.
+/// The procedures that `traffic::calls` calls, in the order of the calls.
 const CALLS: [&str; 6] = ["NULL", "PUT", "GET", "FETCH", "LIST", "ECHO"];
 
 /// Decodes a capture file to JSON.
@@ -22,7 +22,8 @@ pub(crate) fn decode(file: &[u8]) -> Vec<Value> {
     decoded.iter().map(|message| serde_json::from_str(&message.to_json()).unwrap()).collect()
 }
 
-/// Checks calls, replies and all data of the connection of the client with this port.
+/// Checks the calls, the replies and all their data on the connection of the client with this port. `version` is the
+/// expected version of RPC-over-RDMA.
 pub(crate) fn check(messages: &[Value], client: u16, version: u64) {
     let client = format!("127.0.0.1:{client}");
     let of = |kind: &str, end: &str| -> Vec<&Value> {

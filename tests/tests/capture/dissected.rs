@@ -13,7 +13,7 @@ use super::{
     traffic::{ATTACHMENT, DATA},
 };
 
-/// The fields that are compared.
+/// The fields of each message that `tshark` prints and that are compared.
 const FIELDS: [&str; 6] = [
     "blobstore.type",
     "blobstore.procedure_name",

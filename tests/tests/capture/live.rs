@@ -12,7 +12,7 @@ use std::{
 /// Time limit for `tshark` to start or to end.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A running capture, which ends when it is dropped.
+/// A running capture. Dropping it ends the capture.
 pub(crate) struct Capture {
     child: Child,
     file: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Starts to capture the traffic of this TCP port on the loopback interface.
+    /// Starts to capture the traffic of this TCP port on the loopback interface into `file`.
     ///
     /// Returns an error if `tshark` is not installed or may not capture.
     pub(crate) fn start(port: u16, file: &Path) -> Result<Self, String> {
@@ -77,7 +77,7 @@ impl Capture {
         }
     }
 
-    /// Ends the capture and returns its file.
+    /// Ends the capture and returns its file. Checks that `tshark` has dropped no packets.
     pub(crate) fn stop(mut self) -> PathBuf {
         // tshark shuts down cleanly on an interrupt.
         let interrupted = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();

@@ -1,8 +1,8 @@
 //! Loopback traffic of blobstore, dissected by `tshark` as an independent implementation, and compared with the
-//! expected messages and with the counters of the connections. `xdrgen decode` decodes the same traffic and that of
-//! version 2, and so does `tshark` with the dissectors that `xdrgen wireshark` generates.
+//! expected messages and with the counters of the connections. `xdrgen decode`, and `tshark` with the dissectors that
+//! `xdrgen wireshark` generates, decode traffic of versions 1 and 2.
 //!
-//! The test passes with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the
+//! The tests pass with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the
 //! capture.
 #![allow(clippy::unwrap_used)]
 

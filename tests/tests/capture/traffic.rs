@@ -95,7 +95,7 @@ pub(crate) fn defaults() -> ChannelBuilder {
     Channel::builder().versions(Versions::V1)
 }
 
-/// Returns a channel configuration for version 1, with short messages and short segments.
+/// Returns a channel configuration for version 1, with an inline threshold of 1 KiB and segments of at most 16 KiB.
 pub(crate) fn segments() -> ChannelBuilder {
     let config = ConnectionConfig::new().max_segment_len(16_384).inline_size(1024);
     Channel::builder().connection(config).versions(Versions::V1)
@@ -109,7 +109,7 @@ pub(crate) struct Account {
     pub(crate) server: ConnectionCounters,
 }
 
-/// Returns data in which each byte depends on its position.
+/// Returns data in which each byte depends on its position and on `seed`.
 pub(crate) fn bytes(len: usize, seed: u8) -> Bytes {
     (0..len).map(|i| (i.wrapping_mul(31) ^ i >> 8) as u8 ^ seed).collect()
 }

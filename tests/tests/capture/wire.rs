@@ -97,7 +97,8 @@ pub(crate) enum Rpc {
     Reply { xid: u64, stat: u64, accepted: u64 },
 }
 
-/// Returns the connections of a capture by the client's port.
+/// Parses the PDML output of `tshark`. Returns the connections to the server's port `server`, by the port of the
+/// client.
 pub(crate) fn conversations(pdml: &str, server: u16) -> BTreeMap<u16, Conversation> {
     let document = roxmltree::Document::parse(pdml).unwrap();
     let mut found: BTreeMap<u16, Conversation> = BTreeMap::new();
@@ -113,7 +114,7 @@ pub(crate) fn conversations(pdml: &str, server: u16) -> BTreeMap<u16, Conversati
 }
 
 impl Conversation {
-    /// Adds the part of one protocol in a packet. The parts of an FPDU are consecutive.
+    /// Adds one protocol layer of a packet, as `tshark` shows it. The layers of an FPDU are consecutive.
     fn add(&mut self, from_client: bool, proto: Node<'_, '_>) {
         match proto.attribute("name").unwrap_or_default() {
             "iwarp_mpa" if field(proto, "iwarp_mpa.req").is_some() => self.request = Some(Mpa::of(proto)),
@@ -235,7 +236,7 @@ impl Message {
         message
     }
 
-    /// Returns all segments of the message.
+    /// Returns the segments of the Read list, the Write chunks and the Reply chunk.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Segment> {
         let reads = self.reads.iter().map(|(_, segment)| segment);
         reads.chain(self.writes.iter().flatten()).chain(self.reply.iter().flatten()).copied()

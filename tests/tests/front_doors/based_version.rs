@@ -1,5 +1,5 @@
-//! A version that takes over the procedures of another version. One implementation serves both, and the client of the
-//! second version has all procedures.
+//! Versions of a program that inherit procedures from another version. One implementation serves all versions, and the
+//! client of each version has the inherited procedures, too.
 
 use rpcrdma::{
     client::{CallError, Channel},

@@ -122,7 +122,8 @@ async fn called<T>(
     (result, regions, bytes)
 }
 
-/// Two of sixteen keys need two Write chunks, and the memory of two values.
+/// For a call with two keys, of at most 16, the client registers two regions with the memory of two values. For three
+/// keys, the client of the Rust trait registers three.
 #[tokio::test]
 async fn a_call_provides_memory_for_its_own_keys() {
     let store = Store::default();
@@ -143,7 +144,7 @@ async fn a_call_provides_memory_for_its_own_keys() {
     assert_eq!(values.unwrap().all.len(), 3);
 }
 
-/// A server that returns more values than keys violates its own binding.
+/// A server that returns more values than keys violates its own binding. The client gets an RPC error.
 #[tokio::test]
 async fn a_surplus_element_is_an_error_of_the_server() {
     let store = Store { surplus: 2, ..Store::default() };

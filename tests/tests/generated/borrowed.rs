@@ -1,4 +1,5 @@
-//! Borrowed types: the same bytes and the same errors as the owned types, and references into the message.
+//! Borrowed types: they encode to the bytes of the owned types, report their errors, and refer to the message. Replies
+//! are decoded in place.
 
 use rpcrdma::xdr::{DecodeErrorKind, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef, XdrEncode};
 
@@ -60,7 +61,7 @@ fn same_errors<T: XdrDecode, V: for<'b> Reads<'b>>(bytes: &[u8]) {
     }
 }
 
-/// A type that can be decoded in its borrowed form with any lifetime.
+/// A borrowed type that can be decoded from bytes with the lifetime `'b`.
 trait Reads<'b> {
     fn error(bytes: &'b [u8]) -> Option<String>;
 }
@@ -170,7 +171,7 @@ fn unknown_discriminant_of_an_open_union_ends_decoding() {
     assert!(known.encode(&mut FlatSink::new(&mut Vec::new())).is_err());
 }
 
-/// The path of an error contains the index of the array element.
+/// The path of an error contains the names of the fields and the index of the array element.
 #[test]
 fn errors_name_the_innermost_item() {
     let page = Outcome::Case0((0..3).map(entry).collect());

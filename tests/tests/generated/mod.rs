@@ -1,4 +1,4 @@
-//! Behaviour of generated code.
+//! Tests of generated code: encodings, eligible items, opaque unions, borrowed types, short names and hostile input.
 
 mod borrowed;
 mod eligible;

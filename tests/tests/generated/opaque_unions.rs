@@ -150,7 +150,8 @@ fn depth_is_bounded() {
     assert_eq!(*error.kind(), DecodeErrorKind::TooDeep { max: max - 1 });
 }
 
-/// Items after an arm are decoded from the right position, also if they share the memory of the message.
+/// Items after an arm are decoded from the right position, even if they share the memory of the message. An error in
+/// them has the position in the whole message.
 #[test]
 fn items_after_an_arm() {
     let data = Bytes::from((0..=255).cycle().take(600).collect::<Vec<u8>>());
@@ -177,7 +178,7 @@ fn items_after_an_arm() {
     assert_eq!(error.offset(), message.len() as u64 - 300);
 }
 
-/// The length of an arm of unknown type is known, so the decoder skips it.
+/// The decoder skips an arm of unknown type, because the length of the arm precedes it.
 #[test]
 fn unknown_arms_of_an_open_union_are_skipped() {
     let message: Bytes = bytes(&[0, 8, 5, 0xdead_beef, 0x0100_0000, 6, 0]).into();

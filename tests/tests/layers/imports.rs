@@ -29,7 +29,7 @@ struct Import {
     module: Vec<String>,
     /// The imported path, from the root of the crate.
     path: Vec<String>,
-    /// `true` if it re-exports an item of a child module.
+    /// `true` if the import re-exports an item of a child module.
     is_reexport: bool,
 }
 
@@ -79,7 +79,7 @@ impl Crate {
         }
     }
 
-    /// Returns the file that defines what `path` names.
+    /// Returns the file that defines the item that `path` names. `None` if the path cannot be resolved.
     fn file_of(&self, path: &[String]) -> Option<&str> {
         let mut path = path.to_vec();
         // Re-exports of re-exports end eventually; the limit handles cycles of globs.

@@ -81,7 +81,7 @@ pub(super) fn check(found: &Crate, parent: &str, layers: &BTreeMap<String, usize
     wrong.into_iter().collect()
 }
 
-/// Returns the sets of nodes that can reach each other.
+/// Returns each set of two or more nodes that can reach each other.
 fn cycles_of<'a>(edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<Vec<&'a str>> {
     let reached = |from: &'a str| {
         let mut reached = BTreeSet::new();

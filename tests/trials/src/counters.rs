@@ -1,4 +1,4 @@
-//! A counters server, for which there is no example program. A program starts itself as this server.
+//! A counters server. There is no example program for it, so a test program starts its own executable as this server.
 
 use std::{path::PathBuf, time::Duration};
 

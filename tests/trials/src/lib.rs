@@ -23,11 +23,11 @@ use tokio::time::timeout;
 pub struct Findings<M> {
     /// The measurements of the trial.
     pub measured: M,
-    /// Description of other results.
+    /// Description of the results that are not measured.
     pub outcome: String,
     /// Descriptions of faults, which must not happen.
     pub faults: Vec<String>,
-    /// The reason why the trial was not played.
+    /// The reason why the trial was not played. `None` if it was played.
     pub not_run: Option<String>,
 }
 

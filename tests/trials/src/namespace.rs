@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-/// Runs a tool.
+/// Runs a tool of the system, and waits for its end.
 ///
 /// # Errors
 /// Returns the first line of the tool's error message if it fails. If the tool cannot be started, the error asks the

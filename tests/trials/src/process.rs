@@ -1,4 +1,5 @@
-//! Child processes: the URLs that they print, the signals that they get, and their memory.
+//! Child processes: the URLs and other lines that they print, the signals that they get, their panics, and their
+//! memory.
 
 use std::{
     collections::VecDeque,
@@ -20,12 +21,12 @@ use tokio::{
     time::timeout,
 };
 
-/// Maximum time for a process to start.
+/// Maximum time for a process to start and print its URLs.
 const MAX_START: Duration = Duration::from_secs(20);
 /// Maximum number of printed lines of a process that are kept.
 const KEPT_LINES: usize = 16;
 
-/// A running child process. It is killed when this is dropped, also while it is stopped.
+/// A child process. Dropping this value kills the process, even if it is stopped.
 #[derive(Debug)]
 pub struct ChildProcess {
     child: Child,
@@ -56,11 +57,11 @@ pub struct ProcessMemory {
 }
 
 impl ChildProcess {
-    /// Starts a program. Waits until it has printed `count` lines that end in ` on URL`. Its standard error is appended
-    /// to the file `errors`, if there is one.
+    /// Starts a program. Waits until the process has printed `count` lines that end in ` on URL`. Its standard error is
+    /// appended to the file `errors`, if there is one.
     ///
     /// # Errors
-    /// Fails if the process cannot be started, or does not print its URLs in time.
+    /// Fails if the file cannot be opened, if the process cannot be started, or if it does not print its URLs in time.
     pub async fn start(mut command: Command, count: usize, errors: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = &errors {
             let file = File::options().create(true).append(true).open(path);
@@ -108,7 +109,7 @@ impl ChildProcess {
         self.urls.get(index).context("the process has printed too few URLs")
     }
 
-    /// Returns all URLs.
+    /// Returns the URLs, in the order in which the process printed them.
     #[must_use]
     pub fn urls(&self) -> &[Url] {
         &self.urls
@@ -181,7 +182,7 @@ impl ChildProcess {
     /// Sends SIGTERM, and waits until the process and its output have ended.
     ///
     /// # Errors
-    /// Fails if the process does not end in time, or not with success.
+    /// Fails if the process or its output does not end within `limit`, or if the exit status reports a failure.
     pub async fn terminate(&mut self, limit: Duration) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
         let Ok(ended) = timeout(limit, self.child.wait()).await else {
@@ -233,14 +234,15 @@ impl ChildProcess {
         String::from_utf8_lossy(&path.and_then(|path| fs::read(path).ok()).unwrap_or_default()).into_owned()
     }
 
-    /// Returns the last line that the process has printed to standard error.
+    /// Returns the last line that the process has printed to standard error. Returns `it printed nothing` if there is
+    /// none, or if standard error is not stored.
     #[must_use]
     pub fn last_error(&self) -> String {
         self.standard_error().lines().next_back().unwrap_or("it printed nothing").to_owned()
     }
 }
 
-/// Ends this process when its parent ends, also if the parent is killed.
+/// Makes the kernel kill this process when its parent ends, also if the parent is killed.
 ///
 /// # Errors
 /// Fails if the kernel refuses.
@@ -248,7 +250,8 @@ pub fn end_with_parent() -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie this process to its parent")
 }
 
-/// Returns a command that starts one of the example programs in the directory `folder`.
+/// Returns a command that starts the example program `name` in the directory `folder`. The command has the environment
+/// of [`clean_environment`].
 #[must_use]
 pub fn program(folder: &Path, name: &str) -> Command {
     let mut command = Command::new(folder.join(name));

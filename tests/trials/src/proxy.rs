@@ -72,7 +72,7 @@ impl Link {
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
 
-    /// Delays all data in each direction, from now on.
+    /// Sets the delay of data in each direction. It applies to data that arrives from now on.
     pub fn set_delay(&self, delay: Duration) {
         let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self.delay_micros.store(micros, Ordering::Relaxed);
@@ -110,7 +110,8 @@ impl Link {
         }
     }
 
-    /// Connects to the server and forwards data in both directions.
+    /// Connects to the server and forwards data in both directions, until one side closes its connection or the link is
+    /// cut.
     async fn forward(&self, client: TcpStream) -> io::Result<()> {
         let to = *self.to.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(to) = to else { return Ok(()) };
@@ -229,7 +230,7 @@ impl Proxy {
 mod tests {
     use super::*;
 
-    /// Returns the part of `data` that arrives over a link.
+    /// Sends `data` over a link, and returns what arrives.
     async fn sent_over(link: Arc<Link>, data: Vec<u8>) -> Vec<u8> {
         let (mut client, proxy) = tokio::io::duplex(64);
         let (other, mut server) = tokio::io::duplex(64);

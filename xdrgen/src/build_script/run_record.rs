@@ -27,8 +27,8 @@ pub(super) struct RunRecord {
 }
 
 impl RunRecord {
-    /// Loads the record at `path`. Returns `None` if the `settings`, the compiler, a file or `output` has changed
-    /// since.
+    /// Loads the record at `path`. Returns `None` if there is no valid record, or if the `settings`, the compiler, a
+    /// file or `output` has changed since the recorded run.
     pub(super) fn load(path: &Path, settings: &str, output: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
         let mut lines = text.lines();
@@ -69,7 +69,8 @@ impl RunRecord {
         fs::write(path, text)
     }
 
-    /// Returns the digest of all inputs and of the output, which a user may have edited.
+    /// Returns the digest of the settings, the compiler, the input files, the existence of the absent files, and the
+    /// output. The output is included because a user may have edited it.
     fn digest(&self, settings: &str, output: &Path) -> io::Result<String> {
         let mut hasher = DefaultHasher::new();
         (env!("CARGO_PKG_VERSION"), settings).hash(&mut hasher);

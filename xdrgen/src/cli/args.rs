@@ -113,8 +113,8 @@ pub(crate) struct InputArgs {
     #[arg(short = 'I', long = "include", value_name = "DIR")]
     pub(crate) include: Vec<PathBuf>,
 
-    /// Define NAME for `#if` and `#ifdef`. With a VALUE, NAME is also a constant, unless a file declares it. May be
-    /// given several times.
+    /// Define NAME for `#if` and `#ifdef`. If VALUE is a constant or a type, NAME is also that constant or type, unless
+    /// a file declares NAME. May be given several times.
     #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
     pub(crate) define: Vec<String>,
 
@@ -335,7 +335,7 @@ pub(crate) struct Decode {
     #[arg(long, value_enum, default_value_t = Transport::Detect)]
     pub(crate) transport: Transport,
 
-    /// Number of bytes of each opaque item to print. JSON has all bytes.
+    /// Maximum number of bytes of each opaque item to print. JSON has all bytes.
     #[arg(long, value_name = "BYTES", default_value_t = rpcrdma_xdrgen::decode::DEFAULT_BYTES)]
     pub(crate) bytes: usize,
 }

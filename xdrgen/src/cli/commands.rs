@@ -1,4 +1,5 @@
-//! The subcommands. The library does most of the work.
+//! The subcommands `check`, `gen`, `extract`, `strip`, `explain`, `ulb` and `wireshark`. The library does most of the
+//! work.
 
 use std::{error::Error as _, path::Path};
 
@@ -19,7 +20,7 @@ use crate::{
 
 /// Width of tables if standard output is not a terminal, in columns.
 const DEFAULT_WIDTH: u16 = 120;
-/// Minimum width of tables. Narrower tables are unreadable.
+/// Minimum width of tables, in columns. Narrower tables are unreadable.
 const MIN_WIDTH: u16 = 60;
 
 pub(crate) fn check(check: &Check, format: DiagnosticFormat) -> Result<(), CliError> {

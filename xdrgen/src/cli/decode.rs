@@ -93,7 +93,7 @@ fn message_format(transport: Transport) -> MessageFormat {
     }
 }
 
-/// The program of the messages to print.
+/// The program whose messages are printed.
 enum ProgramFilter<'a> {
     Name(&'a str),
     Number(u32),

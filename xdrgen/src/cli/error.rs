@@ -1,4 +1,4 @@
-//! The error of a command, and its exit codes.
+//! The error of a command, and the exit codes of failed commands.
 
 /// The input has errors, which the diagnostics describe.
 pub(crate) const WRONG_INPUT: u8 = 1;

@@ -84,7 +84,8 @@ fn crate_name(package: &str) -> String {
     package.replace('-', "_")
 }
 
-/// Checks that `name` is valid for a new package.
+/// Checks that `name` is valid for a new package: its characters are allowed, it is neither a keyword nor reserved, and
+/// no dependency of the package has it.
 fn check_name(name: &str) -> Result<(), String> {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_allowed) {
@@ -119,7 +120,7 @@ fn dependencies() -> impl Iterator<Item = &'static str> {
 
 /// The source from which a new package takes the crates of this project.
 enum Source {
-    /// A registry, in the version of this program.
+    /// A registry. The crates have the version of this program.
     Release,
     /// A checkout, with its path from the folder of the package.
     Checkout(PathBuf),

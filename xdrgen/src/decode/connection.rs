@@ -26,7 +26,7 @@ enum Protocol {
 /// The number of bytes at the start of a stream that suffice to detect its protocol.
 const MIN_START: usize = 16;
 
-/// A TCP connection.
+/// A TCP connection, with the protocol that its first bytes show.
 #[derive(Debug)]
 pub(super) struct Connection {
     ends: [Endpoint; 2],
@@ -43,7 +43,7 @@ impl Connection {
         Self { ends, owners, streams: Default::default(), protocol, lost: [0; 2] }
     }
 
-    /// Returns `true` if a SYN starts another connection between the same ports.
+    /// Returns `true` if this segment from `side` is a SYN that starts another connection between the same ports.
     pub(super) fn is_reused_by(&self, side: Side, fields: TcpFields) -> bool {
         fields.syn && !self.streams[side].is_started_at(fields.sequence) && !self.streams[side].is_new()
     }

@@ -9,7 +9,7 @@ use crate::{
     ir::{ConstValue, ItemKind, Spec},
 };
 
-/// The kind of an RPC-over-RDMA message.
+/// The kind of an RPC-over-RDMA message, which determines what follows the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderKind {
     /// RDMA_MSG and RDMA_MSGP: the payload stream follows the header.
@@ -229,7 +229,7 @@ fn name_of(spec: &Spec, names: &[&str], value: u64) -> Option<String> {
     names.iter().find(|name| constant(spec, name) == Some(value)).map(|name| (*name).to_owned())
 }
 
-/// Returns the name of the constant with this prefix and value.
+/// Returns the name of the constant with this prefix and value, or `None` if there is none.
 fn prefixed(spec: &Spec, prefix: &str, value: u64) -> Option<String> {
     let names: Vec<&str> = spec.items.iter().map(|item| item.name.text.as_str()).collect();
     let names: Vec<&str> = names.into_iter().filter(|name| name.starts_with(prefix)).collect();

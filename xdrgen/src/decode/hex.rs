@@ -68,7 +68,7 @@ pub fn parse_hex(text: &str) -> Result<Vec<Vec<u8>>, HexError> {
     Ok(messages)
 }
 
-/// Formats up to `max` bytes, with `between` between two bytes.
+/// Formats at most the first `max` bytes in hexadecimal, with `between` between adjacent bytes.
 pub(super) fn hex(bytes: &[u8], max: usize, between: &str) -> String {
     let mut out = String::new();
     for (index, byte) in bytes.iter().take(max).enumerate() {

@@ -36,7 +36,8 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         Self { spec, source, failed: false, depth: 0, has_eligible, keeps_chunks: true }
     }
 
-    /// Decodes opaque items in chunks to their contents. A value then does not depend on the use of chunks.
+    /// Makes the interpreter decode opaque items in chunks to their contents, so that a value does not depend on the
+    /// use of chunks.
     pub(super) fn without_chunks(self) -> Self {
         Self { keeps_chunks: false, ..self }
     }
@@ -46,7 +47,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         self.source
     }
 
-    /// Decodes the item named `name`.
+    /// Decodes a value of the type named `name`.
     pub(super) fn named(&mut self, name: &str) -> DecodedValue {
         match self.spec.items.iter().position(|item| item.name.text == name) {
             Some(index) => self.item(ItemId(index), false),
@@ -266,7 +267,7 @@ impl<'s, 'a> Interpreter<'s, 'a> {
         DecodedValue::Array(elements)
     }
 
-    /// Decodes an item that is in a chunk.
+    /// Decodes an item from its chunk. If the capture lacks a part of the chunk, returns the chunk itself.
     fn in_chunk(
         &mut self,
         chunk: ChunkData,
@@ -475,7 +476,8 @@ mod tests {
         assert_eq!(value.number(&["f", "q"]), Some(5));
     }
 
-    /// Some responders use a Write chunk for an empty item. Others, such as Linux, do not.
+    /// A Write chunk with contents belongs to the next item with contents, whether the responder uses chunks for empty
+    /// items or, like Linux, does not.
     #[test]
     fn an_empty_item_leaves_a_chunk_with_contents_to_the_next_item() {
         let spec = spec("struct a { @ddp opaque x<>; @ddp int y<>; @ddp opaque z<>; };");

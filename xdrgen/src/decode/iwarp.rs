@@ -29,7 +29,7 @@ struct IwarpRead {
     source: (u32, u64),
 }
 
-/// A message that consists of several DDP segments.
+/// A message whose last DDP segment has not arrived.
 #[derive(Debug, Default)]
 struct PartialMessage {
     bytes: Vec<u8>,
@@ -45,7 +45,7 @@ pub(super) struct Iwarp {
     pub(super) mpa: Mpa,
     /// Sends in progress, by their message sequence numbers.
     sends: BTreeMap<u32, PartialMessage>,
-    /// RDMA Reads that this direction requested.
+    /// RDMA Reads that the sender of this direction requested, and whose responses are not complete.
     reads: VecDeque<IwarpRead>,
     /// The number of bytes that were skipped because no FPDU was found in them.
     lost: u64,
@@ -57,7 +57,7 @@ struct DdpSegment<'a> {
     last: bool,
     /// The steering tag and offset of a tagged segment.
     target: Option<(u32, u64)>,
-    /// The message sequence number and offset of an untagged segment.
+    /// The message sequence number of an untagged segment. `offset` is the offset of the segment in its message.
     sequence: u32,
     offset: u32,
     payload: &'a [u8],
@@ -84,7 +84,7 @@ impl Iwarp {
         self.events(events, peer, place, session);
     }
 
-    /// Ends the stream. Passes on incomplete messages.
+    /// Ends the stream. Passes incomplete messages on to the session.
     pub(super) fn finish(&mut self, peer: Option<&mut Self>, place: Place, session: &mut Session) {
         let mut events = Vec::new();
         self.mpa.finish(&mut events);

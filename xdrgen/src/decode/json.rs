@@ -11,13 +11,17 @@
 //! | `union` | an object with the discriminant, and the arm if it is not void |
 //! | arrays, lists | an array |
 //! | `*` | `null`, or the value |
+//!
+//! Decoded values can also contain two kinds of other objects. An opaque item or a string in a chunk is an object with
+//! the captured data and the segments. A value that cannot be decoded is `{"error": REASON}`.
 
 use serde_json::{Map, Value, json};
 
 use super::{hex::hex, memory::Segment, value::DecodedValue};
 use crate::ir::{Field, Union};
 
-/// The key of the object that represents a string that is not UTF-8. Its value is the hexadecimal digits.
+/// The key of the object that represents a string that is not UTF-8. The value of the key contains the bytes of the
+/// string as hexadecimal digits.
 pub(super) const HEX_KEY: &str = "hex";
 
 /// Returns the JSON key of an arm. It is `arm` if the arm has the name of the discriminant, as some dialects allow.

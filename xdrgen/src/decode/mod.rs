@@ -19,6 +19,7 @@
 //! | `json` | the form of values in JSON |
 //! | `encode`, `procedure` | values from JSON, by their types; calls whose arguments and results are JSON |
 //! | `report` | output as text and as JSON |
+//! | `big_endian` | big-endian numbers in captured bytes |
 //!
 //! The input is not trusted. It may be cut, may begin within a connection, and may be hostile: lengths do not cause
 //! allocations, and nesting is limited.
@@ -225,7 +226,7 @@ const UNKNOWN_PLACE: Place =
     Place { frame: 0, time: None, peers: None, from: Owner(0), to: Owner(0), transport: Transport::Unknown };
 const NO_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
-/// Detects the format of a message.
+/// Detects the format of a message. Does not detect RoCE v2.
 fn detect(bytes: &[u8], session: &Session) -> MessageFormat {
     // An RPC reply that was accepted looks like version 1 with 0 credits, which is invalid (RFC 8166 §3.3.1). A
     // rejected one is shorter than the shortest header, except that of an error.

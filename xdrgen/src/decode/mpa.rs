@@ -19,7 +19,7 @@ const INTERVAL: u64 = 512;
 const MARKER_LEN: u64 = 4;
 const CRC_LEN: usize = 4;
 
-/// The set-up frame of one direction.
+/// The flags in the set-up frame of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setup {
     /// `true` if the sender of the frame wants to receive markers.
@@ -33,7 +33,7 @@ pub(super) enum MpaEvent {
     Setup(Setup),
     /// A DDP segment and the number of bytes at its end that were not captured.
     Segment(Vec<u8>, u64),
-    /// An FPDU of this length with a wrong CRC.
+    /// An FPDU with a wrong CRC, of this length in bytes.
     BadCrc(usize),
     /// A number of bytes in which the start of an FPDU could not be found.
     Lost(u64),
@@ -56,7 +56,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Mpa {
     state: State,
-    /// The position in the stream after the set-up frame, which determines the places of markers.
+    /// The position in the stream in bytes, counted from the end of the set-up frame. It determines where markers are.
     position: u64,
     pub(super) markers: bool,
     /// `true` if FPDUs have CRCs. `None` if the set-up was not captured.

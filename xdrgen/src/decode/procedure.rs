@@ -74,8 +74,8 @@ pub struct BadResult(String);
 
 impl<'s> JsonProcedure<'s> {
     /// Finds a procedure by its name, `PROGRAM.PROCEDURE` or `PROGRAM.VERSION.PROCEDURE`. `version` is the number of
-    /// the version. It must match the version in the name, if there is one. Without both, the highest version with the
-    /// procedure is used.
+    /// the version. It must match the version in the name, if there is one. If neither is given, the highest version
+    /// with the procedure is used.
     ///
     /// # Errors
     /// Returns an error if `name` has another form, or if there is no such program, version or procedure.
@@ -205,7 +205,7 @@ impl<'s> JsonProcedure<'s> {
     }
 
     /// Decodes a result to JSON. `inline` is the part of the result in the payload stream. `chunks` are the contents of
-    /// the Write chunks, in order. A chunk that the responder did not use is empty.
+    /// the Write chunks, in the order of the Write list. A chunk that the responder did not use is empty.
     ///
     /// # Errors
     /// Returns an error if the bytes are not a result of the procedure.
@@ -262,7 +262,7 @@ fn compute(expr: &Expr, arguments: &DecodedValue) -> u64 {
     }
 }
 
-/// Returns the item of the arguments at a path.
+/// Returns the value at a path in the arguments, or `None` if there is no such value.
 fn argument<'v>(path: &ArgPath, arguments: &'v DecodedValue) -> Option<&'v DecodedValue> {
     let steps = std::iter::once(path.arg).chain(path.fields.iter().copied());
     steps.into_iter().try_fold(arguments, |value, index| value.fields().get(index).map(|(_, field)| field))

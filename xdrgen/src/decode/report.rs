@@ -21,7 +21,7 @@ pub struct Message {
     pub(super) header: Option<(u64, String, DecodedValue)>,
     pub(super) properties: Option<DecodedValue>,
     pub(super) rpc: Option<RpcPart>,
-    /// The contents of a message of another protocol.
+    /// The contents of a message that is not an RPC message.
     pub(super) opaque: Option<Vec<u8>>,
     pub(super) notes: Vec<String>,
     pub(super) remark: bool,
@@ -41,7 +41,7 @@ pub(super) struct RpcPart {
     pub(super) is_call: bool,
     /// Program, version and procedure. `None` if a reply belongs to no captured call.
     pub(super) procedure: Option<[NamedNumber; 3]>,
-    /// The flavour and the body of the credential.
+    /// The flavor and the body of the credential.
     pub(super) credential: Option<(DecodedValue, DecodedValue)>,
     pub(super) verifier: Option<(DecodedValue, DecodedValue)>,
     /// The status of a reply.
@@ -229,7 +229,7 @@ impl Printer {
         }
     }
 
-    /// Writes the fields of a struct, or any other value.
+    /// Writes the fields of a struct. Writes any other value as a field with the name `value`.
     fn fields_of(&mut self, value: &DecodedValue, depth: usize) {
         match value {
             DecodedValue::Struct(fields) => fields.iter().for_each(|(name, value)| self.field(name, value, depth)),
@@ -335,7 +335,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Formats nanoseconds as seconds with six digits, or nine where necessary.
+/// Formats nanoseconds as seconds with six decimal places, or nine where necessary.
 fn seconds(nanoseconds: u128) -> String {
     let (whole, part) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
     if part % 1000 == 0 { format!("{whole}.{:06}", part / 1000) } else { format!("{whole}.{part:09}") }

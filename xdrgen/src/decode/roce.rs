@@ -73,7 +73,7 @@ struct Request {
     missing: u64,
 }
 
-/// A message of several packets that is not complete.
+/// A message whose last packet has not been handled yet.
 #[derive(Debug)]
 struct OpenMessage {
     operation: Operation,
@@ -110,11 +110,11 @@ struct RoceRead {
 #[derive(Debug, Default)]
 pub(super) struct Roce {
     flows: BTreeMap<(IpAddr, IpAddr, u32), Flow>,
-    /// RDMA Reads by requester and responder.
+    /// The last [`MAX_READS`] RDMA Reads, by requester and responder.
     reads: HashMap<(IpAddr, IpAddr), VecDeque<RoceRead>>,
 }
 
-/// Returns the number of the queue pair to which a packet is addressed.
+/// Returns the number of the queue pair to which a packet is addressed, or `None` if the packet is too short.
 pub(super) fn queue(packet: &[u8]) -> Option<u32> {
     u32_at(packet, 4).map(|word| word & 0x00ff_ffff)
 }
@@ -215,7 +215,7 @@ impl Flow {
         }
     }
 
-    /// Handles the packets that are in order.
+    /// Handles the buffered packets up to the first gap in their sequence numbers.
     fn advance(&mut self, session: &mut Session) {
         while let Some(entry) = self.buffered.first_entry() {
             let next = self.next.unwrap_or_default();

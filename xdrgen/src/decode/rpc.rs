@@ -16,13 +16,14 @@ use crate::ir::{Field, Procedure, Spec};
 const AUTH_SYS: u64 = 1;
 const RPCSEC_GSS: u64 = 6;
 
-/// The numbers of a called procedure.
+/// The numbers of a called procedure, and the protection of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Called {
     program: u32,
     version: u32,
     procedure: u32,
-    /// `true` if the arguments and results are encrypted or wrapped with a checksum (RFC 2203 §5.3.2).
+    /// `true` if the specification does not describe the bytes of the arguments and results: RPCSEC_GSS protects them
+    /// (RFC 2203 §5.3.2), or the call is a control message (§5.2, §5.4).
     protected: bool,
 }
 
@@ -179,8 +180,9 @@ impl<'s> RpcDecoder<'s> {
         message.rpc = Some(part);
     }
 
-    /// Decodes arguments or a result from `source` to `part`, with notes for `message`. `fields` is `None` if the
-    /// specification does not declare the procedure. If `protected` is `true`, the bytes are not decoded.
+    /// Decodes arguments or a result from `source` into `part`, and adds notes to `message`. `fields` is `None` if the
+    /// specification does not declare the procedure, or if the capture lacks the call of a reply. If `protected` is
+    /// `true`, the bytes are not decoded.
     fn body(
         &self,
         fields: Option<Vec<&Field>>,
@@ -255,7 +257,8 @@ impl<'s> RpcDecoder<'s> {
         Interpreter::new(self.rpc, PayloadSource::new(&word_of(number).to_be_bytes())).named(enumeration)
     }
 
-    /// Returns the name of the authentication flavour and the decoded body of a credential or verifier.
+    /// Returns the name of the authentication flavor and the body of a credential or verifier. Only the body of an
+    /// AUTH_SYS credential is decoded.
     fn auth(&self, within: &DecodedValue, field: &str) -> (DecodedValue, DecodedValue) {
         let number = within.number(&[field, "flavor"]).unwrap_or_default();
         let body = within.bytes(&[field, "body"]).unwrap_or_default();

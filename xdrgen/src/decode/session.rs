@@ -47,12 +47,13 @@ pub(super) struct Place {
     pub(super) transport: Transport,
 }
 
-/// A message with the chunks that it describes.
+/// A captured message with its chunks, or a remark about the capture.
 #[derive(Debug)]
 pub(super) struct RawMessage {
     pub(super) place: Place,
     pub(super) content: Content,
-    /// The payload stream of the Sends.
+    /// The payload stream in the Sends, after the headers. If the message has no RPC-over-RDMA header, the whole
+    /// message.
     pub(super) inline: Vec<u8>,
     pub(super) notes: Vec<String>,
 }
@@ -92,8 +93,8 @@ pub(super) struct Session {
     continued: HashMap<SequenceKey, (Vec<u8>, usize)>,
 }
 
-/// The sender, receiver, XID and header type of a sequence of continued messages. The header type is `true` for
-/// transport properties.
+/// The sender, receiver, XID and kind of a sequence of continued messages. The kind is `true` for transport properties
+/// (RDMA2_CONNPROP).
 type SequenceKey = (Owner, Owner, u32, bool);
 
 impl Session {
@@ -101,7 +102,7 @@ impl Session {
         Self { specs, memory: Memory::default(), messages: Vec::new(), continued: HashMap::new() }
     }
 
-    /// Adds an RPC message without a transport header.
+    /// Adds an RPC message without a transport header. `missing` bytes at its end were not captured.
     pub(super) fn rpc(&mut self, place: Place, bytes: Vec<u8>, missing: u64) {
         self.messages.push(RawMessage { place, content: Content::Rpc, inline: bytes, notes: cut(missing) });
     }
@@ -111,7 +112,8 @@ impl Session {
         self.messages.push(RawMessage { place, content: Content::Remark, inline: Vec::new(), notes: vec![text] });
     }
 
-    /// Adds the contents of a Send. `missing` bytes at its end were not captured.
+    /// Adds the contents of a Send, of which `missing` bytes at the end were not captured. Joins continued messages
+    /// (`RDMA2_F_MORE`). Records the memory that Read chunks and the chunks of calls expose.
     pub(super) fn send(&mut self, place: Place, bytes: Vec<u8>, missing: u64) {
         if bytes.is_empty() && missing == 0 {
             // The first message of some iWARP initiators (RFC 6581 §9).

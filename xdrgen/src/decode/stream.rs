@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A part of a stream, in order.
+/// A part of a stream. Parts are delivered in the order of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StreamPart {
     /// The bytes of one segment, without bytes that an earlier segment contained.
@@ -16,7 +16,7 @@ pub(super) enum StreamPart {
 pub(super) struct Stream {
     /// The offset of the next byte to deliver.
     next: u64,
-    /// The sequence number of offset 0.
+    /// The sequence number of offset 0. `None` until a SYN or a segment has arrived.
     first: Option<u32>,
     /// `true` if the capture contains the start of the stream.
     pub(super) is_whole: bool,
@@ -29,7 +29,7 @@ pub(super) struct Stream {
 const MAX_DISTANCE: u64 = 1 << 30;
 
 impl Stream {
-    /// Starts the stream at its SYN.
+    /// Starts the stream at a SYN with this sequence number, and forgets earlier segments.
     pub(super) fn start(&mut self, sequence: u32) {
         *self = Self { first: Some(sequence.wrapping_add(1)), is_whole: true, ..Self::default() };
     }
@@ -44,7 +44,8 @@ impl Stream {
         self.is_whole && self.first == Some(sequence.wrapping_add(1))
     }
 
-    /// Adds a segment. The last `missing` bytes of its payload were not captured. Returns the parts that are in order.
+    /// Adds a segment. `missing` is the number of bytes at the end of the segment that were not captured. Returns the
+    /// parts that are now in order.
     pub(super) fn segment(&mut self, sequence: u32, payload: &[u8], missing: usize) -> Vec<StreamPart> {
         if payload.is_empty() && missing == 0 {
             return Vec::new();
@@ -62,7 +63,7 @@ impl Stream {
     }
 
     /// Records that the receiver has acknowledged all bytes before `sequence`. Such bytes are not retransmitted, so the
-    /// capture lacks them if they have not arrived yet.
+    /// capture lacks them if they have not arrived yet. Returns the parts that are now in order, with the gaps.
     pub(super) fn acknowledge(&mut self, sequence: u32) -> Vec<StreamPart> {
         let mut parts = Vec::new();
         let Some(offset) = self.first.and_then(|first| self.offset(first, sequence)) else { return parts };
@@ -98,7 +99,8 @@ impl Stream {
         self.advance(parts);
     }
 
-    /// Delivers the segments that are in order.
+    /// Delivers the segments that continue the stream without a gap, and gaps for the bytes at their ends that were not
+    /// captured.
     fn advance(&mut self, parts: &mut Vec<StreamPart>) {
         while let Some(entry) = self.later.first_entry().filter(|entry| *entry.key() <= self.next) {
             let (offset, (mut bytes, missing)) = entry.remove_entry();
@@ -146,7 +148,7 @@ impl Frame {
         self.len - self.seen
     }
 
-    /// Takes bytes from the front of `input`.
+    /// Takes bytes from the front of `input` until the frame is complete.
     pub(super) fn fill(&mut self, input: &mut &[u8]) {
         let take = usize::try_from(self.left()).unwrap_or(usize::MAX).min(input.len());
         let (taken, rest) = input.split_at(take);

@@ -46,7 +46,7 @@ impl DecodedValue {
         }
     }
 
-    /// Returns the bytes of the opaque item or string at a path of field names.
+    /// Returns the bytes of the opaque item or string at a path of field names. Returns `None` if there is none.
     pub(super) fn bytes(&self, path: &[&str]) -> Option<&[u8]> {
         match self.at(path)? {
             Self::Opaque(bytes) | Self::Text(bytes) => Some(bytes),
@@ -81,7 +81,8 @@ impl DecodedValue {
         }
     }
 
-    /// Changes the numbers with these field names to [`DecodedValue::Hex`], with the given numbers of digits.
+    /// Changes the unsigned numbers with these field names, at any depth, to [`DecodedValue::Hex`] with the given
+    /// numbers of digits.
     pub(super) fn show_hex(&mut self, names: &[(&str, usize)]) {
         match self {
             Self::Struct(fields) => {

@@ -6,7 +6,8 @@ use syn::Ident;
 
 use crate::emit::target::Generics;
 
-/// Returns the generics of the derived implementations. They require the derived trait for each type parameter.
+/// Returns the generics of the derived implementations. They keep the bounds of the type, and require the derived trait
+/// for each type parameter.
 pub(super) fn generics(generics: &syn::Generics) -> Generics {
     let (params, _, own) = generics.split_for_impl();
     let names: Vec<&Ident> = generics.type_params().map(|param| &param.ident).collect();

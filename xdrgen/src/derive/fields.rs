@@ -22,7 +22,7 @@ pub(super) struct LoweredField {
     pub(super) recursive: bool,
 }
 
-/// The kinds of types that the derive macros recognize by name.
+/// The kinds of types that the derive macros recognize by their names or syntax.
 enum Shape<'a> {
     Bytes,
     XdrString,
@@ -69,7 +69,8 @@ fn lower_one(owner: &Ident, at: usize, field: &syn::Field) -> syn::Result<Lowere
     Ok(LoweredField { codec: FieldCodec { member: member.to_token_stream(), name, slot }, facts, checks, recursive })
 }
 
-/// Returns the wire form of the type `ty`, and the type of its elements.
+/// Returns the wire form of the type `ty`, and the type of the elements if `ty` has any. Fails if the attributes do not
+/// suit the type or each other.
 fn wire<'a>(ty: &'a Type, attr: &attr::FieldAttributes) -> syn::Result<(WireForm, Option<&'a Type>)> {
     let shape = match (shape(ty), attr.string, attr.opaque) {
         (_, Some(_), Some(span)) => return error(span, "`string` and `opaque` cannot be combined"),
@@ -129,7 +130,8 @@ fn wire<'a>(ty: &'a Type, attr: &attr::FieldAttributes) -> syn::Result<(WireForm
     })
 }
 
-/// Returns the compile-time checks of a DDP-eligible item. Only rustc knows its type.
+/// Returns the compile-time checks of a DDP-eligible item. They are in the generated code, because only rustc knows the
+/// type behind the name of a type.
 fn checks(slot: &CodecItem, attr: &attr::FieldAttributes, ty: &Type, element: Option<&Type>) -> TokenStream {
     let Some(span) = attr.ddp else { return TokenStream::new() };
     match (&slot.wire, element) {
@@ -179,7 +181,7 @@ fn is_u8(ty: &Type) -> bool {
     matches!(ty, Type::Path(path) if path.path.is_ident("u8"))
 }
 
-/// Returns the encoded size of a primitive type, in bytes.
+/// Returns the encoded size of a primitive type in bytes, or `None` for other types.
 fn scalar_len(ty: &Type) -> Option<u64> {
     let Type::Path(path) = ty else { return None };
     match path.path.get_ident()?.to_string().as_str() {

@@ -78,7 +78,8 @@ struct ProcedureAttributes {
 /// Expands the attribute `#[service]`.
 ///
 /// # Errors
-/// Returns all errors found in the input, each with its position.
+/// Returns an error with the position of the fault if the arguments or the trait are not valid. The errors of different
+/// procedures are combined.
 pub fn service(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let arguments: ServiceArguments = syn::parse2(arguments)?;
     let item: ItemTrait = syn::parse2(item)?;

@@ -34,9 +34,9 @@ codes! {
     Unreadable = "E0001";
     /// The text does not follow the grammar.
     Syntax = "E0002";
-    /// A brace, comment or string is never closed.
+    /// A brace, comment, string or preprocessor condition is never closed.
     Unclosed = "E0003";
-    /// Braces or parentheses nest too deeply for the compiler.
+    /// A limit on nesting or on size is exceeded, by brackets, included files, types, versions or an expression.
     TooDeep = "E0004";
     /// A number is out of range for its position.
     OutOfRange = "E0005";
@@ -44,31 +44,32 @@ codes! {
     Dialect = "E0006";
     /// No type has this name.
     UnknownType = "E0101";
-    /// No constant has this name.
+    /// No constant has this name, or several enumerations have an enumerator with this name.
     UnknownConstant = "E0102";
     /// A name or number is used twice where it must be unique.
     Duplicate = "E0103";
-    /// A constant or typedef is defined in terms of itself.
+    /// A constant, typedef or version is defined in terms of itself.
     Cycle = "E0104";
     /// Every value of a type contains another value of that type, so no value is finite.
     Infinite = "E0105";
-    /// A type is not allowed in this position.
+    /// A type is not allowed in this position, or an enumeration or union is empty.
     WrongType = "E0106";
     /// A case label is not a value of the discriminant.
     BadCase = "E0107";
-    /// A constant has the wrong kind.
+    /// A string constant is used where a number is needed.
     WrongConstant = "E0108";
     /// A version takes over the procedures of a version that the program does not have.
     UnknownBase = "E0109";
-    /// An annotation or statement is unknown, or is not allowed in this position.
+    /// An annotation, statement or pragma is unknown, or is not allowed in this position.
     BadAnnotation = "E0201";
-    /// The arguments of an annotation or statement are wrong.
+    /// The arguments of an annotation, statement or pragma are wrong.
     BadArguments = "E0202";
-    /// A fact is stated twice.
+    /// Two annotations or statements state the same fact.
     StatedTwice = "E0203";
-    /// A statement in a `.ulb` file names an item that does not exist.
+    /// A statement in a `.ulb` file or an option names an item that does not exist, or that the procedure does not
+    /// return.
     UnknownItem = "E0204";
-    /// An item is not eligible for direct data placement.
+    /// An item is marked as eligible for direct data placement, but cannot be eligible.
     NotEligible = "E0205";
     /// An eligible item contains another eligible item.
     NestedEligible = "E0206";
@@ -80,17 +81,17 @@ codes! {
     TooManyItems = "E0209";
     /// An expression cannot be computed from the arguments of the call.
     BadExpression = "E0210";
-    /// An enumerator has no usable name without the prefix of its enumeration.
+    /// Without the prefix of its enumeration, the name of an enumerator begins with a digit or is not unique.
     BadShortName = "E0301";
     /// A preprocessor line is ignored.
     Preprocessor = "W0001";
-    /// A statement has no effect.
+    /// An annotation, a statement or a hint of eligibility has no effect.
     NoEffect = "W0002";
-    /// An unused constant is omitted.
+    /// An unused constant of more than 64 bits is omitted.
     LeftOut = "W0003";
     /// A reply or an eligible result has no maximum, and gets the default.
     AssumedMaximum = "W0004";
-    /// A name is declared in a file that is not part of the input.
+    /// A name is not declared in the input. The declaration in another file of the directory is used.
     FoundElsewhere = "W0005";
     /// An eligible item is too small for direct data placement.
     SmallEligible = "W0006";

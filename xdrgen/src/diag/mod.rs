@@ -42,7 +42,7 @@ pub struct Suggestion {
 /// One error or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The rule that the diagnostic reports. Users search for the code, and tests compare it.
+    /// The code, which identifies the rule behind the diagnostic. Users search for the code, and tests compare it.
     pub code: Code,
     /// The problem, in one line.
     pub message: String,
@@ -102,7 +102,8 @@ impl Diagnostic {
         self
     }
 
-    /// Suggests the known name that is most similar to `word`, which is at `span`, if one is similar enough.
+    /// Suggests replacing `word`, the text at `span`, with the most similar known name. Adds nothing if no known name
+    /// is similar enough.
     #[must_use]
     pub(crate) fn did_you_mean<'a>(self, word: &str, span: &Span, known: impl Iterator<Item = &'a str>) -> Self {
         match did_you_mean::of(word, known) {
@@ -202,9 +203,9 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// Shortens long quotations of source text, which are between backticks.
+/// Shortens the long quotations of source text in a message. Quotations are between backticks.
 fn shorten(message: &mut String) {
-    /// Longest quotation that is kept whole, in characters.
+    /// Maximum length, in characters, of a quotation that is not shortened.
     const WHOLE: usize = 80;
     /// Numbers of characters to keep at the beginning and at the end of a longer quotation.
     const ENDS: (usize, usize) = (40, 10);

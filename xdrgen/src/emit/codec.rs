@@ -1,7 +1,8 @@
 //! The codec of one value, as calls of runtime functions in the generated code.
 //!
-//! The generated code assumes a scope in which `xdr` is the runtime's codec module, `sink` the sink and
-//! `decoder` the decoder.
+//! The generated code assumes a scope in which `xdr` is the runtime's codec module. Code that writes a value uses the
+//! variable `sink`, a `Sink`. Code that reads a value uses the variable `decoder`, a `Decoder`. In a run of
+//! fixed-length values, the variable `words` takes their place.
 
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use quote::quote;
@@ -68,7 +69,8 @@ pub(crate) struct CodecItem {
     pub(crate) ddp: bool,
     /// The constructor of the newtype around the value that `wire` describes, if there is a newtype.
     pub(crate) wrapper: Option<TokenStream>,
-    /// The length of the encoding, in bytes, if it is the same for all values.
+    /// The length of the encoding in bytes, if it is the same for all values. Excludes the length that precedes a
+    /// `prefixed` arm.
     pub(crate) fixed_len: Option<u64>,
     /// `true` if the value can be part of a run of fixed-length values: `fixed_len` is known, and the type implements
     /// `xdr::XdrFixed`.
@@ -83,7 +85,7 @@ pub(crate) struct CodecItem {
     pub(crate) prefixed: bool,
 }
 
-/// The form in a borrowed type of a value that is a view of the message or contains one.
+/// The form of a value in a borrowed type, if the value is or contains a view of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Borrowed {
     /// `&[u8]` or `XdrStr`.
@@ -110,7 +112,7 @@ pub(crate) enum ValuePlace {
 }
 
 impl ValuePlace {
-    /// Returns an expression that refers to the value inside `inside` nested newtypes.
+    /// Returns an expression of reference type for the value inside `inside` nested newtypes.
     fn reference(&self, inside: usize) -> TokenStream {
         let zero = std::iter::repeat_n(Literal::u32_unsuffixed(0), inside);
         match self {
@@ -146,7 +148,7 @@ impl Len {
         Self { fixed: bytes, terms: Vec::new() }
     }
 
-    /// Adds another length. If the sum of the fixed parts overflows, the other fixed part becomes a term.
+    /// Adds another length. If the sum of the fixed parts overflows, the fixed part of `other` becomes a term.
     pub(crate) fn add(&mut self, other: Len) {
         match self.fixed.checked_add(other.fixed) {
             Some(sum) => self.fixed = sum,

@@ -128,7 +128,8 @@ fn longest_run(line: &str, of: char) -> usize {
     line.split(|c| c != of).map(|run| run.chars().count()).max().unwrap_or(0)
 }
 
-/// Escapes everything in a line of prose that Markdown or rustdoc would interpret, except code between backticks.
+/// Escapes everything in a line of prose that Markdown or rustdoc would interpret, except code between backticks. Trims
+/// the line, and turns bare URLs into links.
 pub(crate) fn escape(line: &str) -> String {
     let line = line.trim();
     let mut escaped = String::with_capacity(line.len() + 8);

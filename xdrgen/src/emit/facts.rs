@@ -52,7 +52,7 @@ pub(crate) fn sequence(parts: impl IntoIterator<Item = TokenStream>) -> TokenStr
     quote!(xdr::EncodingBounds::EMPTY #(.then(#parts))*)
 }
 
-/// Returns the bounds of a 4-byte discriminant that one of `arms` follows. Each arm is an expression of type
+/// Returns the bounds of a 4-byte discriminant, followed by one of `arms`. Each arm is an expression of type
 /// `xdr::EncodingBounds`.
 pub(crate) fn alternatives(arms: impl IntoIterator<Item = TokenStream>) -> TokenStream {
     let mut arms = arms.into_iter();

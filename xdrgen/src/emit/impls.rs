@@ -116,7 +116,7 @@ impl Target<'_> {
         self.impl_encode(number(4), quote!(#value.encode(sink)))
     }
 
-    /// Implements `XdrDecode` for an enumeration with `TryFrom<i32>`.
+    /// Implements `XdrDecode` for an enumeration by means of its `TryFrom<i32>`.
     pub(crate) fn decode_enum(&self) -> TokenStream {
         self.impl_decode(quote!(xdr::take_enum(decoder)))
     }
@@ -296,7 +296,8 @@ impl ArmCodec {
     }
 }
 
-/// Returns the inline attribute for the `decode` method of a union that is not recursive.
+/// Returns the inline attribute for the `decode` method of a union that is not recursive. It is `#[inline(always)]` if
+/// the arms have only one field in total, which is a short value of fixed length, and `#[inline]` otherwise.
 fn inlining(union: &UnionCodec) -> TokenStream {
     let defaults = union.default.iter().flat_map(|default| &default.fields);
     let mut fields = union.arms.iter().flat_map(|arm| &arm.fields).chain(defaults);
@@ -350,7 +351,8 @@ fn construct(constructor: &TokenStream, ty: &str, fields: &[FieldCodec], braced:
     }
 }
 
-/// Returns a pattern that combines `patterns`. Consecutive numbers become a range, because clippy would suggest it.
+/// Returns an or-pattern of `patterns`. Returns a range pattern instead if they are at least three consecutive numbers,
+/// because clippy would suggest it.
 fn alternatives<'a>(patterns: impl Iterator<Item = &'a TokenStream>) -> TokenStream {
     let patterns: Vec<_> = patterns.collect();
     let numbers = patterns.iter().map(|pattern| pattern.to_string().replace(' ', "").parse::<i64>());

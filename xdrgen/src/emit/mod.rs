@@ -1,9 +1,11 @@
 //! The Rust back end, which generates formatted and documented Rust from the IR.
 //!
-//! Each module has one task: Rust names (`names`), Rust types (`layout`, `view`), the encoding of a value (`codec`),
-//! the types that get a codec (`target`), the implementations for each kind of type (`impls`, `words`), bounds of an
-//! encoding (`facts`), declarations (`types`), stubs (`program`), documentation (`docs`) and formatting (`format`). The
-//! derive macros and the service attribute, which have no specification, use the same modules.
+//! Each module has one task: options (`options`), Rust names (`names`), Rust types (`layout`, `view`), derived traits
+//! (`derives`), the encoding of a value (`codec`), the types that get a codec (`target`), the implementations for each
+//! kind of type (`impls`, `words`), bounds of an encoding (`facts`), expressions over arguments (`expr`), declarations
+//! (`types`), stubs (`program`), documentation (`docs`, `xdr_text`), formatting (`format`), and output as one text
+//! (`parts`) or as several files (`split`). The derive macros and the service attribute, which have no specification,
+//! use some of these modules.
 
 pub(crate) mod codec;
 mod derives;
@@ -37,7 +39,7 @@ pub use self::{
 };
 use crate::ir::{ItemId, ItemKind, Spec};
 
-/// Generates the code as formatted text, with a header that names its source.
+/// Generates the code as formatted text, with a header comment that names [`EmitOptions::source`].
 ///
 /// The output is deterministic: the same specification and options give the same text.
 ///

@@ -1,8 +1,8 @@
-//! Options of the generated code.
+//! Options and errors of code generation.
 
 use crate::ir::{Item, ItemKind, Spec};
 
-/// The options of [`emit`](super::emit). They select the parts of the generated code and its paths.
+/// Options of code generation, for example which stubs the code contains and which traits its types derive.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EmitOptions {
@@ -10,7 +10,7 @@ pub struct EmitOptions {
     pub runtime: syn::Path,
     /// Traits that every type derives in addition to the standard ones.
     pub derives: Vec<syn::Path>,
-    /// Additional traits for single types, by the XDR name of the type.
+    /// Traits that individual types derive in addition. Each entry has the XDR name of a type, and a trait.
     pub derives_for: Vec<(String, syn::Path)>,
     /// `true` if the code contains a typed client for each program version. The default is `true`.
     pub client: bool,
@@ -90,8 +90,8 @@ impl Default for EmitOptions {
 }
 
 impl EmitOptions {
-    /// Generates types, codecs and a `Procedure` for each procedure, but no clients and servers. This code needs only
-    /// `rpcrdma-xdr`, which works without the standard library.
+    /// Generates neither clients nor servers. The remaining code has the constants, types, codecs and `Procedure`
+    /// implementations. It needs only `rpcrdma-xdr`, which works without the standard library.
     #[must_use]
     pub fn types_only(mut self) -> Self {
         self.client = false;

@@ -69,7 +69,8 @@ pub fn emit_split(spec: &Spec, options: &EmitOptions) -> Result<Vec<SplitFile>, 
     Ok(files)
 }
 
-/// Assigns a name to the module of a type.
+/// Claims a module name for the type `text`, or for the constants. The name is also suitable for a file: it is not in
+/// `SPECIAL`.
 fn module_name(text: &str, scope: &mut NameScope) -> Ident {
     /// File names that have a meaning in Rust.
     const SPECIAL: [&str; 3] = ["mod", "lib", "main"];

@@ -1,4 +1,5 @@
-//! Tests of names, documentation and formatting. Golden files cover the generated code as a whole.
+//! Tests of individual aspects of the generated code: names, documentation, formatting, options, lengths, unions and
+//! reply bounds. Golden files cover the generated code as a whole.
 
 use super::{
     EmitOptions,

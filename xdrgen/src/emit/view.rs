@@ -10,7 +10,7 @@ use super::{
 };
 use crate::ir::{Base, ConstValue, Field, ItemId, ItemKind, ShortInt, Type};
 
-/// A scope of the generated code, from which the paths of items are determined.
+/// A scope of the generated code. It determines the paths of items, and whether their borrowed forms are used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     layout: &'a Layout<'a>,
@@ -41,7 +41,7 @@ impl<'a> View<'a> {
         self.layout
     }
 
-    /// Returns the form of standard library and runtime names.
+    /// Returns the form in which the code names items of the standard library and the runtime.
     pub(crate) fn names(&self) -> Std<'a> {
         self.std
     }
@@ -121,8 +121,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the length or maximum of a field, as an expression of type `u32`. If the specification names a constant,
-    /// the expression is this constant.
+    /// Returns the length or maximum of a field, as an expression of type `u32`. If the specification states it as a
+    /// constant whose Rust type is `u32`, the expression is the path of this constant.
     fn length(&self, field: &Field, length: u32) -> TokenStream {
         let is_u32 = |id: &ItemId| match self.layout.item(*id).kind {
             ItemKind::Const(ConstValue::Int(value) | ConstValue::Typed(value, Base::UInt)) => {

@@ -10,7 +10,7 @@ use super::{
 const WIDTH: i64 = 860;
 /// The x coordinate of the words. The byte offset of a row is to the left.
 const LEFT: i64 = 64;
-/// The width of a word.
+/// The width of a 4-byte word, in units of the SVG image.
 const WORD: i64 = 432;
 /// The x coordinate of the notes, to the right of the words.
 const NOTE: i64 = LEFT + WORD + 16;
@@ -91,7 +91,7 @@ fn draw_row(names: &ItemUsers<'_>, row: &Row, y: i64, height: i64, out: &mut Htm
     out.raw("\n");
 }
 
-/// Draws the label of a case of a union.
+/// Draws the label and the note of a union case.
 fn draw_case(row: &Row, y: i64, out: &mut Html) {
     text("case", LEFT, y + 18, &cut(&row.label, 110), out);
     text(
@@ -103,7 +103,8 @@ fn draw_case(row: &Row, y: i64, out: &mut Html) {
     );
 }
 
-/// Draws the outline of a row. Marks separate its bytes and words.
+/// Draws the outline of a row. If its length is fixed, marks separate the bytes of a word and up to four words.
+/// Otherwise, the lower edge is jagged.
 fn draw_box(row: &Row, y: i64, height: i64, out: &mut Html) {
     out.raw("<path class=\"");
     out.raw(match row.style {

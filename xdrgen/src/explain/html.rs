@@ -13,7 +13,8 @@ impl Html {
         self
     }
 
-    /// Adds escaped text, in an element or in a quoted attribute value.
+    /// Adds escaped text, in an element or in a quoted attribute value. Replaces control characters and direction
+    /// overrides by U+FFFD.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             match c {
@@ -49,7 +50,7 @@ impl Html {
     }
 }
 
-/// Truncates `text` to `max` characters.
+/// Truncates `text` to `max` characters, of which the last one is then an ellipsis.
 pub(super) fn cut(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
         return text.to_owned();

@@ -122,7 +122,7 @@ pub(super) fn version_anchor(program: &Program, version: &Version) -> String {
 }
 
 /// Returns the version whose section describes a procedure of `version`. This is the version that declares the
-/// procedure, or `version` itself if the binding states other bounds for `version`.
+/// procedure, or `version` itself if the binding states other bounds or another idempotency for `version`.
 pub(super) fn described_in<'p>(program: &'p Program, version: &'p Version, procedure: &Procedure) -> &'p Version {
     let declared_in = procedure.declared_in.and_then(|index| program.versions.get(index));
     let is_same = |other: &&Procedure| {

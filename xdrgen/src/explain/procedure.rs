@@ -17,8 +17,8 @@ use crate::{
 /// The minimum inline threshold, in bytes (RFC 8166 §3.3.3).
 const THRESHOLD: u64 = 1024;
 
-/// The size of the headers before the arguments, in bytes, without credentials. They are the RPC header (RFC 5531 §9)
-/// and the transport header with empty chunk lists (RFC 8166 §4.1).
+/// The size of the headers before the arguments, in bytes, with an empty credential and an empty verifier. They are the
+/// RPC header (RFC 5531 §9) and the transport header with empty chunk lists (RFC 8166 §4.1).
 const BEFORE_ARGUMENTS: u64 = 40 + 28;
 /// The size of the headers before the results, in bytes, with an empty verifier. They are the RPC header (RFC 5531 §9)
 /// and the transport header with empty chunk lists (RFC 8166 §4.1).
@@ -27,7 +27,7 @@ const BEFORE_RESULTS: u64 = 24 + 28;
 /// The size of a chunk with one segment in the transport header, in bytes.
 const CHUNK: u64 = 24;
 
-/// The data that a procedure transfers.
+/// The DDP-eligible items of a procedure, and the maximum sizes of its messages.
 pub(super) struct ProcedureData {
     /// The path and the maximum size of each DDP-eligible argument, as text.
     pub(super) read: Vec<(String, String)>,
@@ -38,12 +38,12 @@ pub(super) struct ProcedureData {
     /// The maximum inline size of the result, as text for the page, and its maximum total size, in bytes. `None` means
     /// unbounded.
     reply: (String, Option<u64>),
-    /// The first value is `true` if the call always fits a Send. The second value is `true` if the reply always fits a
-    /// Send, and `None` if this depends on the arguments.
+    /// The first value is `true` if the call always fits a Send of [`THRESHOLD`] bytes. The second value is `true` if
+    /// the reply always fits such a Send, and `None` if this depends on the arguments.
     short: (bool, Option<bool>),
 }
 
-/// Returns the data that `procedure` transfers.
+/// Computes the DDP-eligible items and the maximum message sizes of `procedure`.
 pub(super) fn procedure_data(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureData {
     let spec = names.spec;
     let arguments = procedure.args.iter().flat_map(|argument| eligible_items(spec, argument));
@@ -111,7 +111,8 @@ pub(super) fn badges(procedure: &Procedure, data: &ProcedureData, out: &mut Html
     }
 }
 
-/// Writes the section of a procedure.
+/// Writes the section of a procedure: the heading with badges, the declaration, the comment, the diagram of the data
+/// transfers, and the facts about call and reply.
 pub(super) fn section(
     names: &ItemUsers<'_>,
     program: &Program,

@@ -8,13 +8,14 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowStyle {
-    /// A value.
+    /// A value of a scalar type or an enumeration, or a fixed-length opaque item.
     Value,
-    /// A count or a discriminant, which determines how to decode the following rows.
+    /// A length, a count, a discriminant, or the boolean of an optional value or list. It determines how to decode the
+    /// following rows.
     Control,
     /// A value of a type that has its own diagram, or an array whose encoding has a fixed length.
     Type,
-    /// A variable number of bytes or elements.
+    /// Contents of variable length: bytes, elements, list nodes or an optional value.
     Variable,
     /// The heading of a union case.
     Case,
@@ -197,7 +198,7 @@ pub(super) fn plural(n: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// Formats a number in groups of three digits.
+/// Formats a number in groups of three digits, separated by narrow no-break spaces.
 pub(super) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();

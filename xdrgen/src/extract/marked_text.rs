@@ -13,7 +13,7 @@ const BLOCK_ENDS: &str = "<CODE ENDS>";
 pub struct Repair {
     /// Line number in the document. Counts from 1.
     pub line: usize,
-    /// The kind of repair.
+    /// The damage that was repaired.
     pub kind: RepairKind,
 }
 
@@ -25,7 +25,7 @@ pub enum RepairKind {
     Mark,
     /// The line had no mark and was treated as marked.
     Unmarked,
-    /// The line had several marks and was split before each.
+    /// The line had several marks and was split before each mark.
     Joined,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the extraction with sample documents.
+//! Tests of the extraction and of amendments, with sample documents and with random text.
 
 use proptest::prelude::*;
 

@@ -10,7 +10,7 @@ use crate::{
 pub(crate) enum FmtTokenKind {
     /// A name, a keyword or a number.
     Word,
-    /// A string.
+    /// A string or a character constant.
     Text,
     /// Punctuation: one character, `<<` or `>>`.
     Punct,
@@ -37,11 +37,12 @@ pub(crate) struct FmtToken<'a> {
     /// Number of line breaks before the token: 0, 1, or 2 for two or more.
     pub(crate) newlines: u8,
     /// For a multi-line comment, the column of its start. Counts from 0. A tab advances to the next multiple of eight.
+    /// For other tokens, 0.
     pub(crate) column: usize,
 }
 
 impl FmtToken<'_> {
-    /// Returns `true` if the token is part of the grammar. Comments, directives and verbatim lines are not.
+    /// Returns `true` unless the token is a comment, a directive or verbatim text.
     pub(crate) fn is_code(&self) -> bool {
         matches!(self.kind, FmtTokenKind::Word | FmtTokenKind::Text | FmtTokenKind::Punct | FmtTokenKind::Foreign)
     }
@@ -50,7 +51,7 @@ impl FmtToken<'_> {
         matches!(self.kind, FmtTokenKind::LineComment | FmtTokenKind::BlockComment)
     }
 
-    /// Returns `true` if a line break must follow.
+    /// Returns `true` if a line break must follow the token.
     pub(crate) fn ends_line(&self) -> bool {
         matches!(self.kind, FmtTokenKind::LineComment | FmtTokenKind::Verbatim | FmtTokenKind::Directive)
     }
@@ -102,8 +103,8 @@ pub(crate) fn lex(text: &str) -> Vec<FmtToken<'_>> {
     foreign_regions(text, tokens)
 }
 
-/// Returns the byte offset of the first mark that hides a following `#` from the preprocessor. The formatter must keep
-/// this mark.
+/// Returns the byte offset of the first of the [`MARKS`](lexer::MARKS) in `blanks` that hides a following `#` from the
+/// preprocessor. The formatter must keep this mark.
 fn mark_in(blanks: &lexer::Token<'_>) -> Option<usize> {
     let is_hiding = |(at, mark): &(usize, &str)| blanks.at + at > 0 || !mark.starts_with('\u{FEFF}');
     let found = blanks.text.match_indices(lexer::MARKS).find(is_hiding);
@@ -128,8 +129,8 @@ fn is_foreign(region: &[FmtToken<'_>]) -> bool {
     })
 }
 
-/// Merges each region between two directives that is not XDR to one verbatim token. Prose, C and other text in inactive
-/// branches thus stays unchanged.
+/// Merges each region that is not XDR into one verbatim token. Directives separate the regions. Prose, C and other text
+/// in inactive branches thus stays unchanged.
 fn foreign_regions<'a>(text: &'a str, tokens: Vec<FmtToken<'a>>) -> Vec<FmtToken<'a>> {
     let mut out: Vec<FmtToken<'a>> = Vec::with_capacity(tokens.len());
     for region in tokens.chunk_by(|a, b| a.kind != FmtTokenKind::Directive && b.kind != FmtTokenKind::Directive) {

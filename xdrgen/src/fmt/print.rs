@@ -163,8 +163,9 @@ fn write(tokens: &[FmtToken<'_>], plan: &Plan, lines: &[OutputLine]) -> String {
     out
 }
 
-/// Returns the minimum column of the trailing comment of each line. Adjacent lines share a column if they are no wider
-/// than [`MAX_ALIGNED_WIDTH`].
+/// Returns the minimum column of the trailing comment of each line. Adjacent lines with trailing comments share a
+/// column, unless one of them is wider than [`MAX_ALIGNED_WIDTH`], ends in `{` before its comment, or contains a line
+/// break.
 fn columns(tokens: &[FmtToken<'_>], lines: &[OutputLine]) -> Vec<usize> {
     let own = |line: &OutputLine| line.width.map_or(0, |width| width + BESIDE);
     let opens =

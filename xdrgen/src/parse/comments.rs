@@ -25,7 +25,7 @@ impl<'a> Comments<'a> {
         if above.is_empty() { self.beside(end) } else { above }
     }
 
-    /// Returns the comments on separate lines that end on the line before `start`.
+    /// Returns the comments directly above `start`. Each of them has its own lines, and no empty line follows it.
     pub(super) fn above(&self, start: usize) -> Vec<String> {
         let last = self.comments.partition_point(|comment| comment.range.end <= start);
         let mut first = last;
@@ -109,7 +109,7 @@ impl<'a> Comments<'a> {
     }
 }
 
-/// Returns the lines of a comment without its delimiters and without empty lines at both ends.
+/// Returns the lines of a comment without its delimiters and borders, and without empty lines and rules at both ends.
 fn lines_of(comment: &str) -> Vec<String> {
     let body = match comment.strip_prefix("//") {
         Some(body) => body,

@@ -14,7 +14,7 @@ use crate::{
 /// The pragmas that the compiler accepts. All except `pages` and `skip` have no effect.
 const PRAGMAS: [&str; 6] = ["big_endian", "exclude", "header", "public", "pages", "skip"];
 
-/// The pragmas that hint that an item holds bulk data. Their arguments are a type and one of its items.
+/// The pragmas that mark an item as bulk data. Their arguments are a type and one of its items.
 const HINTS: [&str; 2] = ["pages", "skip"];
 
 impl Builder<'_, '_> {

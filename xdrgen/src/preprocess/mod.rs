@@ -1,4 +1,4 @@
-//! Preprocessor for the directives that published specifications need: constants, included files and conditions.
+//! Preprocessor for the directives that published specifications need: constants, types, included files and conditions.
 //!
 //! XDR has no preprocessor (RFC 4506 §6), but rpcgen runs the C preprocessor. Inactive text is replaced by spaces, so
 //! that byte offsets do not change.
@@ -45,7 +45,7 @@ pub(crate) struct Preprocessed<'a> {
     pub(crate) passed_through: Vec<Ident>,
 }
 
-/// An `#if` that is still open.
+/// An `#if`, `#ifdef` or `#ifndef` whose `#endif` has not been read yet.
 struct Condition {
     at: Range<usize>,
     /// `true` if the text around the condition is active.
@@ -135,7 +135,8 @@ impl Lines<'_, '_> {
         }
     }
 
-    /// Processes the text between two directives. Marks it as excluded if it is inactive.
+    /// Processes the text between two directives. If it is inactive, marks it as excluded, and records the `%` lines
+    /// that are active for one of rpcgen's outputs.
     fn region(&mut self, range: Range<usize>) {
         if self.active || range.is_empty() {
             return;

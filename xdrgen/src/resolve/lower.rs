@@ -20,7 +20,7 @@ pub(super) struct Lowering<'a> {
     pub(super) files: &'a [File],
     pub(super) sources: &'a Sources,
     pub(super) marks: Vec<(AnnotationPlace, Annotation)>,
-    /// Number of procedures that versions have taken over.
+    /// Number of procedures that versions have taken over from their base versions so far.
     pub(super) taken_over: usize,
 }
 
@@ -57,7 +57,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Returns the text at `span` without annotations.
+    /// Returns the text at `span` without annotations, preprocessor directives and inactive lines. A macro keeps its
+    /// own directive. Also removes the common indentation if `span` is the first text on its line.
     pub(super) fn text(&self, span: &Span) -> String {
         let Some(source) = self.sources.get(span.file) else { return String::new() };
         let text = source.text();
@@ -153,8 +154,8 @@ impl<'a> Lowering<'a> {
         enumerators
     }
 
-    /// Lowers the fields of a struct, and reports duplicate names. `place` returns the place of the field with an
-    /// index.
+    /// Lowers the fields of a struct, and reports duplicate names. `place` returns the annotation place of a field,
+    /// given the index of the field.
     pub(super) fn fields(
         &mut self,
         declarations: &[Declaration],
@@ -315,10 +316,11 @@ impl<'a> Lowering<'a> {
         Some(Case { label, value })
     }
 
-    /// Adds a list of the discriminant's enumerators to the error about a case, and suggests a similar enumerator.
+    /// Adds a list of the discriminant's enumerators to the error about a case, and suggests a similar enumerator. Adds
+    /// nothing if the discriminant is not an enumeration, or after many diagnostics.
     fn with_enumerators(&self, error: Diagnostic, kind: Option<&Discriminant<'_>>, case: &Value) -> Diagnostic {
-        /// Number of diagnostics from which on errors have no list of enumerators, because each list visits all
-        /// constants.
+        /// Number of reported diagnostics after which no more lists of enumerators are added, because each list visits
+        /// all constants.
         const MAX_LISTS: usize = 50;
         match kind {
             Some(Discriminant::Enum(_, of)) if self.types.out.len() < MAX_LISTS => {

@@ -1,5 +1,5 @@
-//! Tables of all types and constants by name. The order of declaration does not matter. Unnamed bodies get generated
-//! names.
+//! Collection of all types and constants, before any of them is lowered. The order of declaration therefore does not
+//! matter. Unnamed bodies get generated names.
 
 use std::collections::{HashMap, HashSet};
 
@@ -43,10 +43,10 @@ pub(super) enum ItemBody<'a> {
     Extern(&'a str),
 }
 
-/// All names of a specification.
+/// The types and constants of a specification, and an index of the types by name.
 #[derive(Default)]
 pub(super) struct SpecNames<'a> {
-    /// User-defined types, with their Rust paths.
+    /// The Rust paths of external types, by the XDR name of the type.
     externs: HashMap<&'a str, &'a str>,
     /// Macros that stand for `opaque` or `string`.
     pub(super) spellings: HashMap<&'a str, Primitive>,
@@ -102,7 +102,7 @@ impl<'a> SpecNames<'a> {
         self.types.get(name).copied()
     }
 
-    /// Returns the item of a nested body.
+    /// Returns the item for the body of an enumeration, struct or union within a declaration.
     pub(super) fn nested(&self, spec: &TypeSpec) -> Option<ItemId> {
         self.nested.get(&(spec.span.file, spec.span.range.start)).copied()
     }

@@ -99,7 +99,8 @@ impl Lowering<'_> {
     }
 
     /// Returns the procedures that `version` takes over from the version with the index `base`, whose procedures are
-    /// `procedures`. Returns none if versions take over more than [`MAX_TAKEN_OVER`] procedures, and reports this once.
+    /// `procedures`. Returns no procedures if the versions of the specification take over more than [`MAX_TAKEN_OVER`]
+    /// procedures in total. This error is reported once.
     fn take_over(&mut self, version: &ast::VersionNode, base: usize, procedures: &[Procedure]) -> Vec<Procedure> {
         let before = self.taken_over;
         self.taken_over = before.saturating_add(procedures.len());
@@ -316,7 +317,8 @@ fn name(ident: &ast::Ident) -> Name {
     Name { text: ident.text.clone(), span: ident.span.clone() }
 }
 
-/// Returns a name for an unnamed argument, derived from its type.
+/// Returns the name for an unnamed argument: the name of its type, or `arg` if the type is built in or defined in
+/// place.
 fn made_name(parameter: &ast::Declaration) -> String {
     match &parameter.ty.kind {
         TypeKind::Named(name) => name.text.clone(),

@@ -38,7 +38,8 @@ enum ResolvedSpecifier {
 pub(super) struct TypeResolver<'a> {
     pub(super) names: &'a SpecNames<'a>,
     pub(super) constants: &'a Constants<'a>,
-    /// Words of definitions that could not be parsed.
+    /// Words of definitions that could not be parsed. An undeclared type whose name is one of these words is not
+    /// reported.
     failed_words: &'a HashSet<String>,
     pub(super) out: &'a mut Vec<Diagnostic>,
     /// Undeclared types that are interpreted as in C, and other uses of dialects.
@@ -63,7 +64,8 @@ impl<'a> TypeResolver<'a> {
         Self { names, constants, failed_words, out, dialects: Vec::new(), constant_items }
     }
 
-    /// Returns the constant that a declaration names as its length or maximum.
+    /// Returns the constant that a declaration names as its length or maximum. Returns `None` for enumerators, numbers
+    /// and expressions.
     pub(super) fn length_constant(&self, declaration: &Declaration) -> Option<ItemId> {
         let (Declarator::Fixed(length) | Declarator::Counted(Some(length))) = &declaration.declarator else {
             return None;
@@ -190,7 +192,8 @@ impl<'a> TypeResolver<'a> {
         None
     }
 
-    /// Resolves the type of a union's discriminant, including typedefs. Returns `None` after reporting an error.
+    /// Resolves the type of a union's discriminant, including typedefs. Returns `None` after an error, which this
+    /// function reports unless the type is unknown.
     pub(super) fn discriminant(&mut self, body: &UnionBody) -> Option<Discriminant<'a>> {
         let names = self.names;
         let declaration = &body.discriminant;

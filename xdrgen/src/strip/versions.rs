@@ -29,7 +29,8 @@ const MAX_LEN: usize = 64 << 20;
 pub(super) struct TooMany;
 
 /// Writes the procedures that versions take over into these versions, and removes the names of the base versions.
-/// `text` has no annotations.
+/// `text` has no annotations. Fails if a chain of versions is longer than [`MAX_LEVELS`], or if the written procedures
+/// are longer than [`MAX_LEN`].
 pub(super) fn expand(text: &str) -> Result<String, TooMany> {
     let tokens = lex(text);
     let code: Vec<&FmtToken<'_>> = tokens.iter().filter(|token| token.is_code()).collect();

@@ -1,5 +1,5 @@
-//! Computation of the maximum size of each reply (RFC 8166 §6.2), and a check of the number of eligible items in each
-//! call and reply.
+//! Computation of the maximum size of each reply (RFC 8166 §6.2), a check of the number of eligible items in each call
+//! and reply, and warnings about statements without effect.
 
 use std::collections::{HashMap, HashSet};
 
@@ -107,7 +107,7 @@ struct ReachablePlaces {
 }
 
 impl ReachablePlaces {
-    /// Returns the stated maxima on which all procedures agree.
+    /// Returns each position whose stated maximum is the same in all procedures that return it, with this maximum.
     fn maxima(&self) -> Vec<(AnnotationPlace, Expr)> {
         let mut agreed: HashMap<AnnotationPlace, Option<&Expr>> = HashMap::new();
         for ((_, place), max) in &self.results {
@@ -227,7 +227,8 @@ impl<'a> Bounder<'a> {
             && !self.scope.constants.contains_key(COMPUTED)
     }
 
-    /// Returns bounds that user code computes.
+    /// Returns bounds that user code computes. Returns `None` after reporting an error if the procedure has no
+    /// arguments.
     ///
     /// The number and the sizes of the items are known only when a call is made. For example, an NFSv4 COMPOUND
     /// contains any number of operations (RFC 8267 §6.4). This function therefore requires neither a limit nor a

@@ -238,7 +238,7 @@ fn constant(name: &Ident, constants: &HashMap<String, i128>) -> ExprResult<u64> 
     }
 }
 
-/// Evaluates an expression that does not depend on a call.
+/// Evaluates an expression that must not depend on a call.
 pub(super) fn number(expr: &ast::ExprNode, constants: &HashMap<String, i128>) -> ExprResult<u64> {
     match evaluate(expr, constants, None)? {
         Expr::Const(n) => Ok(n),
@@ -246,7 +246,7 @@ pub(super) fn number(expr: &ast::ExprNode, constants: &HashMap<String, i128>) ->
     }
 }
 
-/// Error message for an expression that must be a number.
+/// Error message for an expression that depends on a call, although its value must be known at compile time.
 const DEPENDS: &str = "this cannot depend on a call's arguments";
 
 /// Resolves an expression, and evaluates the parts that do not depend on a call. `scope` has the arguments of the call.

@@ -87,8 +87,8 @@ impl FactOwner {
     }
 }
 
-/// Returns the version `base` with the version `version`, and each procedure that `version` takes over from `base`,
-/// with its counterpart in `version`.
+/// Returns pairs of an owner in the version `base` and its counterpart in the version `version`: the two versions, and
+/// each procedure that `version` takes over from `base`.
 fn pairs(spec: &Spec, p: usize, version: usize, base: usize) -> Vec<(FactOwner, FactOwner)> {
     let mut pairs = vec![(FactOwner::Version(p, base), FactOwner::Version(p, version))];
     let Some((derived, base_version)) = super::version(spec, p, version).zip(super::version(spec, p, base)) else {
@@ -104,7 +104,8 @@ fn pairs(spec: &Spec, p: usize, version: usize, base: usize) -> Vec<(FactOwner, 
     pairs
 }
 
-/// Returns the place in the version or procedure `to` that corresponds to `place` in `of`.
+/// Returns the place in the version or procedure `to` that corresponds to `place` in `of`. Returns a `place`
+/// outside of `of` unchanged.
 fn moved(place: AnnotationPlace, of: FactOwner, to: FactOwner) -> AnnotationPlace {
     match (place, of, to) {
         (AnnotationPlace::Version(..), _, FactOwner::Version(p, v)) => AnnotationPlace::Version(p, v),

@@ -1,4 +1,4 @@
-//! Conversion of the statements in a `.ulb` file to facts.
+//! Conversion of the statements in a `.ulb` file, and of hints, to facts.
 //!
 //! ```text
 //! ddp get_ok.data max = args.count;              // an item, as a type followed by fields or arms
@@ -178,7 +178,8 @@ impl<'a> Binder<'a> {
         Ok(place)
     }
 
-    /// Returns the item that `id` stands for after resolving plain typedefs.
+    /// Returns the item that `id` stands for after resolving typedefs. The typedef of an array, a list or an optional
+    /// value stands for the type of the elements.
     fn through(&self, mut id: ItemId) -> ItemId {
         // Each step resolves one typedef.
         for _ in 0..self.spec.items.len() {

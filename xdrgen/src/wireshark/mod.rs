@@ -36,8 +36,8 @@ const INTERFACE: u32 = 1;
 
 /// Returns a Wireshark dissector of the programs in `spec`, in Lua.
 ///
-/// `protocol` is the name of the protocol in Wireshark. The names of all fields begin with this name. It consists of
-/// lower-case letters, digits, `_`, `-` and `.`.
+/// `protocol` is the name of the protocol in Wireshark. The names of all fields begin with this name. `protocol` must
+/// consist of lower-case letters, digits, `_`, `-` and `.`.
 ///
 /// ```
 /// let text = "program PING { version PING_V1 { int ADD(int) = 1; } = 1; } = 0x20000007;";

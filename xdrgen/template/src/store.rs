@@ -1,4 +1,4 @@
-//! The service: values in memory.
+//! The service, which keeps the values in memory.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Values {
     by_key: BTreeMap<XdrString, Bytes>,
-    /// Sum of the lengths of all values.
+    /// Sum of the lengths of all values, in bytes.
     bytes: usize,
 }
 

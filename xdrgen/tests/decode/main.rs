@@ -1,4 +1,4 @@
-//! Tests of `xdrgen decode` with captures made by hand: TCP, iWARP and RoCE v2, complete and damaged.
+//! Tests of `xdrgen decode` with synthetic captures of TCP, iWARP and RoCE v2. Some captures are incomplete.
 #![cfg(feature = "decode")]
 
 mod command;

@@ -1,6 +1,6 @@
 //! A minimal HTML parser, sufficient for the pages of `xdrgen explain`.
 
-/// A part of a page.
+/// A start tag, an end tag, or the text between two tags.
 #[derive(Debug)]
 pub(crate) enum Part<'a> {
     Open { name: &'a str, attributes: Vec<(&'a str, &'a str)> },

@@ -1,4 +1,5 @@
-//! Tests that `fmt` and `strip` change the layout of a specification, but not its meaning.
+//! Tests that `fmt` changes only the layout of a specification, and that `strip` changes only annotations and versions
+//! that take over procedures.
 
 mod layout;
 mod meaning;
@@ -14,7 +15,8 @@ fn formatted(text: &str) -> Result<String, FormatError> {
     format("t.x", text, &FormatOptions::default())
 }
 
-/// Returns the name, text and binding of every specification in the repository, including the test inputs.
+/// Returns the name, text and binding of each specification in the folders `specs` and `examples`, and in three folders
+/// of test inputs.
 fn specifications() -> Vec<(String, String, String)> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = Vec::new();

@@ -1,4 +1,6 @@
-//! Tests of `fmt` with random white space, line ends, comments, preprocessor lines and pass-through lines.
+//! Tests that `fmt` keeps the meaning of a specification, and that formatting twice changes nothing. The input is the
+//! specifications in the repository, texts found by fuzzing, and definitions with random white space, line ends,
+//! comments, preprocessor lines and pass-through lines.
 
 use proptest::prelude::*;
 

@@ -17,7 +17,8 @@ use crate::{
 const SPECIFICATION: &str = include_str!("constructs.x");
 const PROGRAM: u32 = 0x2000_0099;
 
-/// Returns an RPC-over-RDMA version 2 message with a call of the program [`PROGRAM`], without credentials.
+/// Returns an RPC-over-RDMA version 2 message with a call of the program [`PROGRAM`], with AUTH_NONE as credential and
+/// verifier.
 pub(crate) fn call(xid: u32, (version, procedure): (u32, u32), arguments: &[u8]) -> Vec<u8> {
     let header = [xid, 2, 32, 0, 0, 0, 0, 0, 0, xid, 0, 2, PROGRAM, version, procedure, 0, 0, 0, 0];
     [words(&header), arguments.to_vec()].concat()

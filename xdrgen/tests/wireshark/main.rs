@@ -108,8 +108,8 @@ fn repeated_packets_change_nothing() {
     }
 }
 
-/// Over TCP, the generated dissector gets the calls from Wireshark's own dissector of RPC, which dissects unknown
-/// programs only with an option.
+/// Over TCP, the generated dissector gets calls and replies from Wireshark's own dissector of RPC, which dissects
+/// unknown programs only with an option.
 #[test]
 fn calls_and_replies_over_tcp() {
     let Some(tshark) = Tshark::new(&[("files", SPECIFICATION)]) else { return };

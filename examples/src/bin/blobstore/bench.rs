@@ -53,7 +53,7 @@ struct Report {
     measurements: Vec<Measurement>,
 }
 
-/// The results of one measurement, in the units of the report.
+/// The results of one measurement, combined over all threads.
 #[derive(Debug, Serialize)]
 struct Measurement {
     /// Name of the procedure that was called, in lower case.
@@ -80,7 +80,7 @@ struct Latency {
     max: f64,
 }
 
-/// Runs `blobstore bench`.
+/// Runs `blobstore bench`: measures with one client in each thread, and prints the report.
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     if args.size == 0 || args.size > u64::from(BLOB_DATA_MAX) {
         bail!("--size must be between 1 byte and {}, the limit of one call", show::human_bytes(BLOB_DATA_MAX.into()));
@@ -130,7 +130,8 @@ struct BenchClient {
     args: BenchArgs,
     /// The name of the blob that all threads fetch.
     name: BlobName,
-    /// The barrier at which all threads wait before each measurement.
+    /// The barrier at which all threads wait: before each measurement, after the blob is stored, and before it is
+    /// deleted.
     barrier: Arc<Barrier>,
     is_first: bool,
     /// The number of connections of this thread.
@@ -146,7 +147,8 @@ struct BenchOutcome {
 }
 
 impl BenchOutcome {
-    /// Adds the measurements of another thread.
+    /// Adds the latencies and format counts of another thread. The elapsed time of each measurement becomes the larger
+    /// of the two.
     fn merged(mut self, other: Self) -> anyhow::Result<Self> {
         for (sample, other) in self.samples.iter_mut().zip(other.samples) {
             sample.latencies.add(other.latencies)?;

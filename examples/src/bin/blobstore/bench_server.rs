@@ -17,7 +17,7 @@ use crate::{
     serve::{bind, until_stopped},
 };
 
-/// Runs `blobstore bench-server`.
+/// Runs `blobstore bench-server`: serves until a signal stops the server.
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     let service = BlobstoreV1Server::new(MemoryBlobs::default());
     let builder = Server::builder().service(service).versions(args.rpcrdma.allowed());

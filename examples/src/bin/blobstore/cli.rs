@@ -1,4 +1,4 @@
-//! Command-line arguments.
+//! The command-line arguments of `blobstore`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -38,7 +38,7 @@ implementation of iWARP over TCP, which needs no RDMA hardware; tcp is plain
 TCP; rdma uses RDMA devices, if built with the feature `verbs`. IPv6
 addresses are written in brackets: iwarp://[::1]:20100.";
 
-/// Subcommands.
+/// A subcommand of `blobstore`, with its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a directory of blobs
@@ -109,7 +109,7 @@ pub(crate) struct ServeArgs {
     pub(crate) introspection: IntrospectionArgs,
 }
 
-/// Limits of a transfer.
+/// The options that limit the calls of a transfer: their length and their number.
 #[derive(Debug, Args, Clone, Copy)]
 pub(crate) struct TransferArgs {
     /// Bytes per call, e.g. 512KiB; at most 4MiB
@@ -120,7 +120,7 @@ pub(crate) struct TransferArgs {
     pub(crate) depth: u16,
 }
 
-/// Connections of a transfer.
+/// Options for the connections of `put`, `get` and `load`.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct PoolArgs {
     /// Number of connections that share the calls, for each URL
@@ -139,7 +139,7 @@ impl PoolArgs {
     }
 }
 
-/// Options of every command that connects to a server.
+/// The URL of a server, and the options for connecting to it.
 #[derive(Debug, Args, Clone)]
 pub(crate) struct ServerArgs {
     /// Server URL, e.g. iwarp://localhost:20100

@@ -1,4 +1,4 @@
-//! Connecting to a server, and explaining failures to the user.
+//! Connections to a server, and explanations of failures for the user.
 
 use std::{io, time::Duration};
 

@@ -34,14 +34,14 @@ use crate::{
     show,
 };
 
-/// Time limit for each of these: the server process starts, reports all changes, and stops.
+/// Time limit for each of three steps of the server process: its start, its report of all changes, and its exit.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent file transfers.
 const FILES_AT_A_TIME: usize = 8;
 /// Maximum number of repository files to transfer.
 const MAX_SOURCES: usize = 2000;
 
-/// Runs `blobstore demo`.
+/// Runs `blobstore demo`: starts a server process, stores files there, fetches them again, and prints the results.
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     say!("blobstore demo: a client process exchanges files with a server process, over RPC-over-RDMA on loopback\n");
     let work =
@@ -120,7 +120,8 @@ struct Moved {
     fetch: Share,
 }
 
-/// Sums of the client's transport counters over several transfers, in bytes except for `calls`.
+/// Sums over several transfers: the sizes of the files, and the client's transport counters. All are in bytes, except
+/// for `calls`.
 #[derive(Default, Clone, Copy)]
 struct Share {
     payload: u64,
@@ -140,7 +141,7 @@ impl Share {
     }
 }
 
-/// Stores the files of a group, fetches them, and compares the digests.
+/// Stores the files of a group, fetches them, compares the digests, and prints the times. Adds the counters to `moved`.
 async fn run_group(
     connection: &Connection,
     url: &str,
@@ -265,8 +266,8 @@ impl ServerProcess {
     }
 }
 
-/// Returns the files of the repository that this program was built in, or those of the current directory if the
-/// repository does not exist.
+/// Returns the files of the repository that this program was built in. If the repository does not exist, returns the
+/// files of the current directory.
 fn repository_files() -> anyhow::Result<Vec<Source>> {
     let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).parent().filter(|root| root.join("Cargo.toml").is_file());
     let root = match built_in {
@@ -278,8 +279,8 @@ fn repository_files() -> anyhow::Result<Vec<Source>> {
     Ok(files)
 }
 
-/// Collects the files under `dir`, at most [`MAX_SOURCES`] in all. Skips hidden files, directories with a
-/// `CACHEDIR.TAG`, such as build output, and files whose path is not a valid blob name.
+/// Collects the regular files under `dir`, at most [`MAX_SOURCES`] in all. Skips hidden files and directories,
+/// directories with a `CACHEDIR.TAG`, such as build output, and files whose path is not a valid blob name.
 fn collect(root: &Path, dir: &Path, files: &mut Vec<Source>) -> anyhow::Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);

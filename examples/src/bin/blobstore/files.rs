@@ -28,7 +28,7 @@ impl Default for TransferArgs {
     }
 }
 
-/// Runs `blobstore put`.
+/// Runs `blobstore put`: stores a file or standard input as a blob.
 pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     let name = &args.blob.name;
     let path = args.file.unwrap_or_else(|| PathBuf::from(name.as_str()));
@@ -55,7 +55,7 @@ pub(crate) async fn put(args: PutArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `blobstore get`.
+/// Runs `blobstore get`: fetches a blob to a file or standard output.
 pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     let name = &args.blob.name;
     let path = args.file.unwrap_or_else(|| PathBuf::from(name.last_part()));
@@ -93,7 +93,7 @@ pub(crate) async fn get(args: GetArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `blobstore ls`.
+/// Runs `blobstore ls`: lists the blobs whose names begin with a prefix.
 pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.server, TransferArgs::default()).await?;
     let failed = |error| explain(error, &args.server.url);
@@ -133,7 +133,7 @@ pub(crate) async fn ls(args: LsArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Runs `blobstore stat`.
+/// Runs `blobstore stat`: prints the properties of a blob.
 pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.server, TransferArgs::default()).await?;
     let found = connection.blobs().stat(&args.name).await;
@@ -146,7 +146,7 @@ pub(crate) async fn stat(args: BlobArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `blobstore rm`.
+/// Runs `blobstore rm`: deletes a blob.
 pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.server, TransferArgs::default()).await?;
     let deleted = connection.blobs().delete(&args.name).await;

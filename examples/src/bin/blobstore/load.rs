@@ -31,9 +31,10 @@ use crate::{
 };
 
 /// Time between readings of the counters. Traffic between the last reading of a connection and its loss is not counted.
+/// A caller also waits for this time after a failed call.
 const READING_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `blobstore load`.
+/// Runs `blobstore load`: makes calls for the given time, or until a signal. Fails at the end if a call has failed.
 pub(crate) async fn run(args: LoadArgs) -> anyhow::Result<()> {
     if args.size > u64::from(BLOB_DATA_MAX) {
         bail!("--size must be at most {}, the limit of one call", show::human_bytes(BLOB_DATA_MAX.into()));
@@ -153,7 +154,7 @@ impl Outcome {
     }
 }
 
-/// The number of calls, and the number of bytes of messages and data in both directions.
+/// The number of replies received, and the number of bytes of messages and data in both directions.
 #[derive(Debug, Default, Clone, Copy)]
 struct Traffic {
     calls: u64,
@@ -168,7 +169,7 @@ impl Traffic {
     }
 }
 
-/// A member of the pool. The pool may replace its connection.
+/// A member of the pool, and its traffic. The pool may replace the connection of the member.
 struct Rail<'a> {
     channel: &'a Channel,
     info: ChannelInfo,

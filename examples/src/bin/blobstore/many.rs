@@ -21,7 +21,8 @@ const AT_A_TIME: usize = 32;
 /// Number of credits of a connection, which has only one call in flight.
 const CREDITS: u32 = 4;
 
-/// Runs `blobstore many`.
+/// Runs `blobstore many`: opens the connections, and checks calls on all of them in each round. Fails at the first
+/// wrong result.
 pub(crate) async fn run(args: ManyArgs) -> anyhow::Result<()> {
     if args.size > u64::from(BLOB_DATA_MAX) {
         bail!("--size must be at most {}, the limit of one call", show::human_bytes(BLOB_DATA_MAX.into()));

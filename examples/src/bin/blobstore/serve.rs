@@ -24,7 +24,7 @@ use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
 
 use crate::cli::{DemoServerArgs, ServeArgs};
 
-/// Runs `blobstore serve`.
+/// Runs `blobstore serve`: serves until a signal stops the server.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.connections.check_memory(u64::from(BLOB_DATA_MAX) + u64::from(BLOB_ATTACHMENT_MAX))?;
     let health = args.metrics.start().await?;
@@ -63,7 +63,7 @@ pub(crate) async fn bind(
     Ok((server, threads))
 }
 
-/// Prints the URLs of `server`, and serves until a signal stops it.
+/// Prints the URLs of `server`, serves until a signal stops the server, and ends `threads`.
 pub(crate) async fn until_stopped(server: Server, threads: RuntimeThreads, health: &Health) -> anyhow::Result<()> {
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
     let stop = Stop::new().context("cannot catch signals")?;
@@ -109,7 +109,7 @@ pub(crate) async fn run_for_demo(args: DemoServerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the store in `root` and binds its server.
+/// Opens the store in `root`, and binds a server for it.
 async fn start(
     root: &Path,
     options: StoreOptions,

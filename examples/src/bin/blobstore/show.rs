@@ -14,7 +14,7 @@ pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// Formats a duration, such as `850 µs`, `12.3 ms` or `4.56 s`.
+/// Formats a duration, such as `850.0 µs`, `12.3 ms` or `4.56 s`.
 pub(crate) fn duration(time: Duration) -> String {
     match time.as_secs_f64() {
         s if s < 1e-3 => format!("{:.1} µs", s * 1e6),

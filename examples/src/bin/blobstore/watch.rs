@@ -25,7 +25,7 @@ use crate::{
 /// Maximum number of changes that wait to be printed. The server waits if there are more.
 const ROOM: usize = 64;
 
-/// Runs `blobstore watch`.
+/// Runs `blobstore watch`: prints changes to blobs, and mirrors the blobs in a directory on request.
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<()> {
     if let Some(dir) = &args.into {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;

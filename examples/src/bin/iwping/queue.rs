@@ -16,7 +16,8 @@ use tokio::time::timeout;
 /// Time to wait for the first reply on a connection before [`Queue::receive_first`] sends a reminder.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A queue pair with asynchronous methods, on which each request completes before the next is posted.
+/// A queue pair with methods to send and to receive, and asynchronous methods for one RDMA Read, RDMA Write or
+/// invalidation at a time. Each of the latter posts a request and waits for its completion.
 pub(crate) struct Queue<Q> {
     queue_pair: Q,
     completions: VecDeque<Completion>,
@@ -56,7 +57,7 @@ impl<Q: QueuePair> Queue<Q> {
         }
     }
 
-    /// Receives the reply to the first message on a connection, like [`receive`](Self::receive).
+    /// Receives the reply to the first message on a connection, as [`receive`](Self::receive) does.
     ///
     /// If no reply arrives within one second, this function posts a zero-length RDMA Write. On some connections,
     /// Linux's siw processes the first FPDU only when a second one arrives. A zero-length Write accesses no memory,

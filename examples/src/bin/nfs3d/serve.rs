@@ -41,7 +41,7 @@ use crate::{cli::Cli, locks::Locks};
 /// Maximum number of connections to the MOUNT service. A client needs one only briefly, when it mounts.
 const MAX_MOUNTING: usize = 64;
 
-/// Serves until a signal stops the server.
+/// Starts all services, serves until a signal stops the server, and prints the totals.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let health = cli.metrics.start().await?;
     let export = Arc::new(open(&cli)?);
@@ -189,7 +189,7 @@ fn state(cli: &Cli) -> anyhow::Result<PathBuf> {
     Ok(folder.context("no directory for the file handle key: use --state STATE_DIR")?.join("nfs3d"))
 }
 
-/// Prints the exported path and the URLs of the services.
+/// Prints the exported path, and the URLs of the services and of the metrics.
 fn announce(
     export: &Export,
     name: &[u8],

@@ -43,7 +43,7 @@ struct State {
     slots: [Slot; SLOTS as usize],
 }
 
-/// The state of the callback service: the session, the delegation and the slots.
+/// The callback service: its session, delegation and slots, and the channel that reports callbacks.
 #[derive(Debug)]
 pub(crate) struct Callbacks {
     state: Mutex<State>,

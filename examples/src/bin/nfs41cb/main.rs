@@ -1,9 +1,9 @@
 //! The program `nfs41cb`, which receives reverse-direction calls from an NFS version 4.1 server, such as the Linux
 //! server.
 //!
-//! It creates a session whose backchannel is its own connection (RFC 8167, RFC 8881 §2.10.3), and opens a file with a
-//! read delegation. When another client writes to the file, the server recalls the delegation, and the program returns
-//! it.
+//! The program creates a session whose fore channel and backchannel share one connection (RFC 8167, RFC 8881 §2.10.3),
+//! and opens a file with a read delegation. When another client writes to the file, the server recalls the delegation,
+//! and the program returns it.
 #![forbid(unsafe_code)]
 
 mod callbacks;

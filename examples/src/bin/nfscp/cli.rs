@@ -1,4 +1,4 @@
-//! Command-line arguments.
+//! The command-line arguments of `nfscp`.
 // Brackets mark optional parts of a URL. clap prints them as they are.
 #![allow(rustdoc::broken_intra_doc_links)]
 
@@ -113,12 +113,12 @@ impl Cli {
         options
     }
 
-    /// Returns the user ID for the calls.
+    /// Returns the user ID for the calls: `--uid`, or by default the effective user ID of this process.
     pub(crate) fn user(&self) -> u32 {
         self.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw())
     }
 
-    /// Returns the options for the NFS server and for MOUNT.
+    /// Returns the options for NFS and for MOUNT. Fails for example if `--groups` has more than 16 groups.
     pub(crate) fn options(&self) -> anyhow::Result<(Options, MountOptions)> {
         let groups = match &self.groups {
             Some(groups) if groups.len() > 16 => bail!("--groups: AUTH_SYS holds at most 16 groups"),

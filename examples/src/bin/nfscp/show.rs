@@ -88,7 +88,7 @@ impl CopyObserver for ProgressReporter {
     }
 }
 
-/// The data of the final report.
+/// The results of a run of `nfscp`, which are printed as text or as JSON.
 pub(crate) struct FinalReport {
     pub(crate) url: String,
     pub(crate) took: Duration,

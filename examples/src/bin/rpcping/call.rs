@@ -28,7 +28,7 @@ use crate::{
     lookup,
 };
 
-/// Calls the procedure, and prints the result.
+/// Calls the procedure, and prints the result or the failure, unless a signal comes first. Returns the exit code.
 pub(crate) async fn run(mut cli: Cli, stop: &mut Stop) -> ExitCode {
     let result = tokio::select! {
         result = call(&mut cli) => result,

@@ -1,4 +1,4 @@
-//! Command-line arguments.
+//! The command-line arguments of `rpcping`.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -25,12 +25,11 @@ pub(crate) fn builder(cli: &Cli) -> Result<ChannelBuilder, Failure> {
     secured.map_err(|error| Failure { kind: Kind::Usage, message: format!("{error:#}") })
 }
 
-/// Connects to the server.
 pub(crate) async fn connect(cli: &Cli, builder: ChannelBuilder) -> Result<Channel, Failure> {
     builder.connect(&cli.url).await.map_err(|error| connect_failure(&error))
 }
 
-/// Prints a failure, and returns its exit code.
+/// Prints a failure to standard error and, with `--json`, also to standard output. Returns its exit code.
 pub(crate) fn failed(cli: &Cli, failure: &Failure) -> ExitCode {
     if cli.json {
         let error = json!({ "kind": failure.kind.as_str(), "message": failure.message });

@@ -1,4 +1,4 @@
-//! Explaining failures to the user, as a message and an exit code.
+//! Explanations of failures for the user: a message and an exit code.
 
 use std::io::ErrorKind;
 
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     NoReply = 3,
     /// The service does not speak RPC over this transport.
     NotRpc = 4,
-    /// The service is not serving.
+    /// With `--health`, the service is not serving, or its health is unknown.
     NotServing = 5,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// Explains why connecting failed.
+/// Returns the category and the explanation of a failure to connect.
 pub(crate) fn connect_failure(error: &ConnectError) -> Failure {
     let kind = match error {
         ConnectError::Url(_) => Kind::Usage,
@@ -62,7 +62,7 @@ pub(crate) fn connect_failure(error: &ConnectError) -> Failure {
     Failure { kind, message: explain_connect_error(error) }
 }
 
-/// Explains why a call failed. `answered` is the number of calls that succeeded before.
+/// Returns the category and the explanation of a failed call. `answered` is the number of calls that succeeded before.
 pub(crate) fn call_failure(error: &CallError, answered: usize, cli: &Cli) -> Failure {
     let Cli { url, program, version, .. } = cli;
     let (kind, message) = match error {

@@ -23,7 +23,8 @@ use crate::{
     lookup,
 };
 
-/// Prints the health of the service. The exit code is 0 if the service is serving.
+/// Prints the health of the service, and with `--watch` each change of it. The exit code is 0 if no call failed and the
+/// last printed status is `serving`.
 pub(crate) async fn run(mut cli: Cli, stop: &mut Stop) -> ExitCode {
     let mut last = None;
     let result = tokio::select! {
@@ -72,7 +73,7 @@ async fn report(cli: &mut Cli, last: &mut Option<HealthStatus>) -> Result<(), Fa
     }
 }
 
-/// Explains why the health of the service could not be determined.
+/// Returns the failure to report if the health of the service could not be determined.
 fn check_failure(error: &CallError, answered: usize, cli: &Cli) -> Failure {
     match error {
         CallError::Rpc { source: RpcError::ProgramUnavailable | RpcError::ProgramMismatch { .. }, .. } => {

@@ -18,7 +18,7 @@ use crate::{
     failure::{Failure, Kind},
 };
 
-/// Prints the programs of the server.
+/// Runs `rpcping --list`: prints the programs of the server, and returns the exit code.
 pub(crate) async fn run(cli: &Cli) -> ExitCode {
     match list(cli).await {
         Ok(()) => ExitCode::SUCCESS,

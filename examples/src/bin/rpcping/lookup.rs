@@ -8,7 +8,8 @@ use crate::{
     failure::{self, Failure, Kind},
 };
 
-/// Returns the URL to use. If the user gave no port, the URL has the port that rpcbind on the host lists.
+/// Returns the URL of the server. If the user gave no port, the URL has the port that rpcbind on the host lists for the
+/// program.
 pub(crate) async fn find(cli: &Cli) -> Result<String, Failure> {
     let Some(url) = without_port(&cli.url) else { return Ok(cli.url.clone()) };
     let late = |_| Failure { kind: Kind::NoReply, message: format!("no reply from rpcbind on {}", url.host()) };
@@ -40,7 +41,7 @@ fn without_port(text: &str) -> Option<Url> {
     if text.parse::<Url>().is_ok() { None } else { with_port(text, 0).parse().ok() }
 }
 
-/// Adds a port to the host of a URL.
+/// Adds `port` to the host of the URL `text`, which has no port.
 fn with_port(text: &str, port: u16) -> String {
     let (server, options) = text.split_at(text.find('?').unwrap_or(text.len()));
     format!("{}:{port}{options}", server.strip_suffix('/').unwrap_or(server))

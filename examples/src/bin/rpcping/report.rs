@@ -17,7 +17,7 @@ use crate::{
     failure::Failure,
 };
 
-/// The results of a run.
+/// The results of a run of `rpcping`: the connection, its calls, and the last failure.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Time it took to connect, and the connection's properties.

@@ -1,4 +1,4 @@
-//! Command-line arguments.
+//! The command-line arguments of `rpctop`.
 
 use std::time::Duration;
 

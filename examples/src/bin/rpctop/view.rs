@@ -25,7 +25,7 @@ pub(crate) struct View<'a> {
     pub(crate) error: Option<&'a str>,
 }
 
-/// The changes of a procedure between two snapshots.
+/// The row of a procedure: its rate and its average duration between two snapshots.
 struct ProcedureRow<'a> {
     procedure: &'a InspectProcedure,
     rate: f64,

@@ -159,7 +159,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Returns the length of the blob's file, or `None` if it exceeds 64 bits.
+    /// Returns the length of the blob's file in bytes, or `None` if it exceeds 64 bits.
     fn file_len(&self) -> Option<u64> {
         self.size.checked_add(u64::from(self.attachment_len))?.checked_add(RECORD_LEN as u64)
     }
@@ -230,7 +230,8 @@ pub struct Page {
     pub end: bool,
 }
 
-/// The index of the directory `blobs`. Directory and index change together, under one lock.
+/// The index of the directory `blobs`, and the blobs that are kept open. Directory and index change together, under one
+/// lock.
 struct Catalog {
     index: BTreeMap<ValidName, Stat>,
     open: LruCache<ValidName, Arc<Blob>>,
@@ -305,7 +306,7 @@ impl Store {
         self.publish(&upload, digest)
     }
 
-    /// Begins an upload of `size` bytes for the client at `peer`.
+    /// Begins an upload of `size` bytes for the client at `peer`. If no slot is free, ends idle uploads first.
     ///
     /// # Errors
     /// Returns [`StoreError::TooLarge`], [`StoreError::Busy`] or a file system error.
@@ -349,7 +350,7 @@ impl Store {
         false
     }
 
-    /// Writes a range of an upload.
+    /// Writes `data` at `offset` of an upload.
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadRange`] or a file system error.
@@ -428,7 +429,7 @@ impl Store {
         self.changes.subscribe()
     }
 
-    /// Deletes a blob.
+    /// Deletes a blob, and reports the change to watchers.
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchBlob`] or a file system error.
@@ -466,7 +467,7 @@ impl Store {
         Ok((id, upload))
     }
 
-    /// Publishes a complete upload as a durable blob.
+    /// Publishes a complete upload as a durable blob, and reports the change to watchers.
     fn publish(&self, upload: &Upload, digest: &Digest) -> Result<Stat, StoreError> {
         let stat = Stat {
             size: upload.size,

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::{StoreError, file::write_all_at};
 use crate::blobstore::{ValidName, slots::Slot};
 
-/// A file that receives an upload. Dropping it removes the file, unless it was published as a blob.
+/// A file that receives an upload. Dropping the `Upload` removes the file, unless the file was published as a blob.
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) name: ValidName,
@@ -37,7 +37,8 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    /// Creates the file at `path`, which must not exist, and writes the attachment to it.
+    /// Creates the file at `path`, which must not exist. The file starts with `size` zero bytes for the data, and the
+    /// attachment follows.
     pub(super) fn create(path: PathBuf, name: ValidName, size: u64, attachment: &[u8]) -> Result<Self, StoreError> {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         let attachment_len =

@@ -8,8 +8,9 @@ use rpcrdma_specs::nfsacl3::{
 const VERSION: u32 = 2;
 /// The ID in entries that name no user and no group.
 const NO_ID: u32 = u32::MAX;
-/// Length of the version at the start of an extended attribute, in bytes. `ENTRY` is the length of each entry.
+/// Length of the version at the start of an extended attribute, in bytes.
 const HEADER: usize = 4;
+/// Length of an entry in an extended attribute, in bytes.
 const ENTRY: usize = 8;
 /// Maximum length of an extended attribute whose entries fit into an NFSACL message, in bytes.
 pub(super) const MAX_ATTRIBUTE: usize = HEADER + ENTRY * NFS_ACL_MAX_ENTRIES as usize;
@@ -71,7 +72,8 @@ impl AccessList {
     }
 
     /// Converts the list to entries of NFSACL. `(uid, gid)` are the owner and the group of the file, whose IDs NFSACL
-    /// includes. NFSACL lists have at least 4 entries, so a list of 3 gets a mask with the permissions of the group.
+    /// includes. NFSACL lists have at least 4 entries, so a list of 3 gets a mask with the permissions of the group. If
+    /// `is_default` is `true`, the entries are marked as those of a default list.
     pub(super) fn to_entries(&self, (uid, gid): (u32, u32), is_default: bool) -> Vec<Aclent> {
         let mut entries = self.0.clone();
         if entries.len() == 3
@@ -93,10 +95,12 @@ impl AccessList {
         entries.into_iter().map(entry).collect()
     }
 
-    /// Converts entries of NFSACL to a list. Removes a mask that [`to_entries`](Self::to_entries) would add again.
+    /// Converts entries of NFSACL to a sorted list. Removes a mask that [`to_entries`](Self::to_entries) would add
+    /// again. If `is_default` is `true`, the entries may be marked as those of a default list.
     ///
     /// # Errors
-    /// Fails if an entry has an unknown type or permissions. The system checks the rest.
+    /// Fails if an entry has an unknown type or unknown permissions. The system checks everything else when the list is
+    /// set.
     pub(super) fn from_entries(entries: &[Aclent], is_default: bool) -> Result<Self, InvalidList> {
         let flag = if is_default { NA_DEFAULT } else { 0 };
         let entry = |entry: &Aclent| {

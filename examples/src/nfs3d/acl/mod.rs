@@ -33,7 +33,7 @@ const DEFAULT: &str = "system.posix_acl_default";
 const ALL: u32 = NA_ACL | NA_ACLCNT | NA_DFACL | NA_DFACLCNT;
 
 impl Export {
-    /// Performs GETACL.
+    /// Performs GETACL: returns the lists that the mask selects. It needs no permission besides the handle.
     pub fn getacl(&self, args: &Getacl3args) -> Getacl3res {
         let outcome = self.find(&args.fh).and_then(|object| self.lists(&object, args.mask));
         match outcome {
@@ -42,7 +42,7 @@ impl Export {
         }
     }
 
-    /// Performs SETACL as `who`.
+    /// Performs SETACL as `who`: replaces the lists that the mask selects, on stable storage.
     pub fn setacl(&self, who: &Identity, args: &Setacl3args) -> Setacl3res {
         match self.set_lists(who, &args.fh, &args.acl) {
             Ok(()) => Setacl3res::Ok(Setacl3resok { attr: self.attributes_of(&args.fh) }),
@@ -120,7 +120,7 @@ impl Export {
     }
 }
 
-/// Checks that an object can have lists, and that the mask is known.
+/// Checks that an object can have lists, which symbolic links cannot, and that all bits of the mask are known.
 fn check(object: &Object, mask: u32) -> NfsResult<()> {
     if mask & !ALL != 0 {
         return Err(NfsError(Nfsstat3::Inval));

@@ -25,8 +25,8 @@ const SEARCH: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Export {
-    /// Returns the file of a handle if `who` owns it, or may read or write it. If `who` is `None`, checks no
-    /// permission.
+    /// Returns the identity of a regular file if `who` owns the file, or may read or write it. If `who` is `None`,
+    /// checks no permission.
     fn lockable(&self, who: Option<&Identity>, handle: &NfsFh3) -> NfsResult<FileId> {
         let object = self.find(handle)?.regular()?;
         match who {
@@ -42,12 +42,13 @@ impl Export {
 }
 
 impl LockManager {
-    /// Returns the identity of the file of a handle, even if the file has been removed.
+    /// Returns the identity of the file to which `handle` refers, even if the file has been removed.
     pub(super) fn file(&self, handle: &Netobj) -> Result<FileId, Nlm4Stats> {
         self.export().sealer.open(&NfsFh3 { data: handle.0.clone() }).map_err(|_| Nlm4Stats::StaleFh)
     }
 
-    /// Returns the file of a handle if the caller may lock it.
+    /// Returns the identity of the file to which `handle` refers if the caller may lock the file. If the file is still
+    /// being searched for, waits up to [`SEARCH`].
     ///
     /// Linux's client uses AUTH_SYS for NLM whatever the flavor of its NFS calls. If the export does not accept
     /// AUTH_SYS, the credential proves nothing, and permissions are not checked. A lock gives no access to the file.

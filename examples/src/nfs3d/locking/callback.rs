@@ -168,8 +168,8 @@ impl LockManager {
         Ok(status)
     }
 
-    /// Connects to a service on a client, which rpcbind there locates. Linux's client recognizes the server by its
-    /// address, so the connection comes from the address that the client uses.
+    /// Finds a service on a client by the rpcbind of the client, and connects to the service. Linux's client recognizes
+    /// the server by its address, so the connection comes from `local`, the address that the client uses.
     pub(super) async fn peer(
         &self,
         addr: IpAddr,

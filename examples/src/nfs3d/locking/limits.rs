@@ -55,7 +55,8 @@ impl Accounts {
         Self { limits, clients: HashMap::new(), total: 0 }
     }
 
-    /// Returns the units of one lock if an owner may have `locks` more.
+    /// Returns the number of units of one lock of an owner if the limits allow the owner `locks` more locks. Otherwise,
+    /// returns `None`.
     pub(super) fn room(&self, owner: &Owner, locks: usize) -> Option<usize> {
         let weight = owner.weight();
         let units = match self.clients.get(&owner.host.account()) {
@@ -100,12 +101,13 @@ impl Accounts {
         }
     }
 
-    /// Counts requests of a host that begin to wait.
+    /// Adds `requests` to the number of blocked requests of a host's address.
     pub(super) fn waits(&mut self, host: &Host, requests: usize) {
         self.clients.entry(host.account()).or_default().waiting += requests;
     }
 
-    /// Counts requests of a host that no longer wait. Call this before [`change`](Self::change).
+    /// Subtracts `requests` from the number of blocked requests of a host's address. Call this before
+    /// [`change`](Self::change).
     pub(super) fn stop_waiting(&mut self, host: &Host, requests: usize) {
         if let Some(account) = self.clients.get_mut(&host.account()) {
             account.waiting = account.waiting.saturating_sub(requests);
@@ -148,7 +150,7 @@ impl Accounts {
 mod tests {
     use super::*;
 
-    /// Releasing the locks of a host takes time for its own files only.
+    /// `files_of` returns the files with units of the host itself only, so releasing its locks touches no other files.
     #[test]
     fn each_host_has_its_own_files() {
         let mut accounts = Accounts::new(LockLimits::default());

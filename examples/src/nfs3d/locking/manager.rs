@@ -95,7 +95,7 @@ pub(super) struct Inner {
     pub(super) queues: CallbackQueues,
     /// Becomes `true` when the manager stops.
     stopped: watch::Sender<bool>,
-    /// The name of this host.
+    /// The node name of this host, which its notifications to clients contain.
     pub(super) name: Vec<u8>,
 }
 
@@ -200,7 +200,8 @@ impl LockManager {
         });
     }
 
-    /// Changes the table, and calls back the owners of the blocked requests that the change grants.
+    /// Changes the table by `change`, and calls back the owners of the blocked requests that the change grants. Returns
+    /// the result of `change`.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut LockTable) -> T) -> T {
         let (result, grants) = {
             let mut table = self.table();
@@ -210,8 +211,9 @@ impl LockManager {
         result
     }
 
-    /// Adds a host to those that are notified after a restart. `local` is the server's address that the host uses, if
-    /// it is known.
+    /// Adds a host to the list of those that are notified after a restart, on stable storage. `local` is the server's
+    /// address that the host uses, if it is known. If the list is full or cannot be written, fails with
+    /// NLM4_DENIED_NOLOCKS.
     pub(super) async fn monitor(&self, host: &Arc<Host>, local: Option<IpAddr>) -> Result<(), Nlm4Stats> {
         let is_in_use = |host: &Host| self.table().is_in_use(host);
         self.0.monitored.add(host, local, is_in_use).await.map_err(|error| {
@@ -220,7 +222,8 @@ impl LockManager {
         })
     }
 
-    /// Performs LOCK.
+    /// Performs LOCK. If another lock conflicts and `wait` is given, the request waits, and a callback with this data
+    /// reports the grant. If a limit is reached, fails with NLM4_DENIED_NOLOCKS.
     pub(super) fn lock(&self, request: &LockRequest, wait: Option<CallbackData>) -> Nlm4Stats {
         let outcome = self.change(|table| table.lock(request, wait));
         let Host { addr, name } = &*request.owner.host;
@@ -241,7 +244,7 @@ impl LockManager {
         }
     }
 
-    /// Performs UNLOCK.
+    /// Performs UNLOCK: releases the owner's locks in `range`. If a limit is reached, fails with NLM4_DENIED_NOLOCKS.
     pub(super) fn unlock(&self, file: FileId, owner: &Arc<Owner>, range: ByteRange) -> Nlm4Stats {
         if self.change(|table| table.unlock(file, owner, range)) {
             Nlm4Stats::Granted
@@ -250,7 +253,8 @@ impl LockManager {
         }
     }
 
-    /// Performs CANCEL.
+    /// Performs CANCEL: withdraws a blocked request, or a grant that its owner does not know yet. Fails with
+    /// NLM4_DENIED if there is neither.
     pub(super) fn cancel(&self, request: &LockRequest) -> Nlm4Stats {
         if self.change(|table| table.cancel(request)) { Nlm4Stats::Granted } else { Nlm4Stats::Denied }
     }

@@ -1,8 +1,8 @@
 //! Locks of files: NLM version 4 (RFC 1813, appendix II) and NSM version 1 (XNFS), as Linux's client uses them.
 //!
-//! NFS version 3 has no locks. Clients lock ranges of files by NLM, and learn about restarts of the server by NSM,
-//! which tells the server about restarts of clients as well. Both are served over TCP (RFC 8267 §5.1), also for clients
-//! that use NFS over RDMA. Linux's `sm-notify` needs NSM over UDP besides.
+//! NFS version 3 has no locks. Clients lock ranges of files by NLM. Clients and server notify each other of restarts by
+//! NSM. Both protocols are served over TCP (RFC 8267 §5.1), also for clients that use NFS over RDMA. Linux's
+//! `sm-notify` also needs NSM over UDP.
 //!
 //! - A lock belongs to a process on a host. `owner` describes how hosts are told apart.
 //! - A blocked request is granted by a call to the NLM service on the client, which rpcbind on the client's host
@@ -10,7 +10,7 @@
 //! - Hosts with locks are listed in a file. After a restart, they are notified, and for a grace period the server
 //!   grants only the locks that were held before.
 //! - A client that restarts loses its locks.
-//! - [`LockLimits`] bound what each client, and all of them, can hold.
+//! - [`LockLimits`] bound the locks of each client, and those of all clients together.
 //!
 //! Asynchronous procedures (`_MSG`, `_RES`) and DOS reservations (SHARE, UNSHARE) are not implemented. Linux's client
 //! uses neither. The server does not look for deadlocks. Locks do not affect NFS calls or local processes: they are

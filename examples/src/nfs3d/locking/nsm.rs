@@ -1,6 +1,7 @@
 //! The NSM version 1 service (XNFS), by which clients report that they have restarted.
 //!
-//! Only the lock manager of this server uses it, so it watches no hosts for others.
+//! The lock manager of this server keeps its own list of monitored hosts. The service refuses to monitor hosts for
+//! other programs.
 
 use rpcrdma::server::{Context, HandlerError};
 use rpcrdma_specs::nsm1::{Mon, MonId, MyId, Res, SmName, SmStat, SmStatRes, StatChge, sm_vers::SmVers};
@@ -18,7 +19,7 @@ impl NsmService {
         Self(manager)
     }
 
-    /// Returns the refusal to watch a host.
+    /// Returns the reply to SM_STAT and SM_MON: the refusal to monitor a host, and the state number of this server.
     pub(super) fn refusal(&self) -> SmStatRes {
         SmStatRes { res_stat: Res::Fail, state: self.0.state() }
     }

@@ -46,7 +46,8 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Returns the number of units that one lock of this owner takes. Identifiers have up to 1024 bytes.
+    /// Returns the number of units that one lock of this owner takes, see [`LockLimits`](super::limits::LockLimits):
+    /// one, and another one for every 128 bytes of the identifier, which has up to 1024 bytes.
     pub(super) fn weight(&self) -> usize {
         1 + self.oh.len() / 128
     }

@@ -29,12 +29,12 @@ impl ByteRange {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// Returns `true` if the ranges overlap or one begins where the other ends.
+    /// Returns `true` if the ranges overlap or are adjacent.
     pub(super) fn touches(self, other: Self) -> bool {
         self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
     }
 
-    /// Returns the smallest range that contains both.
+    /// Returns the smallest range that contains both ranges.
     pub(super) fn joined(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }

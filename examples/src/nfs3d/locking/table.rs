@@ -48,7 +48,7 @@ pub(super) enum LockOutcome {
     Denied,
     /// The request waits. A grant follows.
     Blocked,
-    /// A limit is reached.
+    /// A limit of [`LockLimits`] is reached. The request has no effect.
     LimitReached,
 }
 
@@ -73,7 +73,7 @@ struct Waiter {
 struct Unconfirmed {
     id: u64,
     lock: HeldLock,
-    /// The owner's locks that the grant replaced.
+    /// The owner's locks that the grant replaced. They come back if the grant is refused, unless other locks conflict.
     replaced: Vec<HeldLock>,
 }
 
@@ -229,8 +229,9 @@ impl LockTable {
         outcome
     }
 
-    /// Removes the owner's locks in a range, and a blocked request for exactly this range. Returns `false` if a limit
-    /// is reached, because the rest of a lock may be two locks.
+    /// Removes the owner's locks in a range, and a blocked request for exactly this range. Confirms the owner's grants
+    /// in the range. Returns `false` and changes nothing if a limit is reached, because the rest of a lock may be two
+    /// locks.
     pub(super) fn unlock(&mut self, file_id: FileId, owner: &Arc<Owner>, range: ByteRange) -> bool {
         let Some(file) = self.files.get_mut(&file_id) else { return true };
         let splits = file

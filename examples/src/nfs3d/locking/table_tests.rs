@@ -1,4 +1,5 @@
-//! Tests of the lock table: a comparison with a model that tracks each byte, and tests of the limits.
+//! Tests of the lock table: a comparison with a model that tracks each byte, and tests of the limits, of refused
+//! grants, and of clients that restart or stop waiting.
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -46,7 +47,7 @@ impl Wanted {
     }
 }
 
-/// The rules of the table, byte by byte.
+/// A model of the table that tracks the locks of each byte.
 #[derive(Debug, Default)]
 struct Model {
     bytes: Bytes,
@@ -157,8 +158,8 @@ impl Model {
     }
 }
 
-/// Returns the runs of adjacent bytes with locks of one kind: whether they are exclusive, the first byte and the last
-/// byte.
+/// Returns the runs of adjacent bytes with locks of one kind. Each run has the kind (`true` if exclusive), the first
+/// byte and the last byte.
 fn runs(bytes: &Bytes) -> Vec<(bool, u64, u64)> {
     let mut runs: Vec<(bool, u64, u64)> = Vec::new();
     for ((_, byte), is_exclusive) in bytes {
@@ -200,7 +201,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Returns the locks of the table by owner and byte.
+/// Returns the locked bytes of the file, as the table lists them. No owner may hold two locks on a byte.
 fn bytes(table: &LockTable) -> Bytes {
     let mut bytes = Bytes::new();
     for held in table.held(FILE) {

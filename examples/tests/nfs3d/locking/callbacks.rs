@@ -6,7 +6,7 @@ use rpcrdma_specs::nlm4::{Nlm4Stats::*, *};
 
 use super::{ALL, Answer, Client, Locked, Received, address, config, hand_over, queue};
 
-/// Waits until `client` can lock the file.
+/// Lets `client` lock the file. Repeats the request until the lock is granted.
 async fn eventually_locked(client: &Client, file: &rpcrdma_specs::nfs3::NfsFh3) {
     tokio::time::timeout(super::LONG, async {
         while client.lock(file, ALL).await != Granted {

@@ -1,4 +1,4 @@
-//! Tests of locks that conflict, of their owners, and of their limits.
+//! Tests of conflicting locks, of the owners of locks, and of the limits on locks.
 
 use rpcrdma_examples::nfs3d::locking::LockLimits;
 use rpcrdma_specs::nlm4::{Nlm4Stats::*, *};

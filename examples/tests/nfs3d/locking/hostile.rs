@@ -1,4 +1,5 @@
-//! Tests of calls that the services for locks refuse.
+//! Tests of calls and datagrams that the lock services refuse or ignore, and of names and identifiers of the maximum
+//! size.
 
 use rpcrdma::{client::CallError, rpc::RpcError};
 use rpcrdma_specs::{

@@ -46,12 +46,12 @@ use tokio::{
 
 use crate::support::{Served, own_gid, own_uid};
 
-/// The port of rpcbind on all clients. Each has an address of its own.
+/// The port of rpcbind on all clients. Each client has an address of its own.
 const RPCBIND_PORT: u16 = 20111;
-/// Time limit of each wait and of each call. It is longer than any of them takes.
+/// Time limit of each wait and of each call. No wait and no call takes that long.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
-/// A server with locks.
+/// An NFS server with the lock services NLM and NSM, on TCP and UDP.
 pub(super) struct Locked {
     pub(super) served: Served,
     pub(super) manager: LockManager,
@@ -126,7 +126,7 @@ impl Locked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Status(Nlm4Stats),
-    /// The client does not answer until this changes.
+    /// The client does not answer until the test sets another answer.
     Silence,
 }
 
@@ -143,7 +143,7 @@ struct Services {
     received: mpsc::UnboundedSender<Received>,
 }
 
-/// A client host.
+/// A client host: its services, and its connection to the server.
 pub(super) struct Client {
     pub(super) addr: IpAddr,
     pub(super) name: &'static str,
@@ -181,7 +181,8 @@ impl Client {
         Self::at(server, name, address(), true).await
     }
 
-    /// Connects a client at an address. If it has no services, the server cannot call it.
+    /// Connects a client at an address. If `has_services` is `false`, the client has no rpcbind, so the server cannot
+    /// find its services.
     pub(super) async fn at(server: &Locked, name: &'static str, addr: IpAddr, has_services: bool) -> Self {
         let (sender, received) = mpsc::unbounded_channel();
         let answer = watch::Sender::new(Answer::Status(Nlm4Stats::Granted));
@@ -266,7 +267,7 @@ impl Client {
         self.nlm.nlmproc4_test(&args).await.unwrap().stat
     }
 
-    /// Waits for a call of GRANTED.
+    /// Waits for a call of GRANTED, and returns its arguments.
     pub(super) async fn granted(&mut self) -> Nlm4Testargs {
         match self.received().await {
             Received::Granted(_, args) => args,
@@ -287,7 +288,7 @@ impl Client {
 /// The range of a whole file.
 pub(super) const ALL: (u64, u64) = (0, 0);
 
-/// Lets one client lock a file, and the others wait for it in this order.
+/// Lets `holder` lock a file, and the clients in `waiting` block on the lock, one after the other.
 pub(super) async fn queue<const N: usize>(file: &NfsFh3, holder: &Client, waiting: [&Client; N]) {
     assert_eq!(holder.lock(file, ALL).await, Nlm4Stats::Granted);
     for client in waiting {
@@ -295,13 +296,13 @@ pub(super) async fn queue<const N: usize>(file: &NfsFh3, holder: &Client, waitin
     }
 }
 
-/// Lets one client lock a file, another one wait for it, and the first one unlock it.
+/// Lets `from` lock a file, `to` block on the lock, and `from` unlock the file.
 pub(super) async fn hand_over(file: &NfsFh3, from: &Client, to: &Client) {
     queue(file, from, [to]).await;
     assert_eq!(from.unlock(file, ALL).await, Nlm4Stats::Granted);
 }
 
-/// Answers as rpcbind with the address of one server for all programs.
+/// Answers lookups of NLM and NSM as rpcbind does, with the address of one server.
 async fn rpcbind(listener: TcpListener, addr: UniversalAddr) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {

@@ -20,7 +20,7 @@ pub enum KubernetesError {
     /// No client configuration was found, or it is invalid.
     #[error("cannot configure the Kubernetes client, run in a pod with a service account or set KUBECONFIG")]
     Config(#[source] Arc<dyn Error + Send + Sync>),
-    /// A request to the API server failed, or its answer cannot be read.
+    /// A request to the API server failed, or the response cannot be read.
     #[error("cannot read the EndpointSlices from the Kubernetes API server")]
     Request(#[source] Arc<dyn Error + Send + Sync>),
     /// The API server refused a request.

@@ -120,7 +120,7 @@ impl Slices {
         Self { port, certified, servers: BTreeMap::new() }
     }
 
-    /// Creates an empty set of slices for the same Service.
+    /// Creates an empty set of slices for the Service of `self`.
     pub(super) fn empty(&self) -> Self {
         Self::new(self.port.clone(), self.certified.clone())
     }
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// The memory for servers has a bound, whatever the number of slices is.
+    /// The numbers of servers and of slices are bounded, however many the API server sends.
     #[test]
     fn the_number_of_servers_has_a_bound() {
         let slice = |n: usize, count: usize| -> EndpointSlice {

@@ -19,7 +19,7 @@ use tokio::{
 type Cut = std::io::Error;
 type Body = BoxBody<Bytes, Cut>;
 
-/// A server whose requests wait until the test answers them.
+/// A server that passes each request to the test, which answers it.
 pub(crate) struct ApiServer {
     pub(crate) url: String,
     requests: mpsc::UnboundedReceiver<Exchange>,

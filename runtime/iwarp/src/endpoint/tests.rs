@@ -101,7 +101,7 @@ fn sequence_numbers_wrap() {
     }
 }
 
-/// RFC 5041 §5.2: messages have less than 2^32 bytes.
+/// RFC 5041 §5.2: messages are shorter than 2^32 bytes.
 #[test]
 fn messages_have_their_limit() {
     assert!(check_len("Send", u32::MAX as usize).is_ok());

@@ -48,7 +48,7 @@ fn received_by(mut endpoint: Endpoint, stream: &[u8], pieces: &[u8], expects_tag
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// FPDUs are found however the stream is cut.
+    /// All Sends are delivered, however the stream is cut.
     #[test]
     fn any_split_delivers_the_same(
         messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..256), 1..8),

@@ -67,8 +67,9 @@ mod tests {
         }
     }
 
-    /// For every TCP segment size up to the largest ULPDU, the FPDU of the MULPDU fits a segment with its markers. The
-    /// FPDU of a ULPDU that is eight bytes longer does not (RFC 5044 §4.5).
+    /// For every TCP segment size up to 65,535 bytes, the FPDU of the MULPDU fits a segment with its markers. The FPDU
+    /// of a ULPDU that is eight bytes longer does not (RFC 5044 §4.5). For the minimum MULPDU, only the second
+    /// statement holds. For the maximum ULPDU, only the first one holds.
     #[test]
     fn all_mulpdus_fit_a_segment() {
         for emss in 0..=usize::from(u16::MAX) {

@@ -15,7 +15,7 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 /// The pool allocates a buffer if all of its buffers are in use. It keeps all buffers until its last clone is dropped.
 /// The memory of a pool is therefore bounded by the number of results that the caller keeps at a time. Some providers,
 /// such as the one for RDMA devices, register the buffers of a [`BufferPool`] once. They also keep the registrations of
-/// these buffers between calls.
+/// landing buffers between calls.
 ///
 /// ```
 /// use rpcrdma_proto::memory::{BufferPool, LandingPool};
@@ -45,7 +45,7 @@ impl LandingPool {
         Self(Arc::new(ReusableBuffers::new(Arc::clone(pool.pool_buffers()), len)))
     }
 
-    /// Returns a free buffer, or a new one if none is free. Dropping the buffer without using it frees it.
+    /// Returns a free buffer, or a new one if none is free. A buffer that is dropped unused becomes free again.
     ///
     /// The contents of the buffer are unspecified.
     #[must_use]

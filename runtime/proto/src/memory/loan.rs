@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::{LandingMemory, PayloadBuf};
 
-/// Memory that is lent to a call, and comes back.
+/// A handle to memory that is lent to a call. It gives the memory back to the caller.
 ///
 /// [`new`](Self::new) makes a landing buffer of the memory, for `CallOptions::landing` of the crate `rpcrdma`. The
 /// memory comes back when the call no longer uses it and nobody has a view of the result. After a successful call, that
@@ -94,8 +94,8 @@ impl<M: LandingMemory> LandingLoan<M> {
         .await
     }
 
-    /// Waits until the memory is no longer in use, and returns it with the result of the call in it. `result` must be
-    /// the only view of the result, because any other view keeps the memory in use.
+    /// Waits until the memory is no longer in use, and returns the memory, which then contains the result of the call.
+    /// `result` must be the only view of the result, because any other view keeps the memory in use.
     ///
     /// A result that was not placed in the memory is copied into it. The transports for RDMA place every result that is
     /// eligible. Over TCP, nothing is placed.

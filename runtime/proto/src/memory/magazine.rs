@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// A magazine is filled to its exact limit. Then half of its buffers are returned to the shared lists, and taken
-    /// back from there.
+    /// back from there. If the pool lends memory to only one magazine, another magazine keeps no buffers.
     #[test]
     fn limits_of_a_magazine() {
         let pool = BufferPool::default();

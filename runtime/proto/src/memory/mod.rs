@@ -3,11 +3,14 @@
 //! - [`PayloadBuf`]: writable memory with one owner, such as a landing buffer, the sink of an RDMA Read, or a source
 //!   that is being filled. [`PayloadBuf::freeze`] converts it to [`Bytes`](bytes::Bytes), which return it to its pool
 //!   when the last view is dropped.
+//! - [`BufferPool`]: buffers that are reused, with [`PoolStats`].
 //! - [`BufferSource`]: memory for the large buffers of a pool, other than that of the allocator.
 //! - [`LandingPool`]: landing buffers that a caller reuses from call to call.
-//! - [`LandingLoan`]: memory of the caller that comes back after a call.
+//! - [`LandingMemory`]: memory that the caller provides.
+//! - [`LandingLoan`]: memory of the caller that comes back after a call, as a [`LandedResult`].
 //! - [`AlignedBuf`]: memory at an aligned address, for direct I/O.
 //! - [`MessageBuf`]: a buffer for a message that is sent or received whole.
+//! - [`Output`]: a growable buffer for encoded bytes, such as a `MessageBuf`.
 //!
 //! This module needs no unsafe code: a provider owns the `PayloadBuf` while it may write to it.
 

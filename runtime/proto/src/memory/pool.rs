@@ -239,7 +239,7 @@ impl fmt::Debug for PayloadBuf {
 ///
 /// Each connection that uses the pool keeps free buffers of up to 16 KiB for itself, so that connections on different
 /// cores do not wait for each other. A connection keeps up to 512 KiB, and all connections together up to a quarter of
-/// the memory that the pool keeps. The buffers return to the pool when the connection is closed. In addition, a
+/// the maximum that the pool keeps. The buffers return to the pool when the connection is closed. In addition, a
 /// connection of the iWARP provider keeps up to 256 KiB of the buffers of its Sends for its next Receives. These
 /// buffers count as in use.
 ///
@@ -311,8 +311,8 @@ impl BufferPool {
         Self(Arc::new(PoolInner { shared: Arc::new(shared), magazine: None }))
     }
 
-    /// Returns a handle to this pool for one connection. It keeps small buffers for the connection, within the limit of
-    /// the pool, so that connections share no lock while they make small calls.
+    /// Returns a handle to this pool for one connection. The handle keeps small buffers for the connection, within the
+    /// limit of the pool, so that connections share no lock while they make small calls.
     #[doc(hidden)]
     pub fn for_connection(&self) -> Self {
         let shared = Arc::clone(&self.0.shared);
@@ -368,7 +368,8 @@ impl BufferPool {
         shared.buffers.stats(magazines + sourced, bytes)
     }
 
-    /// Returns the capacity of the buffers for `len` bytes.
+    /// Returns the capacity of the buffer that [`alloc`](Self::alloc) returns for `len` bytes: the next power of two,
+    /// at least 1 KiB.
     #[doc(hidden)]
     pub fn class_of(len: usize) -> usize {
         class_of(len)

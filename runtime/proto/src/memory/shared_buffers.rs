@@ -1,4 +1,4 @@
-//! The free buffers of a pool, and its limits.
+//! The free buffers of a pool, its limits and its statistics.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -32,7 +32,7 @@ pub(super) struct SharedBuffers {
     /// Memory of the loans to magazines, in bytes.
     lent: AtomicUsize,
     allocated: AtomicU64,
-    /// Total number of buffers freed to the system because `max_kept` was reached.
+    /// Total number of buffers freed to the system, mostly because `max_kept` was reached.
     dropped: AtomicU64,
     pub(super) pool_buffers: Arc<PoolBuffers>,
 }

@@ -1,4 +1,4 @@
-//! Tests that buffers keep their contents and return to their pool, on every path.
+//! Tests of buffers, pools, user-provided memory and messages: their contents, their reuse and their limits.
 
 use std::{
     sync::{
@@ -266,7 +266,7 @@ fn a_received_message_has_the_received_bytes() {
     assert_eq!(MessageBuf::received(PayloadBuf::from(vec![1; 3]), 9).len(), 3);
 }
 
-/// The memory of a received message, shortened or not, is used for another message, which may be longer.
+/// `reset` reuses the memory of a received message for another message. The new message may outgrow this memory.
 #[test]
 fn a_message_is_reset_for_other_contents() {
     let pool = BufferPool::default();

@@ -1,8 +1,8 @@
 //! A workaround for iWARP peers that do not notice the first message of a connection.
 //!
 //! In about one connection of a hundred, Linux's `siw` notices the initiator's first FPDU only when a second one
-//! arrives. The initiator sends no second message on its own: a client has one credit until the first reply
-//! (RFC 8166 §3.3.3, RPC-over-RDMA version 2 §4.2.3). It would wait until its negotiation or its call times out. The
+//! arrives. The initiator sends no second message on its own: a client has one credit until the first reply (RFC 8166
+//! §3.3.3, RPC-over-RDMA version 2 §4.2.3). The initiator would wait until its negotiation or its call times out. The
 //! provider therefore sends an FPDU that has no effect at the peer: a zero-length RDMA Write (RFC 5040 §5.1).
 
 use std::{future::Future, pin::Pin, task::Context, time::Duration};
@@ -18,7 +18,8 @@ pub enum PeerActivity<T> {
     Idle,
     /// The first message was sent, and the timer is running.
     Waiting(Pin<Box<T>>),
-    /// The peer has sent a message, or the extra FPDU was requested. It is requested at most once.
+    /// No extra FPDU is needed any more: the connection is an acceptor's, the peer has sent a message, or the extra
+    /// FPDU was already requested.
     Done,
 }
 

@@ -1,8 +1,8 @@
 //! Transport providers: the RDMA interface that the engine uses, and its implementations.
 //!
 //! A provider establishes connections, with private data, through [`Connector`] and [`Listener`]. Each connection is a
-//! [`QueuePair`]. It supports Send, Send with Invalidate, Receive, RDMA Read, RDMA Write, memory registration and
-//! invalidation, and reports completions in the order of the requests (RFC 8166 §2.2). A queue pair and the memory
+//! [`QueuePair`]. A queue pair supports Send, Send with Invalidate, Receive, RDMA Read, RDMA Write, memory registration
+//! and invalidation, and reports completions in the order of the requests (RFC 8166 §2.2). A queue pair and the memory
 //! registered on it form one protection domain (RFC 8166 §8.1, RFC 5042).
 //!
 //! The provider owns registered memory from [`QueuePair::register`] until [`Completion::Invalidated`] returns it. No
@@ -117,7 +117,7 @@ pub enum WorkRequest {
     Send {
         /// The identifier returned by [`Completion::Sent`].
         id: WrId,
-        /// The message. Its buffer returns to the pool once it is sent.
+        /// The message. Its buffer returns to the pool once the message is sent.
         message: MessageBuf,
         /// A handle of the peer, which the peer invalidates when the message arrives (Send with Invalidate).
         invalidate: Option<MemoryHandle>,
@@ -197,7 +197,7 @@ pub enum Completion {
         /// The identifier of the work request.
         id: WrId,
     },
-    /// The transport has accepted the data of an RDMA Write. A Send posted later arrives after it.
+    /// The transport has accepted the data of an RDMA Write. A Send posted later arrives after the data.
     Written {
         /// The identifier of the work request.
         id: WrId,
@@ -213,11 +213,12 @@ pub enum Completion {
     Received {
         /// The received message.
         message: MessageBuf,
-        /// The handle that the peer's Send with Invalidate named. It is already invalid.
+        /// The handle that the peer's Send with Invalidate named. It is already invalid. `None` if the message arrived
+        /// by another kind of Send.
         invalidated: Option<MemoryHandle>,
     },
-    /// A work request failed. An error on a reliable connection ends the connection: [`Completion::Disconnected`]
-    /// follows.
+    /// A work request failed. A failed Send, RDMA Read or RDMA Write ends the connection: [`Completion::Disconnected`]
+    /// follows. A failed invalidation, for example of an unknown handle, need not end it.
     Failed {
         /// The identifier of the work request.
         id: WrId,
@@ -225,7 +226,7 @@ pub enum Completion {
         error: WorkError,
     },
     /// The connection has ended. All other requests have completed before this event. [`WorkRequest::Invalidate`] still
-    /// works afterwards.
+    /// works after it.
     Disconnected {
         /// The side that ended the connection, and the cause.
         reason: DisconnectReason,
@@ -289,7 +290,7 @@ pub struct RegisterError {
 /// next `poll`, so it can batch everything posted in between.
 pub trait QueuePair: Send + Unpin + 'static {
     /// Registers memory and takes ownership of it. The peer can access the memory at the latest when it receives a Send
-    /// that is posted afterwards.
+    /// that is posted after the registration.
     ///
     /// # Errors
     /// Returns an error, with the memory, if memory or handles are exhausted, if the access does not suit the memory,
@@ -314,10 +315,11 @@ pub trait QueuePair: Send + Unpin + 'static {
     /// none. After [`Completion::Disconnected`], only requests posted later complete.
     fn poll(&mut self, cx: &mut Context<'_>, completions: &mut Vec<Completion>) -> Poll<()>;
 
-    /// Returns `false` if another [`poll`](Self::poll) with the same waker would find nothing to do, because the last
-    /// `poll` registered the waker and no request was posted since.
+    /// Returns `true` if the caller has to call [`poll`](Self::poll) again before it waits. Returns `false` if another
+    /// `poll` with the same waker would find nothing to do, because the last `poll` registered the waker and no request
+    /// was posted since.
     ///
-    /// Callers may then wait without another poll. Providers that cannot tell return `true`.
+    /// Providers that cannot tell return `true`.
     fn needs_poll(&self) -> bool {
         true
     }
@@ -541,7 +543,7 @@ pub trait Incoming: Send + 'static {
     /// before [`request`](Self::request) if another runtime accepted the connection.
     ///
     /// The default returns the connection unchanged. That suffices if `accept` registered nothing with the I/O driver
-    /// of its runtime. A socket of tokio is registered, and needs `into_std` and `from_std`.
+    /// of the accepting runtime. A socket of tokio is registered, and needs `into_std` and `from_std`.
     ///
     /// # Errors
     /// Returns an error of the operating system.
@@ -568,7 +570,7 @@ pub trait ConnectRequest: Send + 'static {
     /// Returns the peer's private data. InfiniBand pads it with zeros to a fixed length.
     fn private_data(&self) -> &[u8];
 
-    /// Accepts the connection.
+    /// Accepts the connection, and returns its queue pair.
     ///
     /// # Errors
     /// See [`SetupError`].

@@ -1,4 +1,5 @@
-//! The end of a connection: the calls that fail at once, their reasons, and the event that reports the end.
+//! The end of a connection: the calls that fail at once, their reasons, and the event that reports the end. Also, the
+//! private data that permit remote invalidation.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! Faulty version 1 messages: the engine responds to calls with an error and discards replies (RFC 8166 §4.2.4, §4.5).
+//! Also, the empty Write chunks of a reply (RFC 8166 §4.3.2.3).
 
 use rpcrdma_proto::engine::{CallFailure, Engine as _, EngineConfig, MessageFault, Role};
 
@@ -62,7 +63,8 @@ fn client_responds_to_faulty_calls() {
     }
 }
 
-/// RFC 8166 §4.5: a client discards errors, and messages that may be the reply to a call in flight.
+/// RFC 8166 §4.5: a client sends no error in response to a faulty message that may be a reply or an error. It discards
+/// the message, and its call in flight continues.
 #[test]
 fn client_discards_faulty_replies() {
     for words in [
@@ -117,7 +119,7 @@ fn server_responds_to_faulty_calls() {
     }
 }
 
-/// RFC 8166 §4.3.2.3: an empty Write chunk is returned empty.
+/// RFC 8166 §4.3.2.3: the reply must return an empty Write chunk empty. A reply with a filled one fails its call.
 #[test]
 fn empty_write_chunks_are_returned_empty() {
     for is_filled in [false, true] {

@@ -135,7 +135,7 @@ impl RecordedEngine {
         self.conn.handle_completion(Completion::Received { message, invalidated: None });
     }
 
-    /// Delivers a call of the peer.
+    /// Delivers a call of the peer, and returns it as the engine announces it.
     fn call(&mut self, words: &[u32]) -> IncomingCall {
         self.deliver(words);
         match self.conn.poll_event() {
@@ -226,7 +226,8 @@ fn receives_are_posted_before_calls() {
     assert!(matches!(posted[..], [Posted::Receives(2), Posted::Send(..)]), "{posted:?}");
 }
 
-/// RFC 8166 §2.3.2, §3.5.2: RDMA Writes are posted before the Send of their reply, which therefore arrives after them.
+/// RFC 8166 §2.3.2, §3.5.2: RDMA Writes are posted before the Send of their reply, so that the reply arrives after the
+/// data.
 #[test]
 fn writes_are_posted_before_their_reply() {
     let mut server = RecordedEngine::new(Role::Server);
@@ -382,7 +383,8 @@ fn a_reply_that_is_not_sent_closes_the_connection() {
     assert_eq!(failed(false), 0);
 }
 
-/// A connection is disconnected once. It is closed only when the calls of both directions have no registered memory.
+/// A connection is disconnected once. It is reported as closed only when the calls of both directions have no
+/// registered memory.
 #[test]
 fn closed_connections_have_no_memory() {
     for role in [Role::Client, Role::Server] {
@@ -441,8 +443,9 @@ fn other_failures_are_left_to_the_provider() {
     assert_eq!((client.work(), client.conn.close_reason()), (vec![], None));
 }
 
-/// RFC 8166 §3.3.1: the number of responses in flight is bounded by the credits. The completion of other work does not
-/// count. The last response in flight reports its completion, so that more responses can follow.
+/// RFC 8166 §3.3.1: the number of responses in flight is bounded by the credits and the spare Receives. With one
+/// credit, three responses are sent. The completion of other work permits no further responses. The last response in
+/// flight reports its completion, so that more responses can follow.
 #[test]
 fn responses_in_flight_are_bounded() {
     let mut config = EngineConfig::default();
@@ -489,7 +492,7 @@ fn rdma_reads_restart_the_timeout_of_replies() {
     assert_eq!(server.conn.poll_timeout(), Some(server.now + limit));
 }
 
-/// A call whose Read chunks cannot be fetched gets its error at once.
+/// If the provider allows no RDMA Reads, a call with a Read chunk gets RDMA_ERROR in the turn in which it arrives.
 #[test]
 fn calls_that_cannot_be_fetched_are_refused_at_once() {
     let mut server = RecordedEngine::new(Role::Server);

@@ -89,8 +89,9 @@ fn default_thresholds() {
     assert_eq!(format, MessageFormat::Long);
 }
 
-/// The provider parameters of an engine: private data of RFC 8797, and a Receive per credit (RFC 8166 §3.3.1) that is
-/// at least as large as the messages that Linux servers send to all peers.
+/// The provider parameters of an engine: private data of RFC 8797, at least one Receive for each credit (RFC 8166
+/// §3.3.1), and the size of the Receives. The size is at least 4096 bytes, because Linux servers send messages of this
+/// size to all peers.
 #[test]
 fn setup_params() {
     let mut config = EngineConfig::default();

@@ -52,7 +52,7 @@ fn pair_config() -> impl Strategy<Value = PairConfig> {
     )
 }
 
-/// Generates lengths around all thresholds, and other lengths, each at most `max` bytes.
+/// Generates lengths of at most `max` bytes. Many of them are close to 0, or to 1024 or 4096 bytes.
 fn len(max: usize) -> impl Strategy<Value = usize> {
     prop_oneof![0..8usize, 900..1100usize, 3900..4200usize, 0..max].prop_map(move |len| len.min(max))
 }
@@ -102,7 +102,8 @@ proptest! {
     // Half of PROPTEST_CASES, or of 256.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Every call is executed exactly once, and calls and replies arrive unchanged.
+    /// Every call is executed exactly once, unless a header cannot hold its segments. Calls and replies arrive
+    /// unchanged.
     #[test]
     fn exactly_once(config in pair_config(), scripts in scripts(), order in any::<u64>()) {
         let mut pair = Pair::new(config);

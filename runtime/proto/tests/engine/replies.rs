@@ -183,7 +183,7 @@ fn replies_that_do_not_fit() {
     assert!(facing.raw.next().is_none() && facing.engine.events.is_empty());
 }
 
-/// Without a Reply chunk, a reply that does not fit inline cannot be sent.
+/// RFC 8166 §4.5.3: if a call has no Reply chunk, a reply that does not fit inline becomes ERR_CHUNK.
 #[test]
 fn long_reply_without_a_reply_chunk() {
     let mut facing = server();
@@ -270,7 +270,7 @@ fn receives_come_before_replies() {
     assert_eq!((facing.raw.received.len(), facing.network.receives(SimEnd::B)), (12, 6));
 }
 
-/// Results are sent without copying, in transfers limited by the provider and by the segments.
+/// A result of 4001 bytes is written completely, although the provider transfers at most 1000 bytes at a time.
 #[test]
 fn results_are_split_into_transfers() {
     let config = EngineConfig::default();
@@ -305,7 +305,7 @@ fn lost_connection() {
     assert!(facing.raw.completed.iter().any(|c| matches!(c, Completion::Disconnected { .. })));
 }
 
-/// An orderly close delivers everything that was sent before.
+/// An orderly close delivers the reply that was posted before it.
 #[test]
 fn orderly_close() {
     let mut facing = server();

@@ -77,7 +77,7 @@ fn later_replies_do_not_extend_the_timeout() {
     assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReplyStalled(limit)));
 }
 
-/// Each completed RDMA Write or Send restarts the timeout. No timeout runs while no reply is in flight.
+/// Each completed RDMA Write or Send restarts the reply timeout. The timeout does not run while no reply is in flight.
 #[test]
 fn slow_peers_stay_connected() {
     let (mut facing, limit) = stuck();
@@ -97,7 +97,7 @@ fn slow_peers_stay_connected() {
     assert_eq!((facing.engine.conn.close_reason(), facing.raw.received.len()), (None, 2));
 }
 
-/// The timeout also covers RDMA_ERROR messages.
+/// The reply timeout also covers RDMA_ERROR messages.
 #[test]
 fn timeout_covers_errors() {
     let config = EngineConfig::default();
@@ -110,7 +110,7 @@ fn timeout_covers_errors() {
     assert_eq!(facing.engine.conn.poll_timeout(), Some(facing.now + limit));
 }
 
-/// The timeout does not cover a requester's calls, which have their own deadlines.
+/// The reply timeout does not cover a requester's calls, which have their own deadlines.
 #[test]
 fn timeout_does_not_cover_calls() {
     let mut facing = ScriptedPeer::new(Role::Client, EngineConfig::default(), true);

@@ -52,7 +52,7 @@ fn with_sinks() -> (ScriptedPeer, Vec<u32>) {
     (facing, call)
 }
 
-/// RFC 8166 §3.5.3: a chunk for a payload stream has room for padding.
+/// RFC 8166 §3.5.3: a Reply chunk has room for the padding of the payload stream.
 #[test]
 fn reply_chunks_have_room_for_padding() {
     for (max_inline, provided) in [(5000, 5000), (5001, 5004), (5003, 5004)] {
@@ -532,7 +532,8 @@ fn calls_that_cannot_be_sent() {
     assert!(facing.raw.next().is_some());
 }
 
-/// A result is written to the caller's memory, and an argument is read from it, without copies.
+/// The result in a reply is the caller's memory itself. Of this memory, only the maximum size of the result is
+/// registered.
 #[test]
 fn results_and_arguments_are_not_copied() {
     struct Own(Vec<u8>);
@@ -561,7 +562,8 @@ fn results_and_arguments_are_not_copied() {
     assert_eq!((reply.writes[0].data.as_ptr(), reply.writes[0].data.len()), (at, 6000));
 }
 
-/// RFC 8166 §4.3.2.3: small results are returned inline where they fit, and items of zero bytes get no chunk.
+/// RFC 8166 §4.3.2.1, §4.3.2.3: a small result that fits inline gets no Write chunk, unless a later result has one. An
+/// item of zero bytes then gets an empty chunk.
 #[test]
 fn small_results_get_no_write_chunk() {
     // Caller-provided memory does not create a chunk for an empty result.

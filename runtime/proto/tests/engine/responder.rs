@@ -22,7 +22,7 @@ fn server() -> ScriptedPeer {
     ScriptedPeer::new(Role::Server, EngineConfig::default(), true)
 }
 
-/// Sends a call and returns it as the engine announces it, or `None` if the engine refuses it.
+/// Sends a call and returns it as the engine announces it, or `None` if the engine announces no call.
 fn arrive(facing: &mut ScriptedPeer, words: &[u32]) -> Option<IncomingCall> {
     facing.raw.send(words, &[]);
     facing.run();
@@ -258,8 +258,7 @@ fn read_chunk_with_padding() {
     assert_eq!((&call.reads()[0].data[..], call.reads()[1].data.len()), (&b"abcde\0\0\0"[..], 0));
 }
 
-/// RFC 8166 §3.5.3: a Long call in a Position-Zero Read chunk. The XID of its payload has to match the XID of the
-/// header.
+/// RFC 8166 §3.5.3: a Long call in a Position-Zero Read chunk. The payload must be a call with the XID of the header.
 #[test]
 fn long_call() {
     for (xid, msg_type, arrives) in [(XID, 0, true), (XID + 1, 0, false), (XID, 1, false)] {
@@ -331,7 +330,8 @@ fn credits_exceeded() {
     assert!(matches!(facing.engine.events[..], [EngineEvent::Closed(CloseReason::Disconnected(_))]));
 }
 
-/// The memory of fetched calls without a reply is limited. Calls beyond the limit wait, and none is lost.
+/// The memory of fetched calls without a reply is limited. Calls beyond the limit wait. A call that exceeds the limit
+/// on its own is refused.
 #[test]
 fn memory_of_fetched_calls_is_limited() {
     let mut config = EngineConfig::default();
@@ -484,7 +484,7 @@ fn failed_invalidation_closes_the_connection() {
     assert_eq!(facing.network.registered(SimEnd::B), 0);
 }
 
-/// RFC 8166 §3.3.1: grants are at least one.
+/// RFC 8166 §3.3.1: a server that is configured with zero credits grants one.
 #[test]
 fn grants_at_least_one() {
     let mut config = EngineConfig::default();

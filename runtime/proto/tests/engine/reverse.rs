@@ -391,7 +391,8 @@ fn call_without_reply() {
     assert_eq!(server.raw.next().unwrap()[0], XID + 1);
 }
 
-/// RFC 8167 §5.4: a lost connection fails the calls of both directions, each once and with the reason.
+/// RFC 8167 §5.4: a lost connection fails each reverse-direction call once, with the reason, and states if the call was
+/// sent. The client reports that its reply is not delivered.
 #[test]
 fn lost_connection() {
     let mut pair = Pair::new(PairConfig::default());
@@ -438,8 +439,9 @@ fn without_private_data() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Calls of both directions, in any order and with a disconnection at any time. Each call finishes once. On an open
-    /// connection, each call is executed once. Nothing stays exposed, and the peers do not deadlock.
+    /// Calls of both directions, in any order and with a disconnection at any time. Each call finishes once. A
+    /// reverse-direction call with a reply was executed once, and it fails only if it or its reply is too long, or if
+    /// the connection is lost. No memory stays exposed, and the peers do not deadlock.
     #[test]
     fn both_directions(
         credits in (1u32..6, 1u32..6, 1u32..6, 1u32..6),

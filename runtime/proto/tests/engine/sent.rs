@@ -94,8 +94,8 @@ fn header_len(reads: &[usize], writes: &[usize], reply: Option<usize>) -> usize 
 }
 
 /// RFC 8166 §3.5.3, §4.2.4, §4.3.1, §4.3.2: a call is inline if it fits with its header, and a Long call otherwise. It
-/// has a Read chunk for each eligible argument and a Write chunk for each eligible result, without padding, and no
-/// other chunks.
+/// has a Read chunk for each eligible argument and a Write chunk for each eligible result, without padding. The only
+/// other chunk is the Position-Zero Read chunk of a Long call.
 #[test]
 fn calls_fit_the_threshold() {
     let cases: [(&[usize], &[usize]); 5] =
@@ -203,7 +203,8 @@ fn protected_calls_are_not_reduced() {
 }
 
 /// RFC 8166 §3.5.3, §4.2.4, §4.3.1, §4.3.3: a reply is inline if it fits with its header. Otherwise it uses the Reply
-/// chunk, which is returned in any case. The Read list of a reply is empty.
+/// chunk, or is refused with ERR_CHUNK if there is none. A Reply chunk is returned in any case. The Read list of a
+/// reply is empty.
 #[test]
 fn replies_fit_the_threshold() {
     for (has_write, has_reply) in [(false, false), (true, false), (false, true), (true, true)] {

@@ -1,4 +1,5 @@
-//! Version 1 headers, byte by byte: the examples of RFC 8166 §4.7, and every procedure of §4.2.4.
+//! Version 1 headers, byte by byte: the examples of RFC 8166 §4.7, and every procedure of §4.2.4. Also the private data
+//! of RFC 8797.
 
 use proptest::{collection::vec, prelude::*};
 use rpcrdma::xdr::{Decoder, XdrDecode, XdrEncode, encode_to_bytes};
@@ -168,7 +169,8 @@ proptest! {
         }
     }
 
-    /// Private data is found after arbitrary bytes, and not in arbitrary bytes.
+    /// RFC 8797 §4: private data is found after arbitrary bytes. It is not found in arbitrary bytes, and not if its
+    /// last byte is missing.
     #[test]
     fn private_data(before in vec(any::<u8>(), 0..40), flag in any::<bool>(), sizes in any::<[u8; 2]>()) {
         prop_assert_eq!(PrivateData::find(&before), None);

@@ -6,7 +6,8 @@ use crate::{
     session::{InboundCall, ReplyFuture},
 };
 
-/// Channels of one builder share the memory of messages, but not the memory that a connection keeps for reuse.
+/// Channels of one builder share the pool of message buffers, but not the spare memory that the connections of a
+/// channel keep for reuse.
 #[test]
 fn channels_have_memory_of_their_own() {
     let builder = ChannelBuilder::default();
@@ -59,7 +60,7 @@ fn services_raise_limits() {
     assert_eq!((config.connection.engine.max_chunks, registry.is_some()), (1000, true));
 }
 
-/// A stamp that the caller has chosen stays. Stamp 0 is replaced by a random number.
+/// An AUTH_SYS stamp that the caller has chosen stays. Stamp 0 is replaced by a random number.
 #[test]
 fn stamps_tell_clients_apart() {
     let stamped = |stamp| {
@@ -75,7 +76,8 @@ fn stamps_tell_clients_apart() {
     assert_ne!(stamped(0), stamped(0));
 }
 
-/// The channel takes the versions of the best URL. They decide if it may fall back to version 1.
+/// The channel takes the versions of the best URL. These versions decide whether the channel may fall back
+/// to version 1.
 #[test]
 fn versions_of_the_best_url() {
     for (target, expected) in [

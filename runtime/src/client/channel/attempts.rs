@@ -1,4 +1,4 @@
-//! The attempts of one call.
+//! The attempts of one call over a channel, until an attempt has a result or no further attempt is allowed.
 
 use std::{
     fmt,
@@ -258,7 +258,7 @@ impl Channel {
         true
     }
 
-    /// Waits for the end of a pause between attempts to connect. Returns `false` if the channel is closed meanwhile.
+    /// Waits for `pause` before the next attempt. Returns `false` as soon as the channel is closed.
     async fn back_off(&self, pause: Duration) -> bool {
         tokio::select! {
             biased;

@@ -1,4 +1,5 @@
-//! Connecting again after the connection was lost.
+//! The connections that a channel makes later: the first connection of a lazy channel, a new connection after a loss,
+//! and a connection over a better path.
 
 use std::{
     sync::{Arc, PoisonError, Weak, atomic::Ordering},
@@ -100,7 +101,10 @@ impl Channel {
         redialed.await.ok().flatten().unwrap_or_else(|| Err(self.failure()))
     }
 
-    /// Records the outcome of an attempt to reconnect.
+    /// Uses the new connection after a successful attempt to reconnect, or records the error of a failed one.
+    ///
+    /// # Errors
+    /// Fails if the attempt failed, or if the channel was closed meanwhile.
     fn redialed(
         &self,
         dialed: Result<Arc<ChannelLink>, ConnectError>,

@@ -15,9 +15,10 @@ use crate::rpc::RpcError;
 
 /// Number of failures in a row after which an endpoint is ejected.
 const MAX_FAILURES: u32 = 5;
-/// Duration of the first ejection. It doubles with each further ejection, until a call succeeds.
+/// Duration of the first ejection, without jitter. It doubles with each further ejection, until a call ends without a
+/// failure of the server.
 const MIN_EJECTION: Duration = Duration::from_secs(1);
-/// Maximum duration of an ejection.
+/// Maximum duration of an ejection, without jitter.
 const MAX_EJECTION: Duration = Duration::from_secs(60);
 
 /// The latest failures of an endpoint, and its ejection.

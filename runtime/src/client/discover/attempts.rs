@@ -1,4 +1,4 @@
-//! The attempts of a call over a balancer.
+//! The policy for the attempts of a call over a balancer: retries, time-outs and hedging.
 
 use std::time::Duration;
 

@@ -31,17 +31,17 @@ impl ServiceCaller {
     /// [`RetryPolicy`](super::super::RetryPolicy) alone, decides about calls that fail or take long.
     ///
     /// Calls go to the endpoints with the lowest priority number for which any endpoint is connected. Two of these are
-    /// drawn by their weights. The call goes to the endpoint that has fewer calls in flight relative to its weight
-    /// (power of two choices). Priority and weight are options of a [`Url`](crate::transport::Url).
+    /// drawn by their weights. The call goes to the one of the two that has fewer calls in flight relative to its
+    /// weight (power of two choices). Priority and weight are options of a [`Url`](crate::transport::Url).
     ///
-    /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for a second,
-    /// unless more than half of the connected endpoints are in such a pause. After the pause, one call tries the
-    /// endpoint. The pause doubles with each failure, up to a minute.
+    /// An endpoint with five failures in a row, such as lost connections or SYSTEM_ERR, gets no calls for up to a
+    /// second, unless more than half of the connected endpoints are in such a pause. After the pause, one call tries
+    /// the endpoint. The pause doubles with each failure, up to a minute.
     ///
     /// While no endpoint is connected, calls wait. Use deadlines, or the
     /// [`call_timeout`](super::super::ChannelBuilder::call_timeout) of the endpoints' channels, which covers the wait
-    /// and all attempts. The error of a call whose deadline passes then says why no server takes calls. Up to 1024
-    /// calls wait in a queue, and further calls wait for room in it.
+    /// and all attempts. The error of a call whose deadline passes during the wait says why no server takes calls. Up
+    /// to 1024 calls wait in a queue, and further calls wait for room in it.
     ///
     /// # Panics
     /// Panics outside of a tokio runtime.

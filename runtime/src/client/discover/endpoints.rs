@@ -48,12 +48,12 @@ const TURN: Duration = Duration::from_secs(1);
 /// valid is traced and skipped. The option `tls` of a URL can only strengthen the policy of the channels' TLS
 /// configuration.
 ///
-/// Not all servers of the list have endpoints at a time:
+/// Only some servers of the list have endpoints at a time:
 ///
-/// - only servers with the lowest priority number (option `priority` of a [`Url`]) for which one can be reached, and
-///   servers with lower numbers, which are tried again;
-/// - at most [`max_open`](Self::max_open). A client chooses them at random, and keeps its choice as long as they can be
-///   reached. Another one takes the place of an endpoint that cannot connect.
+/// - servers of one priority: the lowest priority number (option `priority` of a [`Url`]) with a server that can be
+///   reached. Servers with lower numbers are tried again meanwhile;
+/// - at most [`max_open`](Self::max_open) servers. A client chooses the servers at random, and keeps its choice as long
+///   as they can be reached. Another server takes the place of one that cannot be reached.
 ///
 /// Wrap the endpoints in `tower::load::PendingRequestsDiscover` or `tower::load::PeakEwmaDiscover` to measure their
 /// load.
@@ -74,7 +74,7 @@ pub struct Endpoints {
     invalid: BTreeSet<String>,
     changes: VecDeque<Change<String, Endpoint>>,
     events: Arc<HealthEvents>,
-    /// The next time at which the choice may change. `None` if only an event can change it.
+    /// The timer of the next time at which the choice may change. `None` if only an event can change the choice.
     timer: Option<Pin<Box<Sleep>>>,
     /// The time at which the next failed endpoint may get its turn.
     next_turn: Instant,
@@ -319,7 +319,7 @@ impl Endpoints {
         }
     }
 
-    /// Returns the record of the reasons why calls wait, which a balancer shares with its callers.
+    /// Returns the record of the reasons why calls wait. A balancer shares the record with its callers.
     pub(super) fn outage(&self) -> Outage {
         Outage::new(Arc::clone(&self.events), Arc::clone(&self.failure))
     }

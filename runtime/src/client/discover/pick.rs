@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(pick(&busy[..1], None, &mut Random(1)), Some(0), "it is the only one");
     }
 
-    /// The load decides between two endpoints with the same weight.
+    /// The load relative to the weight decides between two endpoints.
     #[test]
     fn load_decides_between_equals() {
         let two = [
@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// An ejected endpoint gets no calls, unless more than half are ejected. The endpoints that are left may have
-    /// another priority.
+    /// another priority. The endpoint `except` is picked only if there is no other, whatever the loads are.
     #[test]
     fn ejected_endpoints_are_passed_over() {
         let pool = |ejected: &[bool]| -> Vec<_> {

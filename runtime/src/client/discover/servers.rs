@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::super::service::outage::SharedFailure;
 
-/// The URLs of the servers of a service, which may change. A stream of complete lists: each item replaces the list
+/// The changing list of the URLs of a service's servers. It is a stream of complete lists: each item replaces the list
 /// before it. A list that is replaced before it is read is skipped.
 ///
 /// The options `priority` and `weight` of a [`Url`](crate::transport::Url) are for the balancer.
@@ -95,7 +95,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// The sender of the list of [`Servers::channel`].
+/// The sender of a list of servers, made by [`Servers::channel`].
 #[derive(Debug)]
 pub struct ServersSender {
     list: watch::Sender<List>,

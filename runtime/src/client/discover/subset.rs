@@ -26,8 +26,8 @@ pub(super) struct Subset {
 /// Chooses up to `limit` of `servers`, which are sorted by priority and rank.
 ///
 /// Healthy servers are chosen from the first priority that has any. Failed servers of this priority and of the
-/// priorities before it are tried again, so that the client returns to them. They get a quarter of the places, or more
-/// if the healthy servers need fewer. They take turns if there are more of them than places.
+/// priorities before it are tried again, so that the client returns to them. They get a quarter of the places, but at
+/// least one place, and more if the healthy servers need fewer. They take turns if there are more of them than places.
 pub(super) fn choose(servers: &[Standing], limit: usize) -> Subset {
     let (mut healthy, mut failed) = (Vec::new(), Vec::new());
     let mut start = 0;
@@ -81,7 +81,8 @@ mod tests {
         assert_eq!(choose(&[], 8), Subset::default());
     }
 
-    /// The number of open endpoints never exceeds the limit, and healthy endpoints have three quarters of the places.
+    /// All places are used. A quarter of the places, and at least one place, is for failed servers. The other places
+    /// are for healthy servers.
     #[test]
     fn the_limit_holds() {
         for limit in [2, 3, 8, 32] {

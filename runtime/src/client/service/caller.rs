@@ -143,7 +143,7 @@ trait ErasedCaller: Send + Sync {
     }
 }
 
-/// A caller over a balancer, which knows why calls wait.
+/// A caller over a balancer. It knows why calls wait.
 #[cfg(feature = "discover")]
 struct BalancedCaller {
     caller: Box<dyn ErasedCaller>,

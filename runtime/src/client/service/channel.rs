@@ -1,4 +1,4 @@
-//! Channels as `tower` services.
+//! Channels, pools and endpoints as `tower` services.
 
 use std::{
     fmt,
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::engine::CallFailure;
 
-/// The future of a call.
+/// The boxed future of a call, which all services of this module return.
 type CallFuture = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
 
 /// The text that stands in for the procedure's name in the errors of an [`Endpoint`] that is not ready.
@@ -81,11 +81,11 @@ impl Service<CallRequest> for ChannelPool {
 ///
 /// When the connection is lost, the endpoint connects again as soon as it is polled, with the pauses of the channel's
 /// [`Reconnect`](crate::client::Reconnect), and is not ready until it has succeeded. A balancer therefore uses the
-/// other endpoints meanwhile. An endpoint does not retry calls: leave that to [`RetryPolicy`](super::RetryPolicy),
-/// which may choose another endpoint. An endpoint therefore does not send calls again because of
-/// [`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated) either. Another endpoint is another
-/// server, whose duplicate request cache does not know the calls. Calls that were sent therefore fail with their
-/// connection, unless they are idempotent.
+/// other endpoints meanwhile. An endpoint does not retry calls, not even if the channel is
+/// [`deduplicated`](crate::client::ChannelBuilder::deduplicated). Leave retries to
+/// [`RetryPolicy`](super::RetryPolicy), which may choose another endpoint. Another endpoint is another server, whose
+/// duplicate request cache does not know the call. A call that was sent is therefore retried only if it may be executed
+/// twice.
 ///
 /// An endpoint that is connected but silent is not ready either, for a pause of the channel's `Reconnect`. It is silent
 /// if a call reached its deadline, or was given up after the shortest pause, for example by a time-out for each

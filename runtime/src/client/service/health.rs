@@ -1,4 +1,4 @@
-//! The states of endpoints, by which their list decides to open other endpoints instead.
+//! The health of endpoints. The list of endpoints opens other endpoints in place of those that cannot take calls.
 
 use std::{
     fmt,
@@ -112,7 +112,7 @@ impl EndpointHealth {
         &self.url
     }
 
-    /// Returns the priority and the weight.
+    /// Returns the priority and the weight, which decide the server's share of the calls.
     pub(in crate::client) fn share(&self) -> (u16, u32) {
         (self.priority.load(Ordering::Relaxed), self.weight.load(Ordering::Relaxed))
     }

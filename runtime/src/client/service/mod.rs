@@ -1,8 +1,8 @@
 //! Clients over `tower` services (feature `tower`).
 //!
-//! [`ServiceCaller`] carries the calls of a generated client over any service for [`CallRequest`].
-//! [`Channel`](super::Channel) and [`Endpoint`] are such services. They are the innermost services of a stack.
-//! [`RetryPolicy`] decides about retries.
+//! [`ServiceCaller`] carries the calls of a generated client over any service that responds to a [`CallRequest`] with a
+//! [`CallResponse`]. [`Channel`](super::Channel), [`ChannelPool`](super::ChannelPool) and [`Endpoint`] are such
+//! services. They are the innermost services of a stack. [`RetryPolicy`] decides about retries.
 
 mod caller;
 mod channel;

@@ -12,7 +12,7 @@ use std::{
 use super::health::{EndpointFailure, HealthEvents, LastFailure};
 use crate::client::target::Target;
 
-/// The latest error of the source of a list. `None` if it has listed the servers since.
+/// The latest error of the source of a list. `None` if the source has listed the servers since.
 pub(in crate::client) type SharedFailure = Arc<Mutex<Option<Arc<dyn Error + Send + Sync>>>>;
 
 /// The reason why no server of a balancer takes calls.
@@ -69,7 +69,7 @@ impl Error for NoServerError {
     }
 }
 
-/// The reason why the calls of a balancer wait, which the balancer shares with its callers.
+/// The reason why the calls of a balancer wait. The balancer shares it with its callers.
 #[derive(Debug)]
 pub(in crate::client) struct Outage {
     is_waiting: AtomicBool,
@@ -81,9 +81,9 @@ pub(in crate::client) struct Outage {
 /// A summary of a list of servers.
 #[derive(Debug, Clone, Default)]
 pub(in crate::client) struct ListState {
-    /// Number of servers, or `None` if it is unknown.
+    /// Number of listed servers, or `None` if the servers have not been listed yet.
     pub(in crate::client) listed: Option<usize>,
-    /// The first URL of a list without any valid one.
+    /// The first URL in the list, if none of the URLs is valid.
     pub(in crate::client) invalid: Option<String>,
 }
 
@@ -105,7 +105,7 @@ impl Outage {
         }
     }
 
-    /// Returns the reason why calls wait, or `None` if they do not.
+    /// Returns the reason why calls wait, or `None` if they do not wait.
     pub(in crate::client) fn reason(&self) -> Option<NoServerError> {
         if !self.is_waiting.load(Ordering::Acquire) {
             return None;

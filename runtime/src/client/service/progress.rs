@@ -10,7 +10,8 @@ use std::sync::{
 /// The bit that is set when the caller has given up the call. No further attempt may begin then.
 const ABANDONED: u32 = 1 << 31;
 
-/// The number of attempts of a call that the server may have executed. Clones of a request share it.
+/// The number of attempts of a call that the server may have executed, and the endpoint of the last attempt. Clones of
+/// a request share this record.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress(Arc<Attempted>);
 
@@ -23,7 +24,7 @@ struct Attempted {
 }
 
 impl Progress {
-    /// Begins an attempt. Returns `false` if the call was abandoned, and must not be made any more.
+    /// Begins an attempt. Returns `false` if the call was abandoned. The attempt must not be made then.
     pub(super) fn begin(&self) -> bool {
         let one_more = |attempts| (attempts & ABANDONED == 0).then_some(attempts + 1);
         self.0.attempts.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()

@@ -121,13 +121,13 @@ impl CallRequest {
         self.arguments.encoded_len() as u64
     }
 
-    /// Returns the maximum size of the result.
+    /// Returns the maximum sizes of the result: of its inline part, and of each eligible item.
     #[must_use]
     pub fn reply_bounds(&self) -> &ReplyBounds {
         &self.bounds
     }
 
-    /// Changes the options of the call.
+    /// Replaces the options of the call by the result of `change`. Reply bounds in these options apply to this request.
     pub fn map_options(mut self, change: impl FnOnce(CallOptions) -> CallOptions) -> Self {
         self.options = change(self.options);
         self.bounds = self.options.bounds(|| self.bounds);
@@ -140,7 +140,7 @@ impl CallRequest {
         self.progress.last_endpoint()
     }
 
-    /// Records the endpoint of an attempt.
+    /// Records the number of the endpoint that gets an attempt.
     #[cfg(feature = "discover")]
     pub(in crate::client) fn set_last_endpoint(&self, number: u64) {
         self.progress.set_last_endpoint(number);
@@ -156,14 +156,15 @@ impl CallRequest {
         Err(CallError::Transport { procedure: self.target.name, failure, retries: Retries::default() })
     }
 
-    /// Returns the parameters of an attempt. Its result is not decoded.
+    /// Returns the parameters of an attempt whose result is not decoded.
     #[inline]
     pub(super) fn parameters(&mut self, scope: RetryScope) -> CallParameters<'_, EncodedValue, Detach> {
         let Self { target, arguments: args, bounds, options, .. } = self;
         CallParameters { target, bounds, args, options, read: const { &(detach as Detach) }, scope }
     }
 
-    /// Ends an attempt with its result.
+    /// Ends an attempt, and converts its result. After an error that is safe to retry, records that the server has not
+    /// executed the attempt.
     #[inline]
     pub(super) fn end(&self, result: Result<DetachedMessage, CallError>) -> Result<CallResponse, CallError> {
         if result.as_ref().is_err_and(CallError::is_retry_safe) {

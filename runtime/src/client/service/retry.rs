@@ -26,7 +26,7 @@ use super::{
 };
 use crate::metrics;
 
-/// The pause before a retry.
+/// The future of the pause before a retry.
 type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A policy for `tower::retry` that retries failed calls if that cannot execute a call twice by accident: the procedure
@@ -77,7 +77,7 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct RetryPolicy {
     budget: Arc<TpsBudget>,
     max_retries: Option<u32>,
-    /// Number of retries of one call: `tower` clones the policy for each call.
+    /// Number of retries of the call so far. `tower` clones the policy for each call.
     retried: u32,
     /// The time of the first failure of the call.
     since: Option<Instant>,
@@ -97,7 +97,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Adds the retries of the call to its error.
+    /// Adds the number of retries, and the time since the first failure, to the error of the call.
     fn record(&self, error: &mut CallError) {
         if let Some(since) = self.since {
             *error = error.clone().retried(Retries::new(self.retried, since));
@@ -114,7 +114,8 @@ impl RetryPolicy {
         may
     }
 
-    /// Begins one retry of `request` if its failed attempt allows a retry. Returns the pause before the retry.
+    /// Takes a retry of `request` from the budget if the failed attempt allows a retry. Returns the pause before the
+    /// retry, or `None` if there is no retry.
     fn retries(&mut self, request: &CallRequest, failure: FailureKind) -> Option<RetryPause> {
         let paced = Reconnect::on_demand();
         let max_retries = self.max_retries.unwrap_or_else(|| paced.retries(request.deadline().is_some()));

@@ -27,7 +27,7 @@ enum ServingState {
 struct SharedState {
     state: Mutex<ServingState>,
     changes: Changes,
-    /// The notification of the task, sent when the endpoint is connected and waits for the first answer.
+    /// Notifies the task that the endpoint is connected and waits until the server is serving.
     wanted: Notify,
 }
 
@@ -53,7 +53,7 @@ impl ServingCheck {
         Self { shared, task }
     }
 
-    /// Returns `true` if the server is known to be serving.
+    /// Returns `true` if the server is serving, or counts as serving because it did not answer.
     pub(in crate::client) fn is_serving(&self) -> bool {
         self.shared.get() == ServingState::Serving
     }
@@ -75,7 +75,7 @@ impl SharedState {
         self.changes.notify();
     }
 
-    /// Records that the server did not say if it is serving.
+    /// Records that the server did not say if it is serving. A server whose state is unknown then counts as serving.
     fn unanswered(&self, health: &EndpointHealth, error: &CallError) {
         tracing::debug!(target: "rpcrdma", server = %health.url(), error = %ErrorChain(error), "health unknown");
         // A server that was not serving is not serving until it says otherwise.
@@ -116,7 +116,7 @@ impl SharedState {
     }
 }
 
-/// Returns `true` if the server does not offer the program HEALTH.
+/// Returns `true` if the server does not offer the called procedure of the program HEALTH.
 fn has_no_program(error: &CallError) -> bool {
     let CallError::Rpc { source, .. } = error else { return false };
     matches!(source, RpcError::ProgramUnavailable | RpcError::ProgramMismatch { .. } | RpcError::ProcedureUnavailable)

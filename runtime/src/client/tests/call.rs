@@ -53,7 +53,7 @@ fn landing_buffers_serve_one_attempt() {
     assert!(!CallOptions::new().landing_pooled().landing(buffer()).landing_pooled().can_retry());
 }
 
-/// A limit reduces each bound of the reply, no matter if the procedure or the caller has set it.
+/// A limit reduces each bound of the reply, whether the procedure or the caller has set the bound.
 #[test]
 fn reply_limits() {
     let bounds = ReplyBounds::new;

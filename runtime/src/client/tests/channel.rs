@@ -53,7 +53,8 @@ async fn better_paths_are_tried() {
     assert!(!channel.is_connected() && channel.is_closed());
 }
 
-/// A channel connects unless it is closed, or has lost its only connection.
+/// A channel can connect until it is closed. With `Reconnect::Never`, it connects only once. Without a dialer, it
+/// cannot connect.
 #[tokio::test(start_paused = true)]
 async fn channels_that_connect() {
     for (reconnect, again) in [(Reconnect::Never, false), (Reconnect::on_demand(), true)] {

@@ -1,4 +1,4 @@
-//! Fake connections without servers, and scripted connection attempts.
+//! Fake connections without servers, scripted connection attempts, and a procedure to call.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -121,7 +121,8 @@ pub(crate) fn config() -> Arc<ChannelConfig> {
     Arc::new(ChannelConfig::new(ConnectionConfig::default(), 1))
 }
 
-/// Closes `channel`, and checks that the close waits for the calls in flight until the connection of `port` has ended.
+/// Closes `channel`, and checks that the close waits for the calls in flight. Then ends the connection of `port` and
+/// its calls, and waits until the close has completed.
 pub(crate) async fn close(channel: &Channel, port: &DriverPort) {
     let closing = tokio::spawn({
         let channel = channel.clone();
@@ -152,7 +153,7 @@ pub(crate) fn deliver(port: &DriverPort, slot: ResultSlot, result: Result<Incomi
     port.deliver(&mut vec![(slot, result)], &mut Vec::new());
 }
 
-/// Returns a reply with these results.
+/// Returns a Long reply that consists of `header` and the words of `results`.
 pub(crate) fn reply(header: &ReplyHeader, results: &[u32]) -> IncomingReply {
     let mut message = Vec::new();
     header.encode(&mut FlatSink::new(&mut message)).unwrap();
@@ -166,7 +167,8 @@ pub(crate) fn reply(header: &ReplyHeader, results: &[u32]) -> IncomingReply {
     }
 }
 
-/// Publishes one reply, and then closes the connection as if the server had disconnected.
+/// Reports one received reply in the counters of the connection, and then closes the connection as if the server had
+/// disconnected.
 pub(crate) fn lose(port: &DriverPort) {
     port.publish_replies(1);
     port.close(&CloseReason::Disconnected(DisconnectReason::Remote));

@@ -30,7 +30,7 @@ fn connected<const N: usize>(reconnect: Reconnect) -> (ChannelPool, [Arc<DriverP
     (ChannelPool::new(links.map(|link| Channel::over(None, link, config(), reconnect))), ports)
 }
 
-/// Begins a call that must not be executed twice.
+/// Begins a call that must not be executed twice, and checks that the call is pending.
 fn begin(pool: &ChannelPool, options: CallOptions) -> PooledCall<'_> {
     let mut call: PooledCall<'_> = Box::pin(pool.invoke::<Harmful>(&(), options));
     assert!(poll(&mut call).is_pending());
@@ -52,8 +52,8 @@ fn retries(error: CallError) -> Retries {
     }
 }
 
-/// A new connection gets one call until its server has replied, unless there is no other connection. Otherwise, the
-/// least load decides.
+/// A new connection gets one call until its server has replied. Otherwise, calls go to the connection with the least
+/// load.
 #[tokio::test(start_paused = true)]
 async fn new_connections_get_one_call() {
     let (pool, [new, old]) = connected(Reconnect::on_demand());
@@ -72,8 +72,8 @@ async fn new_connections_get_one_call() {
     assert_eq!(in_flight(&pool), [0, 0]);
 }
 
-/// A pool of a single connection behaves like its channel. A call fails at once during a long pause, and waits for the
-/// end of a short one.
+/// A pool of a single channel behaves like the channel. If the pause before the next connection attempt is long, a call
+/// fails at once. If the pause is short, a call waits until it is over.
 #[tokio::test(start_paused = true)]
 async fn a_single_connection() {
     let pause = Duration::from_secs(10);
@@ -95,7 +95,7 @@ async fn a_single_connection() {
 }
 
 /// A call with a landing buffer of its own does not move to another connection, because it has no memory for a second
-/// attempt.
+/// attempt. A call with pooled landing memory moves.
 #[tokio::test(start_paused = true)]
 async fn calls_with_landing_buffers_stay() {
     for (pooled, moves) in [(false, false), (true, true)] {
@@ -108,7 +108,7 @@ async fn calls_with_landing_buffers_stay() {
     }
 }
 
-/// The first retries follow at once, and later retries after pauses. The error counts the retries.
+/// The first three retries follow at once, and later retries after pauses. The error counts the retries and their time.
 #[tokio::test(start_paused = true)]
 async fn retries_are_paced_and_counted() {
     let [min_backoff, max_backoff] = [100, 1000].map(Duration::from_millis);
@@ -157,7 +157,8 @@ fn outside_of_a_runtime() {
     assert_eq!(reason.to_string(), idle.to_string());
 }
 
-/// A connection that does not reply in time gets no calls for a while.
+/// A connection on which a call has reached its deadline without a reply gets no calls while another connection is
+/// open.
 #[tokio::test(start_paused = true)]
 async fn silent_connections_are_avoided() {
     let (pool, [silent, _other]) = connected(Reconnect::on_demand());

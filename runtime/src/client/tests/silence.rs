@@ -66,7 +66,7 @@ async fn pauses_double() {
 }
 
 /// A call that is dropped after at least `min_backoff` is a sign of silence. Errors that say nothing about replies are
-/// not, however late they are.
+/// no sign of silence, however late they are.
 #[tokio::test(start_paused = true)]
 async fn silence_is_a_missing_reply() {
     let silence = Silence::new(Reconnect::on_demand());

@@ -1,4 +1,5 @@
-//! Tests of calls and endpoints that wait for connections, in random interleavings chosen by `shuttle`.
+//! Tests in random interleavings chosen by `shuttle`: calls that wait for a connection, silent connections, and the
+//! states of endpoints.
 
 // These modules are compiled twice, and parts of them are used only in one of the two places.
 #![allow(clippy::duplicate_mod, clippy::unwrap_used, dead_code)]
@@ -102,7 +103,8 @@ impl Member {
     }
 }
 
-/// Calls that wait for a connection of a pool get one, although some are lost at once, and other calls are cancelled.
+/// Calls that wait for a connection of a pool get one, although the first two connections are lost at once and another
+/// call is cancelled.
 #[test]
 fn calls_wait_for_a_connection() {
     check(|| {
@@ -131,7 +133,7 @@ fn calls_learn_that_a_pool_is_closed() {
     });
 }
 
-/// Begins `N` calls at the same time.
+/// Begins `N` calls on the connection that `silence` watches.
 fn watched<const N: usize>(silence: &Arc<Silence>) -> [WatchedCall<Arc<Silence>>; N] {
     [(); N].map(|()| WatchedCall::new(Arc::clone(silence)))
 }
@@ -157,7 +159,8 @@ fn a_connection_with_replies_is_not_silent() {
     });
 }
 
-/// An endpoint that waits for the end of a silence is woken by a reply. The clock does not advance.
+/// A reply wakes endpoints that wait for the end of a silence. The clock does not advance, so nothing else ends the
+/// silence.
 #[cfg(feature = "tower")]
 #[test]
 fn a_reply_wakes_endpoints() {
@@ -194,7 +197,7 @@ fn the_list_learns_the_states_of_endpoints() {
     struct List {
         events: Arc<HealthEvents>,
         endpoints: [Arc<EndpointHealth>; 3],
-        /// The states that the list saw last.
+        /// The state of each endpoint that the list saw last.
         seen: [HealthState; 3],
     }
 

@@ -158,7 +158,7 @@ impl Wake for Count {
     }
 }
 
-/// A connection with endless input yields to other tasks, and is polled again.
+/// A connection with endless input yields to other tasks, and wakes its own task to be polled again.
 #[tokio::test]
 async fn endless_input_yields_to_other_tasks() {
     let mut core = Scripted::core(&Arc::new(Mutex::new(Script { floods: true, ..Script::default() })), 1);
@@ -242,7 +242,7 @@ async fn input_reported_after_a_suspension_is_not_late() {
     assert!(!state.lock().unwrap().handled);
 }
 
-/// A process that is suspended again during the delay gets another delay.
+/// A process that is suspended again during the catch-up delay gets another delay.
 #[tokio::test(start_paused = true)]
 async fn a_suspension_during_the_catch_up_delay() {
     let (state, mut core) = suspended(false).await;
@@ -255,7 +255,8 @@ async fn a_suspension_during_the_catch_up_delay() {
     assert!(state.lock().unwrap().handled);
 }
 
-/// The deadline is handled after the catch-up delay if no input has arrived. The driver's task is woken for it.
+/// An overdue deadline is handled after the catch-up delay if no input has arrived. The driver's task is woken at the
+/// end of the delay.
 #[tokio::test(start_paused = true)]
 async fn a_deadline_is_handled_after_the_catch_up_delay() {
     let (state, mut core) = suspended(false).await;

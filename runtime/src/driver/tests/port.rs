@@ -81,7 +81,7 @@ fn wakes_the_driver_once() {
     assert_eq!(woken.0.load(Ordering::Relaxed), 2);
 }
 
-/// Slots are reused, and a cancellation never hits the next call in a slot.
+/// Slots are reused, and the cancellation of a call never affects the next call in its slot.
 #[test]
 fn slots_are_used_again() {
     let port = DriverPort::new(2);
@@ -116,7 +116,8 @@ fn slots_are_used_again() {
     assert!(taken(&port).is_empty());
 }
 
-/// After a close, the error says if part of the call may have reached the peer.
+/// After a close, the error of a call has the reason of the first close, and says if part of the call may have reached
+/// the peer.
 #[test]
 fn closed() {
     let port = DriverPort::new(10);
@@ -139,7 +140,8 @@ fn closed() {
     assert_eq!(over.as_mut().poll(&mut cx), Poll::Ready(reason));
 }
 
-/// Callers that wait for a slot get it in order, before later callers. A waiter that gives up leaks no slot.
+/// Callers that wait for a slot get one in the order in which they began to wait, before callers that come later. A
+/// waiter that gives up leaks no slot.
 #[test]
 fn waiters_are_served_in_order() {
     let port = DriverPort::new(2);

@@ -12,7 +12,7 @@ use crate::{
     security::{BlockingQueue, Protection, ProtectionLevel},
 };
 
-/// Returns the contexts of client and server.
+/// Creates a context, and returns the client's side and the server's side of it.
 fn contexts() -> (Arc<dyn GssContext>, Arc<dyn GssContext>) {
     let mut initiator = ClientMechanism::begin(&client()).unwrap();
     let mechanism = InsecureTestMechanism::new(KEY, "nfs@server");
@@ -65,7 +65,8 @@ fn bodies_belong_to_one_call() {
     }
 }
 
-/// A context whose checksums and encrypted messages have one more byte, so that they need padding.
+/// A context whose checksums and encrypted messages are one byte longer than those of the wrapped context, so that they
+/// need padding.
 #[derive(Debug)]
 struct OddLengths(Arc<dyn GssContext>);
 
@@ -156,8 +157,8 @@ fn changed_bodies_are_refused() {
 }
 
 proptest! {
-    /// Bodies of any number of words survive wrapping and unwrapping. Their wrapped length is the bound from which a
-    /// client computes the memory for a reply.
+    /// Bodies of any number of words survive wrapping and unwrapping. Their wrapped length is exactly `max_wrapped`,
+    /// from which a client computes the memory for a reply.
     #[test]
     fn bodies_survive(words in 0..500_usize, sequence in any::<u32>(), private in any::<bool>()) {
         let level = if private { ProtectionLevel::Privacy } else { ProtectionLevel::Integrity };

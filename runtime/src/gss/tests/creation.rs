@@ -193,7 +193,7 @@ fn failures_of_the_mechanism() {
     let Authentication::Accepted(_) = server.data(&created, 1, 1, now) else { panic!("refused") };
 }
 
-/// Each method changes only its own setting.
+/// Each method of [`GssServerConfig`] changes only its own setting.
 #[test]
 fn settings_of_servers() {
     let default = GssServerConfig::default;

@@ -1,4 +1,5 @@
-//! Data requests and the destruction of contexts (RFC 2203 §5.3.3, §5.4).
+//! Data requests at server and client, and the limits, the expiry and the destruction of contexts (RFC 2203 §5.3.3,
+//! §5.4).
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -78,7 +79,8 @@ fn forged_calls_do_not_move_the_window() {
     assert!(is_discarded(&server.receive(&forged)));
 }
 
-/// RFC 2203 §5.3.3.3: each reason for denying a call gives the status that the RFC requires.
+/// RFC 2203 §5.3.3.3: the status of the denial for an illegal service, an unknown handle, the handle of another
+/// context, a sequence number above the maximum, and an expired context.
 #[test]
 fn denials() {
     let config = GssServerConfig { max_lifetime: Duration::from_secs(60), ..GssServerConfig::default() };
@@ -107,7 +109,7 @@ fn denials() {
     assert_eq!(rejected(server.data(&created, MAXSEQ, 1, late)), AuthStat::RpcsecGssCredproblem, "destroyed");
 }
 
-/// RFC 2203 §5.3.3.3: CTXPROBLEM if the mechanism says that the context has expired.
+/// RFC 2203 §5.3.3.3: a call is denied with CTXPROBLEM if the mechanism reports that the context has expired.
 #[test]
 fn expired_contexts_of_the_mechanism() {
     let now = Instant::now();
@@ -121,7 +123,8 @@ fn expired_contexts_of_the_mechanism() {
     assert!(is_accepted(&server.data(&created, 1, 1, now)));
 }
 
-/// RFC 2203 §5.2.1: a server refuses each request whose service is weaker than its policy requires.
+/// RFC 2203 §5.2.1: a server refuses data requests whose service is weaker than its policy requires. It accepts
+/// requests to destroy a context even with the service `none`.
 #[test]
 fn weak_services_are_refused() {
     let config = GssServerConfig { min_level: ProtectionLevel::Integrity, ..GssServerConfig::default() };
@@ -169,7 +172,8 @@ fn verifiers_of_replies() {
     assert_eq!(rejected(server.receive(&call)), AuthStat::RpcsecGssCtxproblem);
 }
 
-/// RFC 2203 §5.4: a valid request destroys its context.
+/// RFC 2203 §5.4: a valid request destroys its context. Requests with another procedure than 0, a repeated sequence
+/// number or a forged verifier do not.
 #[test]
 fn contexts_are_destroyed() {
     let (server, created, now) = established(GssServerConfig::default());
@@ -243,7 +247,8 @@ fn invalid_requests_destroy_no_context() {
     assert!(is_accepted(&server.data(&second, 22, 1, now)));
 }
 
-/// RFC 2203 §5.3.3.1: only a data request reaches a service, whatever the procedure of a control message is.
+/// RFC 2203 §5.2.2, §5.4: control messages have procedure 0. With another procedure, they are denied and do not reach a
+/// service. Data requests may have any procedure.
 #[test]
 fn control_messages_reach_no_service() {
     let (server, created, now) = established(GssServerConfig::default());
@@ -263,7 +268,8 @@ fn control_messages_reach_no_service() {
     }
 }
 
-/// RFC 2203 §5.4: a context expires after the mechanism's lifetime or the server's limit, whichever is shorter.
+/// RFC 2203 §5.4: a context expires after the mechanism's lifetime or the server's limit, whichever is shorter. The
+/// server refuses calls in the last 10 s of that time, or in its last tenth if that is shorter.
 #[test]
 fn lifetimes_of_mechanism_and_server() {
     let now = Instant::now();
@@ -306,7 +312,8 @@ fn limits_of_hosts_with_several_users() {
     assert!([&bob, &carol, &other].into_iter().all(|kept| is_accepted(&server.data(kept, 2, 1, now))));
 }
 
-/// RFC 2203 §5.4: the server cleans up contexts that clients leave behind.
+/// RFC 2203 §5.4: the server removes contexts that clients leave behind. At the limit, it removes all expired contexts,
+/// or else the context that was not used by an authentic call for the longest time.
 #[test]
 fn the_least_recently_used_context_is_evicted() {
     let config =
@@ -536,7 +543,8 @@ fn clients_check_verifiers_of_replies() {
     call.verify(&OpaqueAuth { body: right, ..OpaqueAuth::none() }).unwrap_err();
 }
 
-/// A context is replaced before it expires.
+/// A client uses a context until 20 s before the end of its lifetime. If the lifetime is shorter than 40 s, it uses the
+/// context for half of the lifetime.
 #[tokio::test(start_paused = true)]
 async fn contexts_are_not_used_until_the_last_moment() {
     let now = tokio::time::Instant::now().into_std();
@@ -565,7 +573,8 @@ fn the_signature_of_the_window_is_no_verifier() {
     assert_eq!(server.server.contexts.counts(), (1, 0));
 }
 
-/// One host displaces only its own contexts.
+/// One host displaces only its own contexts. An IPv4-mapped address belongs to the IPv4 host, and all IPv6 addresses
+/// with the same first 64 bits belong to one host.
 #[test]
 fn contexts_are_limited_for_each_host() {
     let config = GssServerConfig { max_contexts: 8, max_contexts_per_address: 2, ..GssServerConfig::default() };

@@ -1,4 +1,5 @@
-//! Contexts that a client replaces, without I/O (RFC 2203 §5.3.1, §5.4).
+//! Contexts that a client replaces or destroys, calls that wait for the window, and advice on refused contexts, without
+//! I/O (RFC 2203 §5.3.1, §5.4).
 
 use std::{
     future::{Future, poll_fn},

@@ -22,7 +22,7 @@ use crate::{
 /// Maximum number of calls that may be outstanding.
 const WINDOW: u32 = 2;
 
-/// A context with a small window, of which each interleaving uses a clone.
+/// A created context, from which each interleaving makes a client's context with a small window.
 struct Template(CreatedContext);
 
 impl Template {

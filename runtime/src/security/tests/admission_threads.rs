@@ -1,4 +1,4 @@
-//! Tests of work that waits for its turn, in random interleavings chosen by `shuttle`.
+//! Tests of [`Admissions`], in random interleavings chosen by `shuttle`.
 
 // The limits are compiled twice, and parts of them are used only in one of the two places.
 #![allow(clippy::duplicate_mod, clippy::unwrap_used, dead_code)]
@@ -45,8 +45,8 @@ fn gives_up(admissions: &Admissions, last: u8, polls: usize) -> JoinHandle<()> {
     thread::spawn(move || drop(block_on(give_up(admissions.admit(host(last)), polls))))
 }
 
-/// The work of each host begins, within its limit, although other work is dropped while it waits. No state is kept for
-/// a host without work.
+/// All work of a host begins, within the limit of the host, although other work is dropped while it waits. No state is
+/// kept for a host without work.
 #[test]
 fn all_work_begins() {
     check(|| {

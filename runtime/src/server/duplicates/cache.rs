@@ -37,8 +37,8 @@ pub struct DuplicateRequestStats {
     pub waits: u64,
     /// Number of calls that were executed.
     pub misses: u64,
-    /// Number of replies that were removed before their [`max_age`](super::DuplicateRequests::max_age), for lack of
-    /// room. A client that sends such a call again has it executed twice.
+    /// Number of replies that were removed before their [`max_age`](super::DuplicateRequests::max_age), or not recorded
+    /// at all, for lack of room. A client that sends such a call again has it executed twice.
     pub evicted: u64,
 }
 
@@ -84,14 +84,15 @@ enum CacheEntry {
     Recorded(RecordedReply),
 }
 
-/// The state of a call that arrives.
+/// The result of the look-up of a call that arrives.
 pub(in crate::server) enum Lookup {
     Recorded(RecordedReply),
     InProgress(EarlierCopy),
     New(Claim),
 }
 
-/// Announces the end of a call in progress when it is dropped, in the order in which the copies arrived.
+/// A guard that announces the end of a call in progress when the guard is dropped. The waiting copies of the call
+/// continue in the order in which they arrived.
 struct CallEnded(Arc<Semaphore>);
 
 impl Default for CallEnded {
@@ -106,7 +107,7 @@ impl Drop for CallEnded {
     }
 }
 
-/// An earlier copy of a call, which is in progress.
+/// A copy of a call that arrived earlier and is in progress.
 pub(in crate::server) struct EarlierCopy(Arc<Semaphore>);
 
 impl EarlierCopy {
@@ -265,7 +266,8 @@ mod tests {
     use super::*;
     use crate::{rpc::Credential, session::recorded_key};
 
-    /// Calls with different keys are different calls even if their hashes collide. The hash of a call finds its entry.
+    /// Calls with different keys are different calls even if their hashes collide. The table finds an entry by the
+    /// stored hash of the call.
     #[test]
     fn calls_are_compared_by_key() {
         let call = |hash, xid| {

@@ -34,7 +34,8 @@ pub(in crate::server) struct ServiceDuplicates {
     program: u32,
     version: u32,
     cache: Arc<DuplicateRequestCache>,
-    /// The procedures that do not follow the default.
+    /// The procedures that do not follow the default. By default, the cache covers all procedures that are not
+    /// idempotent.
     exceptions: Vec<u32>,
 }
 
@@ -136,14 +137,14 @@ impl Claim {
         call.record(self.call());
     }
 
-    /// Records the reply to the call, if its handler has finished. Does not wait for a store.
+    /// Adds the reply that the handler has recorded, if any, to the cache. Does not wait for a store.
     pub(in crate::server) fn finish(self) {
         if let Some(reply) = self.call().take() {
             self.record(reply);
         }
     }
 
-    /// Records the reply to the call, if its handler has finished, in the store as well.
+    /// Adds the reply that the handler has recorded, if any, to the store and to the cache.
     pub(in crate::server) async fn save(self) {
         let Some(reply) = self.call().take() else { return };
         if let Some(store) = self.store() {

@@ -12,7 +12,7 @@ const SLACK: u64 = 8;
 /// A client. The room is divided among groups, and the share of a group among its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClientId {
-    /// Keyed hash of the principal, or of the address of a client without one.
+    /// Keyed hash of the principal, or of the address of a client without a principal.
     pub(super) group: u64,
     /// Keyed hash of the client's identity within the group, as `RequestKey::client` returns it.
     pub(super) client: u64,

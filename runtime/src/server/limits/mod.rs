@@ -46,8 +46,9 @@ impl From<ProcedureId> for LimitScope {
 /// connection until it has twice as many. Of 16 handlers, one connection thus gets at most 10, and one host at most 12.
 ///
 /// The queue is fair: hosts take turns, however many calls each of them has in the queue. So do the [principals] and
-/// the connections without a principal of one host. A full queue drops the latest call of the host, or of the party
-/// within the host, that has the most calls in it.
+/// the connections without a principal of one host. If the queue is full, a new call displaces the latest call of the
+/// host with the most waiting calls, or else, at the new call's own host, of the principal or connection with the most.
+/// The displaced call is refused. If no other party has enough waiting calls, the new call is refused.
 ///
 /// A host is an IPv4 address, or the first 64 bits of an IPv6 address. A caller is the [principal][principals] that a
 /// security flavor has authenticated, or else a host. The credential of AUTH_SYS does not count, because clients can
@@ -100,7 +101,7 @@ impl Limits {
         ConfigError::check("Limits::per_caller", self.per_caller as u64, 1..=u64::MAX)
     }
 
-    /// Creates limits that limit nothing.
+    /// Creates limits without a deadline and without a maximum number of handlers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -164,7 +165,7 @@ pub struct LimitStats {
     pub refused: u64,
     /// Number of handlers that were cancelled because their deadline passed.
     pub timed_out: u64,
-    /// Number of calls that were dropped because their client was gone.
+    /// Number of calls that were dropped because their connection was closed.
     pub cancelled: u64,
 }
 

@@ -83,7 +83,7 @@ struct HostQueue {
 struct Waiter {
     id: u64,
     source: CallSource,
-    /// Admits the call. Dropped without a message if the call is refused.
+    /// The sender that admits the call. It is dropped without a message if the call is refused.
     admitted: oneshot::Sender<()>,
 }
 

@@ -144,14 +144,14 @@ impl LimitedCall {
         self.limiter.execute();
     }
 
-    /// Waits for the reply of a handler that has been polled, or for the end of the call.
+    /// Waits for the reply of a handler that has been polled. Cancels the handler if the call must be given up first.
     pub(in crate::server) async fn finish(self, permit: Option<Permit>, handler: ReplyFuture) -> EncodedReply {
         let end = pin!(self.end());
         self.reply(end, handler, permit).await
     }
 
-    /// Returns a future that completes when the call must be given up: at its deadline, or when its connection has
-    /// closed.
+    /// Returns a future that completes when the call must be given up: at its deadline or, if the limits cancel calls
+    /// on disconnect, when its connection has closed.
     fn end(&self) -> impl Future<Output = CallEnd> + Send + use<> {
         let connection = self.limiter.limits.cancels.then(|| self.refusal.connection());
         let deadline = self.deadline;
@@ -176,7 +176,8 @@ impl LimitedCall {
         }
     }
 
-    /// Waits for the reply of a handler, or for the end of the call.
+    /// Waits for the reply of a handler. If the call must be given up first, drops the handler. The client then gets an
+    /// error reply after the deadline, and no reply if the connection has closed.
     async fn reply(
         &self,
         end: Pin<&mut impl Future<Output = CallEnd>>,
@@ -207,7 +208,7 @@ async fn until<T>(end: impl Future<Output = CallEnd>, future: impl Future<Output
     }
 }
 
-/// Returns the origin of a call.
+/// Returns the address of the peer and the principal of a call.
 fn source(context: &Context) -> CallSource {
     let principal = context.principal().map(|principal| principal.name.as_str().into());
     CallSource { peer: context.peer_addr(), principal }

@@ -23,7 +23,7 @@ use crate::{
     session::SetUp,
 };
 
-/// The next event of a listener.
+/// An event of a scripted listener.
 enum Next {
     /// A connection of this host, whose set-up waits for the peer.
     Silent(u8),

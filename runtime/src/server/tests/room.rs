@@ -93,7 +93,8 @@ async fn an_eighth_may_leave_at_a_time() {
     assert_eq!((others.len(), room.counts()), (20, (160, 20)));
 }
 
-/// After a minute without use, a connection also makes room for a host that has as many connections.
+/// After a minute without use, a connection also makes room for another connection of its own host, both at the limit
+/// of the server and at the limit of the host.
 #[tokio::test(start_paused = true)]
 async fn connections_that_are_idle_for_long_leave() {
     for (max, max_per_host, error) in [(2, usize::MAX, NoRoom::Server(2)), (10, 2, NoRoom::Host(2))] {

@@ -78,7 +78,8 @@ async fn open_connections_make_room() {
     assert_eq!(server.room.counts(), (2, 0));
 }
 
-/// The delay of a drain passes, unless there is no delay, the grace period is zero, or a second shutdown follows.
+/// A shutdown waits for the drain delay before connections drain. It does not wait if there is no delay, if the grace
+/// period is zero, or once a second shutdown begins.
 #[tokio::test(start_paused = true)]
 async fn drains_are_delayed() {
     let delay = Duration::from_secs(3);

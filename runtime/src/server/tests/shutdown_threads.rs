@@ -107,7 +107,7 @@ fn a_shutdown_waits_for_every_connection() {
     });
 }
 
-/// A shutdown with a shorter grace period ends a shutdown in progress.
+/// A second shutdown with a grace period of zero ends the grace period of the shutdown in progress.
 #[test]
 fn a_second_shutdown_ends_the_grace_period() {
     let _entered = enter_runtime();

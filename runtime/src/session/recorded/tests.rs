@@ -1,4 +1,4 @@
-//! Tests of keys and recorded replies.
+//! Tests of request keys and recorded replies.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,8 @@ impl XdrEncode for TwoItems {
     }
 }
 
-/// Encodes a value for these Write chunks. Returns the stream and the reduced items.
+/// Encodes a value for a reply. `chunks` has an element for each Write chunk, which is `true` if the chunk has
+/// segments. Returns the stream and the reduced items.
 fn reduced(value: &impl XdrEncode, chunks: &[bool]) -> (Vec<u8>, Vec<(u64, usize, Bytes)>) {
     let mut stream = Vec::new();
     let mut sink = ReducingSink::for_reply(&mut stream, chunks.iter().copied());
@@ -41,7 +42,8 @@ fn reduced(value: &impl XdrEncode, chunks: &[bool]) -> (Vec<u8>, Vec<(u64, usize
     (stream, items.into_iter().map(|item| (item.position, item.chunk, item.data)).collect())
 }
 
-/// A recorded result is encoded like the original, whatever the chunks, even after it was stored.
+/// A recorded result is encoded like the original, whatever Write chunks the call provides, even after the reply was
+/// stored.
 #[test]
 fn recorded_results_are_reduced_again() {
     let contents: [&[u8]; 3] = [b"", b"abcde", b"12345678"];
@@ -193,8 +195,8 @@ fn stored_bytes_are_stable() {
     assert_eq!(RecordedReply::system_error().to_bytes(), [1, 1].map(u32::to_be_bytes).as_flattened());
 }
 
-/// A host has one IPv4 address, and all IPv6 addresses with the same first 64 bits. A principal is the same at every
-/// host.
+/// A client without a principal belongs to the group of its IPv4 address, or of the first 64 bits of its IPv6 address.
+/// A principal is a group of its own, at every host.
 #[test]
 fn clients_belong_to_groups() {
     let key = |address: &str, principal: Option<&Principal>| {
@@ -249,7 +251,8 @@ fn sizes_are_exact() {
     }
 }
 
-/// The key is the same whether arguments are inline or in Read chunks, with or without their padding.
+/// The key is the same whether arguments are inline or in Read chunks, with or without their padding. It depends on the
+/// length of the arguments and on their first 4096 bytes.
 #[test]
 fn arguments_count_independent_of_their_format() {
     for len in [0, 1, 4095, 4096, 4097, 10_000] {

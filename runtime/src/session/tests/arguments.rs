@@ -1,4 +1,4 @@
-//! Calls with too few or too many arguments (RFC 5531 §9, RFC 8166 §6.1).
+//! Calls with too few or too many arguments, or with Read chunks that do not match them (RFC 5531 §9, RFC 8166 §6.1).
 
 use super::*;
 use crate::xdr::encode_to_bytes;

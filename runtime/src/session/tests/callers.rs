@@ -22,7 +22,7 @@ struct Seen {
     credential_at: usize,
 }
 
-/// Accepts all callers, with or without an identity.
+/// An authenticator that accepts all callers, with or without an identity, and records their calls.
 #[derive(Debug, Clone, Default)]
 struct AcceptsAll {
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -80,8 +80,8 @@ fn authenticators_see_the_received_call() {
     assert_eq!((&seen.arguments[..], seen.is_reduced), (&[0, 0, 0, 3, 0, 0, 0x0b, 0xb8][..], true));
 }
 
-/// Calls with the same AUTH_SYS credential share its memory, also if other calls come in between. Calls with
-/// credentials of other flavors do not affect this.
+/// Calls with the same AUTH_SYS credential share its memory, even if calls with credentials of other flavors come in
+/// between.
 #[test]
 fn equal_credentials_share_memory() {
     let guard = AcceptsAll::default();

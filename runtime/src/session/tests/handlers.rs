@@ -1,4 +1,4 @@
-//! Handlers that wait, the memory that calls hold, and the end of a connection.
+//! Authenticators and handlers that wait, the memory that calls hold, the end of a connection, and recorded outcomes.
 
 use std::{
     future::ready,
@@ -85,7 +85,8 @@ pub(super) enum Verdict {
     Panics,
 }
 
-/// An authenticator with a fixed verdict on all calls. If there is a gate, it waits for a permit first.
+/// An authenticator with a fixed verdict on all calls. If there is a gate, the authenticator first waits for a permit
+/// of the gate.
 #[derive(Debug)]
 pub(super) struct Decides(pub(super) Verdict, pub(super) Option<Arc<Semaphore>>);
 
@@ -203,7 +204,7 @@ fn lost() -> CloseReason {
     CloseReason::Disconnected(DisconnectReason::Remote)
 }
 
-/// Handlers in progress run to their end after their connection, unless the server aborts them.
+/// Handlers in progress run to their end after their connection has closed, unless the server aborts them.
 #[tokio::test]
 async fn handlers_outlive_their_connection() {
     for is_aborting in [None, Some(false), Some(true)] {
@@ -322,7 +323,7 @@ async fn results_without_a_limit() {
     assert_eq!(served.reply(null(1)).0, Ok(()));
 }
 
-/// Returns a call whose reply is recorded.
+/// Returns a call that can record its reply.
 fn recorded() -> Arc<RecordedCall> {
     Arc::new(RecordedCall::new(crate::session::recorded_key(XID, "192.0.2.1", &Credential::None, None, false)))
 }

@@ -1,4 +1,4 @@
-//! Replies and their memory.
+//! The memory, the reduction, the protection and the bounds of replies.
 
 use super::*;
 use crate::{
@@ -86,7 +86,8 @@ fn results_without_chunks_are_inline() {
     }
 }
 
-/// The security of calls whose bodies are inverted.
+/// A protection that inverts the bits of bodies. A received body that begins with the byte 0, 1 or 2 makes `unwrap`
+/// report an expired context, report an error, or panic.
 #[derive(Debug)]
 struct Inverted;
 
@@ -127,7 +128,7 @@ impl ReplySecurity for Inverted {
     }
 }
 
-/// Accepts calls whose bodies are inverted.
+/// An authenticator that accepts all calls, and protects their bodies with [`Inverted`].
 #[derive(Debug)]
 struct Inverting;
 

@@ -41,7 +41,8 @@ impl Protection for Threads {
     }
 }
 
-/// The task of a call protects a short body itself. A long body would keep other tasks of the thread waiting.
+/// The task of a call protects and checks a short body itself. A long body is processed on another thread, because it
+/// would keep other tasks of the thread waiting.
 #[tokio::test]
 async fn long_bodies_leave_the_task() {
     let own = thread::current().id();

@@ -1,4 +1,4 @@
-//! The services of a registry.
+//! Tests of [`ServiceRegistry`]: the look-up of services, duplicate services, and the limit on chunks.
 
 use super::*;
 

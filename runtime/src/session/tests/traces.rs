@@ -36,7 +36,8 @@ impl Service for Named {
     }
 }
 
-/// RFC 5531 §12.1: procedure 0 has a name in every program. Peers do not choose the names in traces.
+/// The span of a call has the name of the procedure, if the service knows the name, and the sizes of call and reply.
+/// Procedure 0 has a name in every program (RFC 5531 §12.1).
 #[test]
 fn spans_have_names_and_sizes() {
     Log::of(|log| {

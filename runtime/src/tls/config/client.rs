@@ -60,7 +60,7 @@ impl TlsClientConfig {
     }
 
     /// Returns the name that the certificate of the server at `host` must have. With another name, the authentication
-    /// of the server fails (RFC 9289 §4.2).
+    /// of the server fails (RFC 9289 §4.2). Returns an error if the name is neither a DNS name nor an IP address.
     pub(crate) fn server_name(&self, host: &str) -> Result<ServerName<'static>, TlsConfigError> {
         let name = self.0.settings.server_name.as_deref().unwrap_or(host);
         ServerName::try_from(name.to_owned()).map_err(|_| TlsConfigError::ServerName { name: name.to_owned() })

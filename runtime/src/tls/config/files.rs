@@ -23,7 +23,7 @@ pub(super) struct CertificateFiles {
 }
 
 impl CertificateFiles {
-    /// Reads both files.
+    /// Reads the certificate chain and the key.
     pub(super) fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsConfigError> {
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| read_error(&self.key, error))?;
         Ok((certificates(&self.certificate)?, key))
@@ -35,7 +35,7 @@ impl CertificateFiles {
     }
 }
 
-/// Reads the certificates of authorities, with which certification paths begin (RFC 9289 §5.2.1).
+/// Reads the trust anchors: the certificates of authorities, with which certification paths begin (RFC 9289 §5.2.1).
 pub(super) fn roots(path: &Path) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {

@@ -1,6 +1,6 @@
-//! Imports of generated code.
+//! The names that generated code imports.
 //!
-//! Generated files import all of these names, except those that the protocol defines itself.
+//! A generated file imports all names of this module, except those that its protocol defines itself.
 
 pub use alloc::{boxed::Box, sync::Arc, vec::Vec};
 

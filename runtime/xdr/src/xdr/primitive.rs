@@ -1,6 +1,6 @@
-//! Encodings of the primitive XDR types, and the functions that generated code calls for each declarator. The functions
-//! handle items that are not eligible for direct data placement, so everything goes to the payload stream (RFC 8166
-//! §3.4.2, §6.1).
+//! Encodings of the primitive XDR types, optional data, tuples, vectors and `Bytes`, and the functions that generated
+//! code calls for each declarator. The functions handle items that are not eligible for direct data placement, so
+//! everything goes to the payload stream (RFC 8166 §3.4.2, §6.1).
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::cmp::Ordering;

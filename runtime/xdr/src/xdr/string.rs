@@ -1,4 +1,4 @@
-//! XDR strings.
+//! XDR strings: the type [`XdrString`] and its codec.
 
 use alloc::string::String;
 use core::{fmt, str::Utf8Error};
@@ -23,7 +23,7 @@ impl XdrString {
         &self.0
     }
 
-    /// Returns the text if it is UTF-8.
+    /// Returns the string as a `str`.
     ///
     /// # Errors
     /// Returns an error if the string is not UTF-8.
@@ -99,7 +99,7 @@ impl PartialEq<&str> for XdrString {
     }
 }
 
-/// Reads `string x<max>`.
+/// Reads a string of at most `max` bytes (`string x<max>`).
 ///
 /// # Errors
 /// Returns the same errors as [`take_opaque`].

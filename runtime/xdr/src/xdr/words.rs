@@ -46,20 +46,22 @@ impl Part {
         Self { field: (ty, field), len: T::MIN_LEN, elements: None, parts: T::PARTS }
     }
 
-    /// Describes a field `opaque x[len]`; `ty` and `field` are its names in errors.
+    /// Describes a field `opaque x[len]`. Errors show `ty`, the name of the type that contains the field, and `field`,
+    /// the name of the field.
     #[must_use]
     pub const fn opaque(ty: &'static str, field: &'static str, len: usize) -> Self {
         Self { field: (ty, field), len: padded_len(len), elements: None, parts: &[] }
     }
 
-    /// Describes a field `T x[len]`; `ty` and `field` are its names in errors.
+    /// Describes a field `T x[len]`. Errors show `ty`, the name of the type that contains the field, and `field`, the
+    /// name of the field.
     #[must_use]
     pub const fn elements<T: XdrFixed>(ty: &'static str, field: &'static str, len: usize) -> Self {
         Self { field: (ty, field), len: T::MIN_LEN, elements: Some(len), parts: T::PARTS }
     }
 
-    /// Returns the error for a run of `len` bytes of which only `remaining` are available. It names the innermost
-    /// truncated item.
+    /// Returns the error for a run of `len` bytes of which only `remaining` are available. The error names the
+    /// innermost truncated item.
     #[cold]
     #[inline(never)]
     pub(super) fn cut_short(
@@ -216,7 +218,8 @@ pub(super) fn bad_bool(value: u32, position: u64) -> DecodeError {
     DecodeError::new(DecodeErrorKind::BadBool { value }, position)
 }
 
-/// Creates the error for an item of `needed` bytes. `end` is the position of the end of the stream.
+/// Creates the error for an item of `needed` bytes of which only `remaining` bytes are left. `end` is the position of
+/// the end of the stream.
 #[cold]
 #[inline(never)]
 pub(super) fn truncated(needed: usize, remaining: usize, end: u64) -> DecodeError {
@@ -248,12 +251,18 @@ impl<'a> WordsMut<'a> {
     }
 
     /// Writes one value.
+    ///
+    /// # Panics
+    /// Panics as [`put_array`](Self::put_array) does.
     #[inline(always)]
     pub fn put<T: XdrFixed>(&mut self, value: &T) {
         value.write_words(self);
     }
 
     /// Writes `opaque x[N]` (RFC 4506 §4.9).
+    ///
+    /// # Panics
+    /// Panics as [`put_array`](Self::put_array) does, also if there is no room for the padding.
     #[inline(always)]
     pub fn put_opaque<const N: usize>(&mut self, bytes: &[u8; N]) {
         self.put_array(*bytes);
@@ -263,6 +272,9 @@ impl<'a> WordsMut<'a> {
     }
 
     /// Writes `T x[N]` (RFC 4506 §4.12).
+    ///
+    /// # Panics
+    /// Panics as [`put_array`](Self::put_array) does.
     #[inline]
     pub fn put_elements<T: XdrFixed, const N: usize>(&mut self, elements: &[T; N]) {
         for element in elements {
@@ -272,6 +284,9 @@ impl<'a> WordsMut<'a> {
 }
 
 /// Writes a run of `N` bytes, which `write` fills.
+///
+/// # Panics
+/// Panics if `write` writes more than `N` bytes.
 #[inline]
 pub fn put_run<const N: usize, S: Sink + ?Sized>(sink: &mut S, write: impl FnOnce(&mut WordsMut<'_>)) {
     let mut bytes = [0; N];

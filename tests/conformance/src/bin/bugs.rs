@@ -56,7 +56,8 @@ fn main() -> ExitCode {
     exit_code("rpcrdma-bugs", run(&Cli::parse()))
 }
 
-/// Returns `true` if the simulation found every bug that the table does not explain.
+/// Plants the bugs, searches for the chosen ones, and prints the results. Returns `true` if the table explains each bug
+/// that the simulation did not find.
 fn run(cli: &Cli) -> anyhow::Result<bool> {
     let root = repository();
     let all = bugs::read(&root)?;
@@ -103,7 +104,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     Ok(are_explained)
 }
 
-/// Searches for all bugs, several at a time, and prints each result as it arrives.
+/// Searches for the chosen bugs, `jobs` of them at a time, and prints each result as it arrives.
 fn search_all(
     program: &TestProgram,
     chosen: &[(u32, &Bug)],

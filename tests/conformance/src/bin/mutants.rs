@@ -36,7 +36,7 @@ const RECORD: &str = "tests/conformance/mutants.toml";
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma-mutants", version)]
 struct Cli {
-    /// Areas: codec, engine, session, gss, client, server, or folders of packages. All of the former if none is named
+    /// Areas: codec, engine, session, gss, client or server, or folders of packages. Default: these six areas
     areas: Vec<String>,
     /// Only files whose path contains one of these
     #[arg(long, value_name = "PART")]
@@ -135,7 +135,7 @@ fn run(cli: &Cli) -> anyhow::Result<bool> {
     report(&root, &areas, &mutants, &outcomes, &durations, cli)
 }
 
-/// The outcome of a mutant.
+/// The outcome of a mutant. A mutant is dropped if it does not compile.
 #[derive(Debug)]
 enum Outcome {
     Dropped,

@@ -1,4 +1,4 @@
-//! Parts of the project that have their own score.
+//! Areas: parts of the project that have their own mutation score, with their source files and test programs.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ pub const AREAS: [(&str, &str); 6] = [
 /// Integration tests that load the machine, or start programs.
 const EXCLUDED_TESTS: [&str; 4] = ["net_busy_polling", "net_iwarp_busy", "net_kerberos", "net_stress"];
 
-/// A part of the project that has its own score.
+/// A part of the project that has its own mutation score.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Area {
     /// The name of one of [`AREAS`], or the folder of a package.
@@ -68,8 +68,8 @@ impl Area {
     }
 }
 
-/// Adds a file to `files` unless its code is generated, and does likewise with the files of its modules. `folder` is
-/// the folder of the modules.
+/// Adds a file and the files of its modules, recursively, to `files`. Skips files of generated code, and their modules.
+/// `folder` is the folder of the modules.
 fn follow(
     root: &Path,
     file: &Path,

@@ -1,4 +1,4 @@
-//! The copy of the project with all mutants.
+//! Compilation of the test programs with all mutants, in a copy of the project.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use crate::{
     programs::{self, Built, CompilerError, TestProgram, TestTarget},
 };
 
-/// Maximum number of attempts to compile.
+/// Maximum number of rounds. Each round checks one package, or compiles all test programs.
 const MAX_ROUNDS: usize = 16;
 
 /// A mutation with its number and place.
@@ -25,11 +25,11 @@ const MAX_ROUNDS: usize = 16;
 pub struct Mutant {
     /// The number that selects the mutant.
     pub number: u32,
-    /// Name of the area.
+    /// Name of the part of the project that the mutant belongs to, as in `areas::AREAS`.
     pub area: String,
-    /// Manifest of the package, relative to the root.
+    /// Manifest of the package, relative to the root of the repository.
     pub manifest: PathBuf,
-    /// The file, relative to the root.
+    /// The source file, relative to the root of the repository.
     pub file: PathBuf,
     /// The change of the code.
     pub mutation: Mutation,
@@ -49,7 +49,8 @@ pub struct Compiled {
 ///
 /// # Errors
 ///
-/// Fails if the copy does not compile for other reasons, or if it still does not compile after `MAX_ROUNDS` attempts.
+/// Fails if the copy cannot be written, if it does not compile for other reasons, or if it still does not compile after
+/// `MAX_ROUNDS` rounds.
 pub fn compile(
     root: &Path,
     copy: &Path,

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `cfg` | conditional compilation: the code that test programs contain apart from tests |
-//! | `areas` | parts of the project with a score of their own, their source files and test programs |
+//! | `areas` | parts of the project with a mutation score of their own, their source files and test programs |
 //! | `mutate` | the mutations of a source file |
 //! | `splice` | the source file with all of its mutants behind the switch, and the search for those that do not compile |
 //! | `compile` | the copy with all mutants, without those that do not compile |

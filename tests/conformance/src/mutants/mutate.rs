@@ -19,7 +19,7 @@ use crate::{
     page::shortened,
 };
 
-/// Traits that only produce text for people and logs.
+/// Traits that only produce text for people and logs. Their implementations have no mutations.
 const TRAITS_OF_TEXT: [&str; 2] = ["Debug", "Display"];
 
 /// One change of the code in one place.
@@ -27,9 +27,10 @@ const TRAITS_OF_TEXT: [&str; 2] = ["Debug", "Display"];
 pub struct Mutation {
     /// Byte range of the code that the mutation changes.
     pub range: Range<usize>,
-    /// The first and the last line of this code, counted from one.
+    /// The first and the last line, counted from one, of the code in `range`, or of the whole body for
+    /// [`Form::Returns`].
     pub lines: (usize, usize),
-    /// The function, such as `Credits::grant`.
+    /// The function that contains the code, such as `Credits::grant`.
     pub function: String,
     /// The change as code: `a + b → a - b`.
     pub change: String,
@@ -37,7 +38,7 @@ pub struct Mutation {
     pub form: Form,
 }
 
-/// The forms of changes.
+/// The form of a change: what becomes of the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     /// An expression becomes this expression.
@@ -159,7 +160,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Adds mutations of a boolean expression. Each of them replaces the expression by one of `constants`.
+    /// Adds mutations of a boolean expression. It becomes each of `constants`, unless a mutation of an operand implies
+    /// this. Its operands are mutated as well.
     fn boolean(&mut self, expression: &Expr, constants: &[bool]) {
         let become_constant = |finder: &mut Self, implied: Option<bool>| {
             for &constant in constants.iter().filter(|&&constant| Some(constant) != implied) {
@@ -468,7 +470,8 @@ fn ignores_names(statement: &Stmt) -> bool {
     }
 }
 
-/// Returns `true` if the statement is a call or an assignment to a field, and its result is not used.
+/// Returns `true` if the statement is an assignment to a field, or a call whose result is not used. Calls of `drop` do
+/// not count.
 fn is_deletable(statement: &Stmt) -> bool {
     match statement {
         Stmt::Expr(expression, Some(_)) if attributes(expression).is_empty() => match expression {

@@ -29,8 +29,8 @@ const LIMIT_FACTOR: u32 = 10;
 /// Approximate duration of starting a process. Shorter durations do not tell tests apart.
 const PROCESS_DURATION: Duration = Duration::from_millis(20);
 
-/// Number of tests in the first processes, which is small because most mutants are noticed at once. The last process
-/// runs all other tests.
+/// Number of tests in each of the first processes. The numbers are small, because most mutants are noticed at once. The
+/// last process runs all other tests.
 const PROCESS_SIZES: [usize; 2] = [1, 5];
 
 /// A test with its duration and the mutants that it reaches.
@@ -57,7 +57,8 @@ pub struct Measured {
     pub slow: Vec<String>,
 }
 
-/// Runs every test once in a process of its own. `folder` is for the records of reached mutants.
+/// Runs every test once in a process of its own, `jobs` at a time. `folder` is for the records of reached mutants, and
+/// is emptied first.
 ///
 /// # Errors
 ///
@@ -116,8 +117,8 @@ fn numbers(path: &Path) -> anyhow::Result<BTreeSet<u32>> {
 /// Returns a trial with at most `max_tests` tests of the mutant's package that reach the mutant, or `None` if no test
 /// does.
 ///
-/// The unit tests of the mutant's module are first, then tests that reach few mutants, because they are more likely to
-/// be about the mutant, and quick tests.
+/// The unit tests of the mutant's module come before all others. Among each of these two groups, quick tests that reach
+/// few mutants come first, because they are more likely to be about this mutant.
 pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Option<Trial> {
     let mut tests: Vec<_> = tests
         .iter()
@@ -151,8 +152,8 @@ pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Optio
     Some(Trial { number: mutant.number, steps, is_brief: true, reached: None })
 }
 
-/// Returns the path of the module whose folder contains this file. The names of its unit tests begin with this path. It
-/// is empty for the root.
+/// Returns the path of the module whose folder contains `file`, such as `a::b::`. The names of the unit tests in the
+/// module begin with this path. The path of the crate's root is empty.
 fn module_of(file: &Path) -> String {
     let folders = file.parent().into_iter().flat_map(Path::components);
     let folders =

@@ -1,4 +1,4 @@
-//! The record of scores and survivors.
+//! The record of mutation scores and of mutants that survived.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -87,7 +87,7 @@ impl Survivor {
 }
 
 impl Record {
-    /// Reads a record. Returns an empty record if there is no file.
+    /// Reads a record. Returns an empty record if the file cannot be read, for example because there is none.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Record {
         }
     }
 
-    /// Replaces the figures and the survivors of the areas in `runs`.
+    /// Replaces the figures and the survivors of the areas in `runs` by `runs` and `survivors`.
     pub fn update(&mut self, runs: Vec<AreaRun>, survivors: Vec<Survivor>) {
         let names: BTreeSet<_> = runs.iter().map(|run| run.name.clone()).collect();
         self.areas.retain(|run| !names.contains(&run.name));
@@ -140,8 +140,8 @@ impl Record {
         self.survivors.iter().any(|survivor| survivor.key() == key)
     }
 
-    /// Adds the figures of the last complete run to `run`, a run of its survivors. The date and the commit are those of
-    /// the complete run.
+    /// Combines `run`, in which only the survivors of the area's last complete run were tested again, with the figures
+    /// of that complete run. The date and the commit are those of the complete run.
     pub fn add_to_last(&self, run: &mut AreaRun) {
         if let Some(last) = self.areas.iter().find(|last| last.name == run.name) {
             let timed_out = last.timed_out + run.timed_out;

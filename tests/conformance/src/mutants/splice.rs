@@ -1,17 +1,17 @@
-//! A source file with all of its mutants.
+//! Insertion of mutants into a source file. A switch selects one of them at run time.
 
 use std::{collections::BTreeSet, ops::Range};
 
 use super::mutate::{Form, Mutation};
 use crate::items::items;
 
-/// The function that returns `true` if a mutant is selected.
+/// Path of the function that returns `true` if a mutant is selected.
 const SWITCH: &str = "::rpcrdma_planted::planted";
 
-/// A source file with mutants.
+/// A source file with mutants, and the places of the mutants in it.
 #[derive(Debug)]
 pub struct Spliced {
-    /// The text of the file.
+    /// The text of the file, with the mutants.
     pub text: String,
     places: Vec<Place>,
 }
@@ -26,7 +26,8 @@ struct Place {
     own: Range<usize>,
 }
 
-/// Returns `text` with these numbered mutations, which are in the order of [`mutations`](super::mutate::mutations).
+/// Returns `text` with these numbered mutations. They must be in the order in which
+/// [`mutations`](super::mutate::mutations) returns them.
 pub fn splice(text: &str, mutations: &[(u32, &Mutation)]) -> Spliced {
     let mut spliced = Spliced { text: String::new(), places: Vec::new() };
     let mut copied = 0;

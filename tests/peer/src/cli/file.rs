@@ -12,10 +12,11 @@ use tokio::{
 const MNT: [u32; 3] = [100_005, 3, 1];
 /// The bit of a record mark that marks the last fragment (RFC 5531 section 11).
 const LAST_FRAGMENT: u32 = 1 << 31;
-/// Maximum length of a reply in bytes.
+/// Maximum length of a reply of MOUNT, in bytes.
 const MAX_REPLY: u32 = 64 << 10;
 
-/// Decodes pairs of hexadecimal digits. Fails if there is none, or if a digit has no partner.
+/// Decodes pairs of hexadecimal digits. Fails if there is no pair, if a digit has no partner, or for any other
+/// character.
 pub(crate) fn from_hex(text: &str) -> anyhow::Result<Vec<u8>> {
     ensure!(text.len().is_multiple_of(2) && !text.is_empty(), "an odd number of digits");
     let digits: Vec<char> = text.chars().collect();
@@ -23,7 +24,8 @@ pub(crate) fn from_hex(text: &str) -> anyhow::Result<Vec<u8>> {
     pairs.collect::<Result<_, _>>().context("not hexadecimal")
 }
 
-/// Returns the handle of a file. `mount` is `HOST:PORT:PATH`, with the address of the MOUNT service.
+/// Returns the handle of a file. `mount` is `HOST:PORT:PATH`, with the address of the MOUNT service and the path of the
+/// file. `target` is the NFS server.
 pub(crate) async fn find(mount: &str, target: Target) -> anyhow::Result<Vec<u8>> {
     let mut parts = mount.rsplitn(2, ':');
     let (path, authority) = (parts.next().unwrap_or_default(), parts.next().context("not HOST:PORT:PATH")?);

@@ -117,7 +117,7 @@ fn progress(chosen: &Chosen) -> impl FnMut(&Ran) + use<> {
     }
 }
 
-/// Prints the report, and returns the exit status.
+/// Prints the report or writes it to the output file, and returns the exit status.
 fn finish(all: &[Ran], chosen: &Chosen) -> anyhow::Result<ExitCode> {
     let totals = Totals::of(all);
     let text = || all.iter().map(|ran| report::text(ran, chosen.verbose)).collect::<String>();

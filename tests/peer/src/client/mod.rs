@@ -17,7 +17,7 @@ use crate::{
 /// succeeded.
 pub type Start = Arc<dyn Fn(SocketAddr) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
-/// A client under test.
+/// A client under test: where it connects, how it is started, and the time limits of its cases.
 #[derive(Clone)]
 pub struct ClientUnderTest {
     /// The address at which the peer waits for the client. Each case listens anew.

@@ -15,7 +15,7 @@ pub(super) const READ: u32 = 6;
 pub(super) const WRITE: u32 = 7;
 /// Size of the file in bytes.
 const SIZE: u64 = 1 << 20;
-/// Maximum number of bytes of READ and WRITE.
+/// Maximum number of data bytes in a READ or WRITE, as FSINFO reports it.
 const TRANSFER: u32 = 64 << 10;
 /// The handle of the file. Any other handle names the directory.
 const FILE: &[u8] = b"file";
@@ -45,7 +45,7 @@ fn attributes(is_file: bool) -> Fattr3 {
     }
 }
 
-/// Returns the offset and the count of a READ.
+/// Returns the offset and the count of a READ. Returns `None` if the arguments are malformed.
 pub(super) fn read_args(args: &[u8]) -> Option<(u64, u32)> {
     let Read3args { offset, count, .. } = Read3args::decode(&mut Decoder::new(args)).ok()?;
     Some((offset, count))
@@ -61,7 +61,7 @@ pub(super) fn read(args: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some(([rpc::words(&[0]), attributes, rest].concat(), data))
 }
 
-/// Returns the results of WRITE of `len` bytes.
+/// Returns the results of a successful WRITE of `len` bytes.
 pub(super) fn written(len: u32) -> Vec<u8> {
     let wcc = WccData { before: PreOpAttr::False, after: PostOpAttr::True(attributes(true)) };
     [rpc::words(&[0]), rpc::encode(&wcc), rpc::words(&[len, StableHow::FileSync as u32, 1, 1])].concat()

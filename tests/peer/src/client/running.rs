@@ -19,7 +19,7 @@ use crate::{
     transport::Listening,
 };
 
-/// A client that a case has started.
+/// The client of a case: its task, if the peer has started the client, and the listener to which it connects.
 #[derive(Debug)]
 pub(crate) struct RunningClient {
     task: Option<JoinHandle<bool>>,
@@ -70,7 +70,7 @@ impl RunningClient {
         self.listener = Some(Box::new(listener));
     }
 
-    /// Returns `true` if the peer started the client, and it still runs.
+    /// Returns `true` if the peer started the client and has not yet seen it end.
     pub(crate) fn is_started(&self) -> bool {
         self.task.is_some()
     }
@@ -114,7 +114,7 @@ pub(super) trait ServedSession: Send {
     /// Waits for the next call. The error describes why there is none by the deadline.
     fn call(&mut self, deadline: Instant) -> impl Future<Output = Result<Self::Call, String>> + Send;
 
-    /// Sends the correct reply to a call.
+    /// Transfers the data of a call, and sends the correct reply.
     fn serve(&mut self, call: &Self::Call) -> impl Future<Output = ()> + Send;
 
     /// Replies to a call with SYSTEM_ERR.

@@ -84,7 +84,7 @@ impl Called {
     }
 }
 
-/// Returns a valid reply to a request.
+/// Returns a set-up reply that accepts a request. It is enhanced (RFC 6581) if the request is.
 fn reply_to(request: &SetupFrame) -> SetupFrame {
     let private_data = v1::private_data(false, 4096, 4096);
     match request.is_enhanced() {

@@ -11,7 +11,8 @@ pub(super) const WRITE: [u8; 2] = [0xc1, 0x40];
 pub(super) const READ_REQUEST: [u8; 2] = [0x41, 0x41];
 pub(super) const READ_RESPONSE: [u8; 2] = [0xc1, 0x42];
 pub(super) const TERMINATE: [u8; 2] = [0x41, 0x47];
-/// Length in bytes of the header of an untagged segment, with the word that RDMAP adds.
+/// Length in bytes of the header of an untagged segment (RFC 5041 section 4.3). Its RsvdULP field contains the control
+/// byte and the Invalidate STag of RDMAP (RFC 5040 section 4.1).
 pub(super) const UNTAGGED_LEN: usize = 18;
 
 /// Encodes an untagged segment for a queue, with its message number and offset.
@@ -69,7 +70,7 @@ pub(super) fn fpdus(segments: &[Vec<u8>]) -> Vec<u8> {
     segments.iter().flat_map(|segment| fpdu(segment)).collect()
 }
 
-/// Layer and type of an error in one byte, and its code.
+/// The error in a Terminate: its layer and type in one byte, and its code.
 pub(super) type ErrorCode = (u8, u8);
 
 /// Returns the error that a segment reports, if the segment is a valid Terminate (RFC 5040 section 5.4).

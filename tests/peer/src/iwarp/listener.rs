@@ -59,7 +59,7 @@ fn null(server: &ServerUnderTest) -> Vec<u8> {
     message(xid, CREDITS, &Lists::default(), Some(&call))
 }
 
-/// Connects by TCP.
+/// Connects by TCP. Fails as not supported if the server is not an iWARP server.
 async fn connect(server: &ServerUnderTest) -> Steps<Wire> {
     if server.target.fabric != Fabric::Iwarp {
         return Err(Finding::not_supported("only over iwarp://, because the peer writes the frames itself").into());
@@ -67,7 +67,7 @@ async fn connect(server: &ServerUnderTest) -> Steps<Wire> {
     Wire::connect(server.target.addr, server.limits).await
 }
 
-/// Connects, and sets up a connection with a valid request. Returns the reply, too.
+/// Connects, and sets up a connection with a valid request. Returns the connection and the reply.
 async fn set_up(server: &ServerUnderTest, request: &SetupFrame) -> Steps<(Wire, SetupFrame)> {
     let mut wire = connect(server).await?;
     wire.write(&request.encode()).await;
@@ -78,7 +78,7 @@ async fn set_up(server: &ServerUnderTest, request: &SetupFrame) -> Steps<(Wire, 
     }
 }
 
-/// Returns a request of revision 2 for a connection of version 1.
+/// Returns an MPA request of revision 2, with the private data of a client of RPC-over-RDMA version 1.
 fn request() -> SetupFrame {
     SetupFrame::enhanced(REQUEST, &private_data(false, 4096, 4096))
 }
@@ -94,7 +94,7 @@ async fn established(server: &ServerUnderTest) -> Steps<Wire> {
     }
 }
 
-/// Waits for the reply to a call.
+/// Waits for a message with the XID of a call. Anything else is wrong.
 async fn expect_reply(wire: &mut Wire, call: &[u8]) -> Finding {
     match wire.message().await {
         Ok(reply) if reply.first_chunk::<4>() == call.first_chunk() => Finding::conforming("the reply"),

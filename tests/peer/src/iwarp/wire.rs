@@ -1,4 +1,4 @@
-//! A TCP connection with MPA, as the cases use it.
+//! A TCP connection with MPA, whose frames the cases write and read.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -78,7 +78,7 @@ impl Wire {
         let _ = self.stream.shutdown().await;
     }
 
-    /// Reads `len` bytes.
+    /// Reads `len` bytes within the time limit of a case.
     pub(super) async fn read(&mut self, len: usize) -> Arrival<Vec<u8>> {
         self.read_until(len, self.deadline()).await
     }

@@ -35,7 +35,7 @@ pub struct ServerUnderTest {
 }
 
 impl ServerUnderTest {
-    /// Returns the maximum time to connect.
+    /// Returns the time limit for connecting: the patience of the cases, but at least 1 s.
     fn connect_timeout(&self) -> Duration {
         self.limits.patience.max(Duration::from_secs(1))
     }

@@ -4,15 +4,15 @@ use bytes::Bytes;
 
 use super::message::Seen;
 
-/// The effect of a fault on a message to which it applies.
+/// The effect of a fault on the messages to which it applies, on RDMA Writes, or on the set-up of connections.
 #[derive(Clone, Copy)]
 pub(crate) enum Effect {
     /// A received message is lost.
     Ignore,
-    /// A received message is handled as if it were another one.
+    /// A received message is handled as if it were another one. The function makes the other one of it.
     Accept(fn(&mut Vec<u8>)),
-    /// A received message is handled as if it were another one. The function also gets what is known of the message,
-    /// such as the message that the implementation sent with this XID before.
+    /// Like [`Accept`](Self::Accept), but the function also gets what is known of the message, such as the message that
+    /// the implementation sent with this XID before.
     AcceptFor(fn(&Seen, &mut Vec<u8>)),
     /// After a received message, all messages that the implementation sends are lost.
     Mute,
@@ -61,7 +61,7 @@ pub(crate) const fn fault(
     Fault { what, found_by, when, effect, is_broad: false, receive_size: None }
 }
 
-/// Replaces a word of a message.
+/// Replaces the word `index` of a message.
 pub(crate) fn set(message: &mut [u8], index: usize, word: u32) {
     message[index * 4..index * 4 + 4].copy_from_slice(&word.to_be_bytes());
 }

@@ -196,7 +196,8 @@ groups! {
     client_memory check_connectors iwarp::CLIENT_MEMORY;
 }
 
-/// Every case finds a fault. A case that finds none might never fail.
+/// Every case finds a planted fault, except for those in [`UNPLANTED`]. A case that finds none might never fail. The
+/// names of cases are unique.
 #[test]
 fn every_case_finds_a_fault() {
     let servers =

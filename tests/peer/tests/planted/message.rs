@@ -1,4 +1,4 @@
-//! Messages as faults see them. This module shares no code with the peer.
+//! Parsed messages, which planted faults inspect. This module shares no code with the peer.
 
 /// A segment: handle, length and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,8 @@ pub(crate) struct Seen {
     pub(crate) allows_invalidation: bool,
     /// `true` if the peer's private data announces a receive size of 1024 bytes.
     pub(crate) receives_little: bool,
-    /// The earlier message in the other direction with this XID, or with this XID except for its highest bit.
+    /// The earlier message in the other direction with the XID of this message, or with this XID except for its highest
+    /// bit.
     pub(crate) about: Option<Box<Seen>>,
 }
 
@@ -123,7 +124,7 @@ impl Seen {
         self.word(1)
     }
 
-    /// Returns the first segment of the first Write chunk.
+    /// Returns the first segment of the first Write chunk, or `None` if there is none.
     pub(crate) fn first_write(&self) -> Option<Segment> {
         self.lists.as_ref()?.writes.first()?.first().copied()
     }

@@ -39,7 +39,7 @@ pub(crate) struct FaultyQueuePair {
     count: usize,
     /// `true` if sent messages are lost.
     is_mute: bool,
-    /// Completions of requests that were lost.
+    /// Completions of Sends that the fault dropped.
     extra: VecDeque<Completion>,
 }
 
@@ -215,7 +215,7 @@ impl QueuePair for FaultyQueuePair {
     }
 }
 
-/// Returns the parameters of a faulty implementation.
+/// Applies the fault to the parameters of a connection: to its private data, and to the size of its Receives.
 fn faulty_params(fault: &Fault, mut params: SetupParams) -> SetupParams {
     if let Effect::PrivateData(change) = fault.effect {
         for data in [&mut params.private_data, &mut params.private_data_without_invalidation] {

@@ -11,7 +11,7 @@ use tokio::{
     },
 };
 
-/// A fault of an iWARP implementation that the proxy plants.
+/// A fault that the proxy plants, as if the iWARP implementation had it.
 pub(crate) struct IwarpFault {
     pub(crate) what: &'static str,
     pub(crate) found_by: &'static str,
@@ -22,8 +22,8 @@ pub(crate) struct IwarpFault {
     pub(crate) of_sent: bool,
 }
 
-/// Starts a proxy that forwards connections to `to`, and returns the address of the proxy. `is_client` is `true` if the
-/// implementation connects, and `false` if it listens.
+/// Starts a proxy that forwards connections to `to` and plants `fault` in them. Returns the address of the proxy.
+/// `is_client` is `true` if the implementation connects, and `false` if it listens.
 pub(crate) async fn start(to: SocketAddr, fault: &'static IwarpFault, is_client: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -56,7 +56,8 @@ async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, change: fn(&mu
     let _ = to.shutdown().await;
 }
 
-/// Reads a connection set-up frame if `is_setup` is `true`, and an FPDU otherwise. Returns `None` if the stream ends.
+/// Reads a connection set-up frame if `is_setup` is `true`, and an FPDU without markers otherwise. Returns `None` if
+/// the stream ends or a read fails.
 async fn next(from: &mut OwnedReadHalf, is_setup: bool) -> Option<Vec<u8>> {
     let head = if is_setup { 20 } else { 2 };
     let mut frame = vec![0; head];

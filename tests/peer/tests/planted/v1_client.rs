@@ -5,7 +5,7 @@ use super::{
     message::Seen,
 };
 
-/// Returns `true` if the message is an RDMA_MSG of version 1, with a reply or a call.
+/// Returns `true` if the message has version 1 and the type RDMA_MSG. The payload may be a call or a reply.
 fn is_msg(seen: &Seen) -> bool {
     seen.vers() == 1 && seen.word(3) == 0
 }
@@ -56,8 +56,8 @@ fn trust_write_list(seen: &Seen, message: &mut Vec<u8>) {
     *message = words(&out);
 }
 
-/// Returns `true` if the message is a successful reply to READ whose Write list differs from the call's. `differs`
-/// compares the reply with the call.
+/// Returns `true` if the message is a successful reply to a READ with Write chunks, and `differs` returns `true` for
+/// the reply and its call.
 fn is_read_reply(seen: &Seen, differs: fn(&Seen, &Seen) -> bool) -> bool {
     let Some(call) = &seen.about else { return false };
     is_msg(seen) && is_success(seen) && call.payload(5) == 6 && !call.writes().is_empty() && differs(seen, call)

@@ -21,7 +21,7 @@ fn to_err_chunk(seen: &Seen, reply: &mut Vec<u8>) {
     *reply = err_chunk(seen);
 }
 
-/// Removes the chunk lists of an inline call.
+/// Replaces the chunk lists of an inline call with empty lists.
 fn strip(message: &mut Vec<u8>) {
     let seen = Seen::new(message, 0, &[]);
     let payload = seen.lists.map_or(0, |lists| lists.payload) * 4;
@@ -63,7 +63,8 @@ fn is_write(seen: &Seen) -> bool {
     seen.payload(5) == 7
 }
 
-/// Changes the length of a segment of a Write chunk in a reply.
+/// Sets the length of a segment in a reply. `chunk` is the index of the Write chunk, and `segment` the index of the
+/// segment in this chunk.
 fn set_write_len(reply: &mut [u8], chunk: usize, segment: usize, len: u32) {
     let seen = Seen::new(reply, 0, &[]);
     let before: usize = seen.writes()[..chunk].iter().map(|chunk| 2 + 4 * chunk.len()).sum();

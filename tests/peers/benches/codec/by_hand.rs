@@ -1,6 +1,6 @@
-//! A fast handwritten codec for the three benchmark messages in safe Rust, which the other codecs are compared with. It
-//! checks every length, boolean and enumeration. Names, handles and data are borrowed from the message. Errors do not
-//! name the field.
+//! A fast handwritten codec for the three benchmark messages, in safe Rust. The benchmark compares `rpcrdma, borrowed`
+//! with it. The codec checks every length, boolean and enumeration, and the padding. Decoded names, handles and data
+//! are borrowed from the message. Errors do not name the field.
 
 /// The reason for a decoding or encoding error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) handle: Option<&'a [u8]>,
 }
 
-/// An NFS 3 reply. The codec reduces a failure to its status.
+/// An NFS 3 reply. The codec supports failures only without the attributes that may follow the status.
 #[derive(Debug)]
 pub(crate) enum Reply<T> {
     Ok(T),

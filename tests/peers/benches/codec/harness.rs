@@ -1,4 +1,5 @@
-//! Measurement of codecs in alternating turns.
+//! Measurement of codecs: the times of operations, in alternating turns, and their instructions and allocations under
+//! valgrind.
 
 use std::{env, hint::black_box, process::Command, time::Instant};
 
@@ -13,7 +14,7 @@ pub(crate) enum Message {
     Read = 2,
 }
 
-/// The direction of a measurement.
+/// The operation to measure: encoding or decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Encode,
@@ -23,7 +24,7 @@ pub(crate) enum Way {
 /// A function that runs an operation the given number of times.
 type Work = Box<dyn FnMut(u64)>;
 
-/// A codec for one message.
+/// A codec for one message, as an arm of the comparison.
 pub(crate) struct Arm {
     pub(crate) name: &'static str,
     encode: Option<Work>,
@@ -35,7 +36,7 @@ impl Arm {
         Self { name, encode: None, decode: None }
     }
 
-    /// Sets the decoder. The measured time includes dropping its result.
+    /// Sets the decoder. The measured time includes dropping the decoded value.
     pub(crate) fn decode<T>(mut self, mut decode: impl FnMut() -> T + 'static) -> Self {
         self.decode = Some(Box::new(move |times| {
             for _ in 0..times {
@@ -45,7 +46,8 @@ impl Arm {
         self
     }
 
-    /// Sets the encoder, which writes into allocated memory. Panics if the result is not `bytes`.
+    /// Sets the encoder. It writes into memory that is already allocated. Panics if the result of `encode` is not
+    /// `bytes`.
     pub(crate) fn encode(mut self, bytes: &'static [u8], mut encode: impl FnMut(&mut Vec<u8>) + 'static) -> Self {
         let mut out = Vec::with_capacity(bytes.len() + 64);
         encode(&mut out);
@@ -59,7 +61,7 @@ impl Arm {
         self
     }
 
-    /// Sets an encoder whose result is not contiguous, and so is not compared.
+    /// Sets an encoder whose result is not contiguous. The result is not compared with the expected bytes.
     pub(crate) fn encode_apart(mut self, mut encode: impl FnMut(&mut Vec<u8>) + 'static) -> Self {
         let mut out = Vec::with_capacity(4096);
         self.encode = Some(Box::new(move |times| {
@@ -79,14 +81,14 @@ impl Arm {
     }
 }
 
-/// Duration and number of turns per codec.
+/// The minimum duration of a turn, in microseconds, and the number of turns per codec.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) turn_us: u128,
     pub(crate) turns: usize,
 }
 
-/// Returns the median time of one operation, in nanoseconds, for each codec that supports this direction.
+/// Returns the median time of one operation, in nanoseconds, for each codec that supports the operation `way`.
 pub(crate) fn times(arms: &mut [Arm], way: Way, effort: Effort) -> Vec<(&'static str, f64)> {
     let mut counts: Vec<Option<u64>> = arms.iter_mut().map(|arm| arm.work(way).map(|w| calibrate(w, effort))).collect();
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); arms.len()];
@@ -102,7 +104,8 @@ pub(crate) fn times(arms: &mut [Arm], way: Way, effort: Effort) -> Vec<(&'static
     measured.map(|(arm, samples)| (arm.name, median(samples))).collect()
 }
 
-/// Returns a number of operations that takes at least one turn. It is a power of two, and at most 2^31.
+/// Returns the number of operations for one turn: the first power of two whose operations take at least
+/// [`turn_us`](Effort::turn_us), but at most 2^31.
 fn calibrate(work: &mut Work, effort: Effort) -> u64 {
     let mut count = 1;
     loop {
@@ -122,7 +125,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
 
 /// Counts the instructions (callgrind) and allocations (memcheck) of one operation, independently of noise. Runs this
 /// program for one codec with `few` and with `more` operations. The difference is the cost of `more - few` operations.
-/// Returns `None` if valgrind cannot be run.
+/// Returns `None` if valgrind cannot be run or prints no counts.
 pub(crate) fn counts(message: &str, arm: &str, way: &str, few: u64, more: u64) -> Option<(f64, f64)> {
     let operations = (more - few) as f64;
     let instructions = |times| {
@@ -146,7 +149,7 @@ fn valgrind(tool: &[&str], message: &str, arm: &str, way: &str, times: u64) -> O
     Some(String::from_utf8_lossy(&command.output().ok()?.stderr).into_owned())
 }
 
-/// Returns the first number after `label`.
+/// Returns the first number after `label`. Commas in the number are ignored.
 fn number_after(text: &str, label: &str) -> Option<f64> {
     let (_, rest) = text.split_once(label)?;
     let digits: String = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();

@@ -1,4 +1,4 @@
-//! The generated codec compared with others and with a handwritten one:
+//! Benchmark of the generated codec against a handwritten codec, the codecs of other crates, and rpcgen with libtirpc:
 //! `cargo bench --manifest-path tests/peers/Cargo.toml`.
 //!
 //! `--quick` takes shorter turns. `--instructions [MESSAGE]` counts instructions and allocations with valgrind.

@@ -1,4 +1,4 @@
-//! onc-xdr, with its derive where possible.
+//! The messages with the codec of onc-xdr. The codec is derived where the derive macro of onc-xdr supports it.
 
 use std::io::{Read as In, Write as Out};
 

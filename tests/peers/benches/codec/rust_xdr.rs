@@ -1,4 +1,5 @@
-//! xdr-codec, in the style of its own `xdrgen`: a `Pack` and an `Unpack` for each type, field by field.
+//! The messages for the crate xdr-codec: a `Pack` and an `Unpack` implementation for each type, field by field, in the
+//! style of that crate's own compiler.
 
 use std::io::{Read as In, Write as Out};
 

@@ -1,4 +1,5 @@
-//! stellar-xdr's traits and containers, as its own generated code uses them. Its compiler only supports Stellar's XDR.
+//! The messages with the traits and containers of stellar-xdr, as code from its compiler uses them. The code is
+//! handwritten, because that compiler supports only Stellar's XDR.
 
 use std::io::{Read as In, Write as Out};
 

@@ -1,4 +1,4 @@
-//! Arguments that must compute the bounds of their reply, and do not.
+//! Arguments that do not implement `BoundsReply`, although `reply_max(computed)` requires it.
 
 use rpcrdma::server::{Context, HandlerError};
 

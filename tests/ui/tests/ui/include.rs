@@ -1,4 +1,4 @@
-//! Files that do not exist or do not compile.
+//! Files that do not exist or do not compile, and an option that is given twice.
 
 mod missing {
     rpcrdma::include_xdr!("no/such/file.x");

@@ -7,7 +7,8 @@ use super::super::codec::mentions;
 use super::module::{Packing, ProcedureModel, ProgramModule, ReplyView};
 
 impl ProgramModule<'_> {
-    /// Returns the client type and its methods, one or more for each procedure.
+    /// Returns the client type, its conversion from a channel, and its methods: two for each procedure, and a third if
+    /// the result has a borrowed form.
     pub(super) fn client(&self) -> TokenStream {
         let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
         let docs = format!(" A typed client of `{}`. `{}` carries its calls.", self.version, self.carrier());
@@ -50,9 +51,9 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// Returns the name of the client's type parameter. It cannot collide with names of an XDR specification: the code
-    /// names types by paths, and no marker has this name. In code that is outside of the module, the name must differ
-    /// from the types that the user has written.
+    /// Returns the name of the client's type parameter: `C`, with underscores if the user's code already uses `C`. In a
+    /// generated module, `C` cannot collide with names of the XDR specification, because the code names types by paths
+    /// and no marker is named `C`. Outside of the module, the code contains types as the user has written them.
     fn carrier(&self) -> Ident {
         let is_written = |name: &str| {
             let mut procedures = self.procedures.iter();

@@ -1,4 +1,5 @@
-//! Generation of programs: one module for each version, with its procedures, a typed client and a server trait.
+//! Generation of programs: one module for each version, with its procedures, a typed client, and a server trait with
+//! its dispatcher.
 
 mod client;
 mod lower;
@@ -63,7 +64,8 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// Returns the imports of the module. If the module is cut, they are the same for every range of procedures.
+    /// Returns the imports of the module. If the module is emitted in pieces, they are the same for every range of
+    /// procedures.
     fn imports(&self, stubs: Stubs) -> TokenStream {
         if !self.is_cut {
             return self.std.imports(&self.runtime);
@@ -96,7 +98,8 @@ impl ProgramModule<'_> {
         self.std.short(name, quote!(#runtime::alloc::#module::#ident))
     }
 
-    /// Returns an item that marks a cutting point in the printed text, if the module is cut.
+    /// Returns an item that marks a boundary between two [`pieces`](Self::pieces) of the printed text. Returns `None`
+    /// if the module is emitted as a whole.
     fn cut(&self) -> Option<TokenStream> {
         let name = format_ident!("{CUT}");
         self.is_cut.then(|| quote!(const #name: () = ();))
@@ -123,7 +126,8 @@ impl ProgramModule<'_> {
         if self.outside { quote!(#module::#name) } else { quote!(#name) }
     }
 
-    /// Returns the constants of the module: program number, version number and RDMA port.
+    /// Returns the constants of the module: the program number, the version number, and the RDMA port if the program
+    /// has one.
     fn numbers(&self) -> TokenStream {
         let visibility = &self.inner_visibility;
         let of = if self.program == self.version {

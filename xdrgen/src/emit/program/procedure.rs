@@ -1,4 +1,4 @@
-//! Generation of the marker type of a procedure, and of its reply bounds.
+//! Generation of the marker type of a procedure, and of its `Procedure` implementation.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;

@@ -21,7 +21,7 @@ pub(super) struct OptionVariants<'a> {
 
 /// The variants of a union whose discriminant is a status. See `Layout::status_of`.
 pub(super) struct ResultVariants<'a> {
-    /// The variant of success.
+    /// The variant of the success arm.
     pub(super) ok: &'a Ident,
     /// The type of the data in the success arm.
     pub(super) value: &'a TokenStream,
@@ -38,8 +38,8 @@ pub(super) struct ResultVariants<'a> {
 /// The label of a case that replaces the default arm. No other case has this label, because it is an XDR keyword.
 pub(super) const DEFAULT: &str = "default";
 
-/// Replaces the default arm by an arm for the remaining case, if the union has a boolean discriminant. Returns `None`
-/// for unions of another form.
+/// Returns a copy of the union in which an arm for the other boolean value replaces the default arm. Returns `None`
+/// unless the discriminant is a boolean, and the union has a default arm and exactly one other case.
 pub(super) fn boolean(base: Base, union: &Union) -> Option<Union> {
     let default = union.default.as_ref().filter(|_| base == Base::Bool)?;
     let [Arm { cases, .. }] = union.arms.as_slice() else { return None };

@@ -21,7 +21,8 @@ use crate::{
     ir::{Field, ItemId, ItemKind},
 };
 
-/// Minimum number of fields in a piece, except for the last piece. A struct with no more fields is emitted as a whole.
+/// Minimum number of fields in a piece, except for the last piece. A struct with at most this number of fields is
+/// emitted as a whole.
 pub(in crate::emit) const FIELDS_PER_PIECE: usize = 512;
 
 /// The name that marks the lines at which [`pieces`] cuts. It fills a line, so that the printer breaks every list that
@@ -33,7 +34,7 @@ const CUT: &str =
 #[derive(Debug)]
 pub(in crate::emit) struct LongStruct {
     id: ItemId,
-    /// The Rust names of the fields, with the names that they replace.
+    /// The Rust name of each field, and the plain name that it replaces because of a collision, if any.
     names: Vec<(String, Option<String>)>,
     pieces: Vec<Piece>,
     /// The fixed part of the length of the encoding, in bytes.
@@ -221,8 +222,8 @@ impl Target<'_> {
         self.impl_encode(len, quote!(#cut; #(#statements)* #cut; #tail))
     }
 
-    /// Implements `XdrDecode` for the struct, with the fields of one piece. `first_run` is the number of their first
-    /// run, or `None` if the struct has no runs.
+    /// Implements `XdrDecode` for the struct, with the fields of one piece. `first_run` is the index in the struct of
+    /// the first run in this piece. `None` means that the struct has no runs.
     fn decode_piece(&self, fields: &[FieldCodec], first_run: Option<usize>, cut: &Ident) -> TokenStream {
         let Some(first_run) = first_run else {
             let reads = fields.iter().map(|field| {
@@ -267,7 +268,7 @@ mod tests {
         compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}")).spec
     }
 
-    /// Returns a struct with `count` fields, which repeat `declarations` in order. `@` in a declaration stands for the
+    /// Returns an XDR struct with `count` fields, which use `declarations` in turn. `@` in a declaration stands for the
     /// name of the field.
     fn long(count: usize, declarations: &[&str]) -> String {
         let fields = declarations.iter().cycle().take(count).enumerate();
@@ -306,7 +307,8 @@ mod tests {
         }
     }
 
-    /// The memory for tokens and syntax trees does not grow with the number of fields of a struct.
+    /// The fields of a long struct are not all in memory at the same time. At 15,000 bytes each, 6000 fields would take
+    /// 90 MB, and the limit is 12 MB beyond the copies of the text.
     #[test]
     fn a_long_struct_takes_little_memory() {
         let spec = compile(&long(6000, &["int @", "string @<9>"]));

@@ -68,7 +68,7 @@ fn time_at_rate(bytes: u64, rate: u64) -> Duration {
 }
 
 /// Deadlines of calls by key, earliest first. The entry of a finished call remains until its deadline, or until the
-/// entries of finished calls outnumber those of known calls.
+/// entries of finished calls outnumber those of known calls by more than 64.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Deadlines {
     heap: BinaryHeap<Reverse<(Instant, u64)>>,

@@ -101,7 +101,7 @@ pub(in crate::engine) struct EngineShared {
     pub(in crate::engine) rules: ConnectionRules,
     /// Share of the server's memory budget.
     pub(in crate::engine) memory: MemoryShare,
-    /// Calls that ended earlier connections of the peer.
+    /// Calls that ended earlier connections of the peer, and that this connection refuses.
     pub(in crate::engine) refused_calls: RefusedCalls,
     /// `true` if the peer refused an RDMA operation of a known call.
     pub(in crate::engine) is_call_at_fault: bool,

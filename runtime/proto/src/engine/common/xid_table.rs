@@ -12,8 +12,8 @@ struct Entry {
 }
 
 /// A map from XIDs to slots. The low bits of an XID are the index of its entry, so that consecutive XIDs need no hash.
-/// An XID whose entry is in use goes to a hash table, as do all XIDs that are added while this table is not empty. A
-/// peer that chooses XIDs with the same low bits therefore causes no more work than a hash table does.
+/// An XID whose entry is in use goes to a hash table, as do all XIDs that are added while the hash table is not empty.
+/// A peer that chooses XIDs with the same low bits therefore causes no more work than a hash table does.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct XidTable {
     /// Empty until the first XID is inserted.
@@ -46,7 +46,7 @@ impl XidTable {
         true
     }
 
-    /// Returns the slot of an XID.
+    /// Returns the slot of an XID, or `None` if the map does not contain the XID.
     #[inline(always)]
     pub(in crate::engine) fn get(&self, xid: u32) -> Option<u32> {
         match self.entries.get(xid as usize % ENTRIES) {

@@ -37,7 +37,7 @@ impl Credits {
         self.in_flight += 1;
     }
 
-    /// Handles a reply with this grant.
+    /// Handles a reply. Releases the credit of its call, and limits `grant` to between 1 and the number requested.
     pub(in crate::engine) fn answered(&mut self, grant: u32) {
         self.in_flight = self.in_flight.saturating_sub(1);
         // RFC 8166 §3.3.1: a grant of zero is forbidden and would deadlock, so treat it as one. Credits beyond the

@@ -13,11 +13,11 @@ pub enum CloseCause {
     Remote,
     /// The network or the provider failed.
     Transport,
-    /// The peer stopped responding, reading, or accepting replies.
+    /// The peer stopped responding, delivering the data of its calls, or accepting replies.
     Stalled,
     /// The peer broke a rule of the protocol.
     PeerViolation,
-    /// The peer reported that the local side broke a rule.
+    /// The peer reported that the local side broke a rule, or refused access to its memory.
     ReportedByPeer,
     /// The peers did not agree on a protocol or on an identity.
     Negotiation,

@@ -43,7 +43,7 @@ pub struct OutgoingCall {
     pub message: MessageBuf,
     /// Items removed from the payload stream, in ascending order of position.
     pub reduced: ChunkItems<ReducedItem>,
-    /// Upper bounds on the size of the reply.
+    /// Upper bounds on the size of the reply, and memory for its results.
     pub reply: ReplyResources,
     /// Time at which the call fails with
     /// [`CallFailure::DeadlineExceeded`](crate::engine::CallFailure::DeadlineExceeded), if it has no reply by then.
@@ -78,7 +78,7 @@ pub struct CallPolicy {
     pub xid: Option<u32>,
 }
 
-/// Upper bounds on the size of the reply to a call (RFC 8166 §6.2).
+/// Upper bounds on the size of the reply to a call (RFC 8166 §6.2), and memory for its results.
 #[derive(Debug, Default)]
 pub struct ReplyResources {
     /// Maximum length in bytes of the reply's payload stream, including the RPC header, when every eligible result is
@@ -101,7 +101,7 @@ pub struct ResultChunk {
 /// Payload stream of a received message.
 #[derive(Debug)]
 pub enum MessagePayload {
-    /// Message buffer from one or more Receives.
+    /// Message buffer, from one or more Receives, or with a copy of a small record of a byte stream.
     Inline(MessageBuf),
     /// Separate memory: a Position-Zero Read chunk, a Reply chunk, or a long record of a byte stream.
     Long(Bytes),
@@ -244,7 +244,7 @@ pub struct IncomingReply {
 pub struct OutgoingReply {
     /// Payload stream of the RPC message, without the items in `reduced`.
     pub message: MessageBuf,
-    /// Items removed from the payload stream, in ascending order of position. `chunk` is the index of the Write chunk
-    /// for the item.
+    /// Items removed from the payload stream, in ascending order of position. `ReducedItem::chunk` is the index of the
+    /// Write chunk for the item.
     pub reduced: ChunkItems<ReducedItem>,
 }

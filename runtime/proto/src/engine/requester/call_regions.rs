@@ -91,7 +91,7 @@ impl CallRegions {
         self.regions.first().map(|exposed| exposed.region.handle)
     }
 
-    /// Returns the region exposed for `purpose`, and its length in bytes.
+    /// Returns the region exposed for `purpose` and its length in bytes, or `None` if there is no such region.
     pub(super) fn find(&self, purpose: Purpose) -> Option<(Region, u64)> {
         self.regions.iter().find(|exposed| exposed.purpose == purpose).map(|exposed| (exposed.region, exposed.len))
     }

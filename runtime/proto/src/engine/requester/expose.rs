@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// Registers the memory of all chunks of a call, and replaces the contents of `lists` by these chunks. `payload` is the
-/// payload stream of a Long call. Fails if the provider refuses to register memory, or the caller's memory for a result
-/// is too short.
+/// payload stream of a Long call. Fails if the provider refuses to register memory, if the caller's memory for a result
+/// is too short, or if a length exceeds the address space.
 // RFC 8166 §8.1.3, RPC-over-RDMA v2 §11.1.3: memory is exposed only when the call is about to be sent.
 pub(in crate::engine) fn expose(
     call: &mut LocalCall,
@@ -82,7 +82,7 @@ fn memory_len(len: u64) -> Result<usize, CallFailure> {
 }
 
 /// Returns the memory for a result: the caller's if supplied, otherwise from the pool. Fails if the caller's memory is
-/// too short for the result.
+/// too short for the result, or if the length exceeds the address space.
 fn landing_memory(chunk: &mut ResultChunk, pool: &BufferPool) -> Result<PayloadBuf, CallFailure> {
     let len = memory_len(chunk.max_len)?;
     match chunk.landing.take() {

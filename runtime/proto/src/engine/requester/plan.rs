@@ -104,7 +104,8 @@ impl LocalCall {
         fits(message.len() as u64, shared.send_threshold) && fits(self.max_inline, shared.receive_threshold)
     }
 
-    /// Refuses a call whose eligible results would need more memory than is allowed, before anything is sent.
+    /// Refuses a call before anything is sent, if the engine would have to allocate more than
+    /// [`EngineConfig::max_call_len`](crate::engine::EngineConfig::max_call_len) bytes for its eligible results.
     fn check_results(&self, shared: &EngineShared) -> Result<(), CallFailure> {
         let results = self.chunks.iter().filter(|chunk| chunk.landing.is_none());
         let takes = results.fold(0u64, |sum, chunk| sum.saturating_add(chunk.max_len));
@@ -246,8 +247,8 @@ fn padded(item: &ReducedItem) -> u64 {
     padded_len(item.data.len()) as u64
 }
 
-/// Checks that positions are nonzero multiples of four, ascending, and within 32 bits (RFC 8166 §3.4.5). Each item has
-/// a Read chunk of its own (RFC 8166 §3.4.4.4).
+/// Checks that positions are nonzero multiples of four within 32 bits, and that the items are in ascending order and do
+/// not overlap (RFC 8166 §3.4.5). Each item has a Read chunk of its own (RFC 8166 §3.4.4.4).
 fn check_positions(reduced: &[ReducedItem]) -> Result<(), CallFailure> {
     let mut next = 4;
     for item in reduced {

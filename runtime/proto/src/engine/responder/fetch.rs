@@ -19,7 +19,7 @@ use crate::{
 /// Longest RDMA Read in bytes. Each completion shows that the peer is making progress.
 const MAX_READ_LEN: u32 = 8 << 20;
 
-/// Fetches Read chunks within the limits of memory and of RDMA Reads in flight.
+/// A fetcher of Read chunks, within the limits of memory and of RDMA Reads in flight.
 #[derive(Debug, Default)]
 pub(super) struct ReadChunkFetcher {
     /// Slots of the calls whose chunks wait for memory, in order of arrival.
@@ -53,7 +53,7 @@ impl ReadChunkFetcher {
         }
     }
 
-    /// Returns the time at which the RDMA Reads in flight count as stalled.
+    /// Returns the time at which the RDMA Reads in flight count as stalled, or `None` if the deadline is not running.
     pub(super) fn stalled_at(&self) -> Option<Instant> {
         self.deadline.due()
     }

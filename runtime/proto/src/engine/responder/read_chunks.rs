@@ -81,8 +81,8 @@ impl ReadChunkFetch {
     }
 
     /// Checks that the Read chunks do not overlap and that their positions lie within the payload stream. `inline` is
-    /// the length of an inline stream in bytes. `None` stands for RDMA_NOMSG, whose stream is in the Position-Zero Read
-    /// chunk.
+    /// the length of an inline stream in bytes, which excludes a Position-Zero Read chunk. `None` stands for
+    /// RDMA_NOMSG, whose stream must be in the Position-Zero Read chunk.
     pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
         let (stream, chunks) = match (fetches, inline) {
             // RFC 8166 §3.5.3, §4.5.2, RPC-over-RDMA v2 §4.4.3: without an inline payload stream, a Position-Zero Read

@@ -26,7 +26,7 @@ struct Fragment {
     last: bool,
 }
 
-/// Reassembles records from the bytes of a stream.
+/// An assembler of records from the bytes of a stream.
 ///
 /// Memory use is at most about twice the number of bytes that have arrived, plus the buffer for one read, whatever a
 /// marker announces. A record of one fragment is not copied: it is a view of the buffer it was received into.
@@ -49,7 +49,7 @@ pub struct RecordAssembler {
     input: BytesMut,
     /// The fragment at the start of `input`, if its marker has been consumed.
     fragment: Option<Fragment>,
-    /// Data of the earlier fragments of this record.
+    /// Data of the complete fragments of the record in progress.
     record: BytesMut,
     /// Number of fragments of the record so far.
     fragments: u32,
@@ -187,8 +187,8 @@ impl RecordAssembler {
     /// Returns the next complete record, or `None` if more input is needed.
     ///
     /// # Errors
-    /// Fails if the peer exceeds a limit. The stream cannot be used afterwards, because the start of the next record is
-    /// unknown.
+    /// Fails if the peer exceeds a limit. The stream cannot be used after an error, because the start of the next
+    /// record is unknown.
     pub fn next_record(&mut self) -> Result<Option<Bytes>, StreamError> {
         if self.drop_arrived()? {
             return Ok(None);

@@ -57,7 +57,7 @@ enum AuthenticationState {
     Rejected,
 }
 
-/// The state of the exchange.
+/// The state of the exchange of properties, and of host authentication.
 #[derive(Debug)]
 pub(super) struct Handshake {
     role: Role,

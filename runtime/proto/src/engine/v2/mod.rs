@@ -2,14 +2,15 @@
 //!
 //! | module | content | sections |
 //! | --- | --- | --- |
+//! | `header` | the generated headers | §8 |
 //! | `wire` | order of sending, timers, exchange of properties | §4.2.3, §5.2 |
 //! | `receive` | incoming messages: validation and dispatch | §6.1, §6.2, §7 |
 //! | `format` | the prefix, header types, chunk lists | §6.2, §6.3 |
-//! | `credits` | two 16-bit values; asynchronous grants | §4.2.1 |
+//! | `credits` | credits for sent and for received messages, asynchronous grants | §4.2.1 |
 //! | `outbox` | sending: one credit per message, continued messages | §4.1, §4.4.2, §6.2.2.2 |
 //! | `reassembly` | reassembly of continued messages | §6.2.2.2, §7.1.3 |
 //! | `handshake` | RDMA2_CONNPROP, RDMA2_F_TPMORE | §4.2.3, §6.2.2.3, §6.3.4 |
-//! | `properties` | the properties of table 1 and their values | §5 |
+//! | `properties` | transport properties: local values, encoding, decoding | §5 |
 //! | `requester` | sending of local calls, remote invalidation | §4.3, §4.4, §6.2.4 |
 //! | `replies` | replies, errors, retries | §6.4, §7.1.2, §7.3 |
 //! | `responder` | replies to calls of the peer, remote invalidation | §4.3.6, §4.4, §6.4 |
@@ -28,7 +29,7 @@
 //!
 //! To support a draft with another header, add a folder next to this one. It differs from a copy of this folder in
 //! `header` and `specs/xdr/rpcrdma2.x` (the XDR), `format` (lengths and encoding), `errors` and `properties` (codes),
-//! and in the files of the rules that changed. Outside of its folder it touches:
+//! and in the files of the rules that changed. Such a draft also requires changes outside of the new folder:
 //!
 //! | file | change |
 //! | --- | --- |
@@ -38,7 +39,7 @@
 //! | `engine/connection/negotiation.rs` | recognition of its first message and of its ERR_VERS |
 //! | `engine/common/format.rs` | only if its fixed words or chunk lists differ |
 //!
-//! A test (`layout_numbers_stand_in_format`) finds numbers of headers elsewhere.
+//! The test `layout_numbers_stand_in_format` finds unnamed offsets, lengths and codes of headers in other files.
 //!
 //! The project's `DEVIATIONS.md` documents the choices where the draft contradicts itself or leaves something open,
 //! with their reasons.

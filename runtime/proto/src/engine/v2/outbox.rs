@@ -1,5 +1,5 @@
-//! Sending of messages. Each one uses a credit, except grants of credits. Only one RPC message is partly sent at a
-//! time.
+//! Sending of RPC-over-RDMA version 2 messages. Each message uses a credit, except grants of credits. Only one RPC
+//! message is partly sent at a time.
 
 use super::{
     credits::{ReceiveCredits, SendCredits},
@@ -21,7 +21,7 @@ use crate::{
     provider::{MemoryHandle, QueuePair},
 };
 
-/// The fields of a prefix other than credits.
+/// The fields of a header prefix, without the credit field.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrefixFields {
     pub(super) xid: u32,
@@ -194,7 +194,7 @@ impl Outbox {
         self.continue_sequence(qp, shared);
     }
 
-    /// Sends more of the RPC message that is partly sent.
+    /// Sends more of the RPC message that is partly sent, as far as credits allow.
     // RPC-over-RDMA v2 §4.1: in the order of the XDR stream. §6.2.2.2: without credits, the sender waits for them.
     pub(super) fn continue_sequence(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         let threshold = usize::try_from(shared.send_threshold).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! Transport properties: table 1 (RPC-over-RDMA v2 §5.1, §5.2).
+//! Transport properties: local values, encoding and decoding (RPC-over-RDMA v2 §5.1, §5.2).
 
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ impl ReverseDirection {
     }
 }
 
-/// A property that could not be parsed (RPC-over-RDMA v2 §7.2.2).
+/// A malformed propset, or a property with an invalid value (RPC-over-RDMA v2 §7.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadProperty;
 
@@ -90,10 +90,11 @@ impl Properties {
         differ.map(|(which, value, _)| propval(which, &value)).collect()
     }
 
-    /// Decodes a propset. A property that the propset does not contain keeps the value known so far.
+    /// Decodes a propset. A property that the propset does not contain keeps its value in `self`.
     ///
     /// # Errors
-    /// Fails if any property is malformed. In this case, none is applied.
+    /// Fails if the propset is malformed, or if any property has an invalid value. In this case, no property is
+    /// applied.
     // RPC-over-RDMA v2 §5.1, §7.2.2.
     pub(super) fn read(&self, body: &[u8]) -> Result<ReceivedProperties, BadProperty> {
         let mut decoder = Decoder::new(body);
@@ -142,7 +143,7 @@ fn propval(which: u32, value: &impl XdrEncode) -> Rpcrdma2Propval {
     Rpcrdma2Propval { rdma_which: which, rdma_data: bytes.into() }
 }
 
-/// Decodes one value from all of `data`.
+/// Decodes a value. Fails if the value is malformed or does not occupy all of `data`.
 // RPC-over-RDMA v2 §5.1: data of the wrong length or type is BAD_PROPVAL.
 fn whole<T: XdrDecode>(data: &[u8]) -> Result<T, BadProperty> {
     let mut decoder = Decoder::new(data);

@@ -135,7 +135,8 @@ impl Reassembly {
     }
 
     /// Handles an unusable message: discards the rest of its sequence, which follows with the same XID. Returns
-    /// [`ReassemblyStep::Broken`] unless the sequence was broken before.
+    /// [`ReassemblyStep::Ignored`] if the sequence was broken before. Otherwise, returns the result of
+    /// [`break_sequence`](Self::break_sequence).
     pub(super) fn reject(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
         let Some(at) = self.broken.iter().position(|&broken| broken == key) else {
@@ -148,6 +149,8 @@ impl Reassembly {
     }
 
     /// Handles a message that breaks its sequence: discards the rest of the sequence, which follows with the same XID.
+    /// Returns [`ReassemblyStep::TooMany`] if too many other sequences are broken, and [`ReassemblyStep::Broken`]
+    /// otherwise.
     pub(super) fn break_sequence(&mut self, prefix: &HeaderPrefix, fault: MessageFault) -> ReassemblyStep {
         let key = prefix.key();
         if self.current.as_ref().is_some_and(|partial| (partial.xid, partial.response) == key) {
@@ -164,7 +167,8 @@ impl Reassembly {
 }
 
 impl PartialSequence {
-    /// Charges memory for `more` bytes. Returns `false`, without a charge, if the memory is not available.
+    /// Charges the memory that the sequence with `more` bytes needs beyond the length that is always accepted. Returns
+    /// `false`, without a charge, if the memory is not available.
     fn charge(&mut self, more: usize, awaited: u64, shared: &EngineShared) -> bool {
         let len = (self.payload.len() + more) as u64;
         let missing = len.saturating_sub(always_accepted(&shared.config)).saturating_sub(self.charge.bytes());
@@ -278,7 +282,7 @@ mod tests {
         }
     }
 
-    /// The length of a sequence is limited to the byte. Its parts are joined in the order in which they arrive.
+    /// A sequence of exactly the maximum length is accepted. A sequence that is one byte longer is broken.
     #[test]
     fn lengths_of_sequences() {
         let shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Client));

@@ -31,7 +31,7 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Handles a received message. `invalidated` is the handle that its Send with Invalidate has invalidated.
+    /// Handles a received message. `invalidated` is the handle that the peer invalidated with this message, if any.
     #[inline(always)]
     pub(super) fn handle_message(
         &mut self,
@@ -147,13 +147,15 @@ impl WireV2 {
         }
     }
 
-    /// Handles a message that breaks a sequence.
+    /// Drops a message that breaks a sequence of continued messages, and the rest of the sequence. Also refuses the
+    /// call, or fails the local call of a reply, as [`handle_incomplete`] determines.
     fn handle_broken(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) {
         let step = self.reassembly.break_sequence(prefix, fault);
         handle_incomplete(prefix, step, core);
     }
 
-    /// Handles RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4).
+    /// Reassembles and applies the properties of an RDMA2_CONNPROP (RPC-over-RDMA v2 §6.3.4). Refuses the message after
+    /// the peer's last properties, or if a property is malformed. Closes the connection if host authentication fails.
     fn handle_properties(&mut self, prefix: &HeaderPrefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
         // RPC-over-RDMA v2 §6.2.2.3: none may follow the last one.
@@ -192,7 +194,8 @@ impl WireV2 {
         is_done
     }
 
-    /// Handles RDMA2_MSG and RDMA2_NOMSG (RPC-over-RDMA v2 §6.3.1, §6.3.2).
+    /// Reassembles the payload of RDMA2_MSG or RDMA2_NOMSG (RPC-over-RDMA v2 §6.3.1, §6.3.2), and handles the call or
+    /// the reply in it.
     fn handle_rpc(&mut self, prefix: &HeaderPrefix, mut message: MessageBuf, core: &mut ConnectionCore) {
         if !self.may_carry_rpc(prefix, core) {
             return;
@@ -270,7 +273,8 @@ impl WireV2 {
         }
     }
 
-    /// Handles RDMA2_ERROR (RPC-over-RDMA v2 §7).
+    /// Reports an RDMA2_ERROR (RPC-over-RDMA v2 §7) to the call or the extension that it concerns. Closes the
+    /// connection if the error refuses its version or the properties.
     fn handle_error(&mut self, prefix: &HeaderPrefix, message: &[u8], core: &mut ConnectionCore) {
         let Some(refusal) = message.get(PREFIX_LEN..).and_then(decode_error) else {
             return core.shared.discard("malformed RDMA2_ERROR");
@@ -304,7 +308,8 @@ impl WireV2 {
         core.shared.fault.get_or_insert(CloseReason::NegotiationFailed { why, versions });
     }
 
-    /// Handles a header type outside the base protocol (RPC-over-RDMA v2 §6.1, appendix B.2).
+    /// Passes a message with a header type outside the base protocol to the extensions (RPC-over-RDMA v2 §6.1, appendix
+    /// B.2). Refuses the message if no extension knows the header type.
     fn handle_extension(&mut self, prefix: &HeaderPrefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
         let message = ExtensionMessage {
@@ -355,7 +360,8 @@ fn refuse(prefix: &HeaderPrefix, refusal: TransportError, why: impl fmt::Display
     core.served.refuse((prefix.xid, prefix.vers), refusal, why, &mut core.shared);
 }
 
-/// Handles a message that does not complete a payload.
+/// Handles a message that does not complete a payload. Depending on `step`, waits for the next message, discards this
+/// one, refuses the call, fails the local call of the reply, or reports a protocol violation.
 // RPC-over-RDMA v2 §6.2.2.2: dropped; a responder also sends an error.
 fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut ConnectionCore) {
     match step {
@@ -374,8 +380,9 @@ fn handle_incomplete(prefix: &HeaderPrefix, step: ReassemblyStep, core: &mut Con
     }
 }
 
-/// Handles a call. `payload` contains the complete payload, and `true` if the payload arrived in several messages.
-/// `payload` is `None` for RDMA2_NOMSG. `lists` are the chunks of the last message.
+/// Accepts a call of the peer, or refuses it with RDMA2_ERROR. `payload` contains the complete payload, and `true` if
+/// the payload arrived in several messages. `payload` is `None` for RDMA2_NOMSG. `lists` are the chunks of the last
+/// message. `invalidates` is the handle that the last Send of the reply may invalidate.
 fn handle_call(
     prefix: &HeaderPrefix,
     lists: ChunkLists,

@@ -31,7 +31,7 @@ enum RefusalRecovery {
     Over,
 }
 
-/// Returns `true` if a reply with this XID may invalidate this handle.
+/// Returns `true` if a reply with the XID `xid` may invalidate `handle`.
 // RPC-over-RDMA v2 §6.2.4: only the handle that the call offered.
 pub(super) fn may_invalidate(xid: u32, handle: MemoryHandle, core: &ConnectionCore) -> bool {
     let call = core.calls.by_xid(xid).and_then(|slot| core.calls.get(slot));

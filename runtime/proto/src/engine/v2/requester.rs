@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Sends calls while there are credits.
+    /// Sends queued calls while the credits and the limit on calls in flight permit it.
     pub(super) fn post_calls(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair, now: Instant) {
         // RPC-over-RDMA v2 §11.1.4: no more calls than the responder allows. A call on a closing connection fails with
         // it, without being sent.

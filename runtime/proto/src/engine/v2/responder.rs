@@ -18,7 +18,8 @@ use crate::{
 };
 
 impl WireV2 {
-    /// Sends the waiting responses in the order of their queue while there are credits.
+    /// Sends the waiting responses in the order of their queue, as long as there are credits and no RPC message is
+    /// partly sent.
     pub(super) fn post_responses(&mut self, core: &mut ConnectionCore, qp: &mut dyn QueuePair) {
         while core.served.waiting() > 0 && self.outbox.is_ready() {
             if self.extensions.list.is_empty()

@@ -46,7 +46,7 @@ pub(in crate::engine) struct WireV2 {
     pub(super) extension_messages: VecDeque<ExtensionMessage>,
     /// `true` if the peer has refused RDMA2_MSG.
     pub(super) msg_refused: bool,
-    /// Maximum number of local calls in flight.
+    /// Configured maximum number of local calls in flight. The peer's credits can lower the limit.
     max_calls: usize,
     /// `true` if calls request Send with Invalidate.
     pub(super) invalidate: bool,
@@ -104,8 +104,8 @@ impl WireV2 {
         }
     }
 
-    /// Returns `true` if another call may be in flight. The limit is the smaller of the local limit and the peer's
-    /// maximum of credits, less the credits that must stay unused.
+    /// Returns `true` if the limit on calls in flight permits another call. The limit is the smaller of the local limit
+    /// and the maximum number of credits that the peer announced, less the credits that must stay unused.
     // RPC-over-RDMA v2 §4.2.1, §11.1.4.
     pub(super) fn has_room(&self, core: &ConnectionCore) -> bool {
         let granted = self.max_calls.min(self.outbox.budget.max());

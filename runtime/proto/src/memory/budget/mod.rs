@@ -9,7 +9,7 @@
 //! other half, or the whole main part while no arguments wait.
 //! While no call waits, a host takes memory of the main part without waiting, as long as it holds at most three times
 //! what it leaves free. The same ratio limits a connection within the memory that its host may take. Other hosts and
-//! connections therefore always find free memory. A larger amount waits for its turn.
+//! connections therefore always find free memory. An amount that exceeds the ratio waits for its turn.
 //!
 //! Hosts take turns, and so do the connections of a host. The first host in turn that holds nothing, or that would hold
 //! at most an equal share, is next. Free memory is kept for it until there is enough. If there is no such host, the

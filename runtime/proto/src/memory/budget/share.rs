@@ -215,12 +215,12 @@ impl Drop for MemoryTurn {
     }
 }
 
-/// One connection's access to a budget, for arguments. Without a budget, nothing is limited.
+/// One connection's access to a memory budget, for the arguments of calls. Without a budget, nothing is limited.
 #[derive(Debug, Default)]
 #[doc(hidden)]
 pub struct MemoryShare {
     account: Option<MemoryAccount>,
-    /// The amount that the connection waits for.
+    /// The place of the connection in the queue for memory, while the connection waits.
     waiter: Option<Arc<BudgetWaiter>>,
 }
 

@@ -16,7 +16,7 @@ const MAIN_RATIO: u64 = 3;
 /// Ratio for the part for small amounts: a holder takes memory only as long as it holds at most this many times the
 /// memory that it leaves free.
 const SMALL_RATIO: u64 = 1;
-/// Maximum number of hosts, or of connections of one host, that are examined to find the next turn.
+/// Maximum number of hosts, or of connections of one host, that are examined to find the one whose turn is next.
 const MAX_LOOKS: usize = 64;
 
 /// The wakers of waiters that got memory.
@@ -29,7 +29,7 @@ pub(super) enum MemoryUse {
     Results,
 }
 
-/// A queue for each use, so that results wait behind results only.
+/// One queue for arguments and one for results, so that results never wait behind arguments.
 #[derive(Debug)]
 struct UseQueues<T> {
     arguments: VecDeque<T>,
@@ -74,7 +74,7 @@ pub(super) struct BudgetParts {
 }
 
 impl BudgetParts {
-    /// Creates parts that consist of `bytes` of the main part, for this use.
+    /// Returns an amount of `bytes` that is taken from the main part for `usage`.
     pub(super) fn main(bytes: u64, usage: MemoryUse) -> Self {
         match usage {
             MemoryUse::Arguments => Self { arguments: bytes, ..Self::default() },
@@ -208,12 +208,12 @@ pub(super) struct BudgetState {
     next_connection: u64,
 }
 
-/// Returns the part for small amounts of a budget with this limit, in bytes.
+/// Returns the size of the part for small amounts, in bytes. `limit` is the limit of the budget.
 fn small_part(limit: u64) -> u64 {
     limit / 8
 }
 
-/// Returns the main part of a budget with this limit, in bytes.
+/// Returns the size of the main part, in bytes. `limit` is the limit of the budget.
 fn main_part(limit: u64) -> u64 {
     limit - small_part(limit)
 }
@@ -243,12 +243,12 @@ impl BudgetState {
         }
     }
 
-    /// Returns the memory held in bytes.
+    /// Returns the memory that all hosts hold, in bytes.
     pub(super) fn held(&self) -> u64 {
         self.held.total()
     }
 
-    /// Returns the number of waiters.
+    /// Returns the number of waiters of all hosts.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -308,7 +308,8 @@ impl BudgetState {
         bytes <= room(connection.held.of(usage), host_room, MAIN_RATIO)
     }
 
-    /// Takes `bytes` without waiting, if the rules permit it.
+    /// Takes `bytes` of the main part without waiting, or else of the part for small amounts. Returns `None` if the
+    /// rules permit neither.
     pub(super) fn take_now(&mut self, host: u128, id: u64, bytes: u64, usage: MemoryUse) -> Option<BudgetParts> {
         let of_host = self.hosts.get(&host)?;
         let connection = of_host.connections.get(&id)?;
@@ -337,7 +338,7 @@ impl BudgetState {
         });
     }
 
-    /// Returns `parts` to the budget.
+    /// Returns `parts` to the budget, and grants the free memory to waiters. Adds their wakers to `wakers`.
     pub(super) fn give_back(&mut self, host: u128, id: u64, parts: BudgetParts, wakers: &mut BudgetWakers) {
         self.held.subtract(parts);
         self.update(host, |of_host| {
@@ -349,7 +350,7 @@ impl BudgetState {
         self.assign(wakers);
     }
 
-    /// Adds a waiter, which may get its memory at once.
+    /// Adds a waiter. If the rules permit it, grants its memory at once.
     pub(super) fn enqueue(&mut self, host: u128, id: u64, waiter: &Arc<BudgetWaiter>, wakers: &mut BudgetWakers) {
         let usage = waiter.usage;
         let is_first = self.update(host, |of_host| {
@@ -371,7 +372,8 @@ impl BudgetState {
         self.assign(wakers);
     }
 
-    /// Removes a waiter that gives up. A waiter whose memory was granted is no longer in the queue.
+    /// Removes a waiter that gives up. The memory of the waiter must not have been granted, because granting has
+    /// already removed the waiter.
     pub(super) fn leave(&mut self, host: u128, id: u64, waiter: &Arc<BudgetWaiter>, wakers: &mut BudgetWakers) {
         let usage = waiter.usage;
         let is_last = self.update(host, |of_host| {
@@ -401,6 +403,7 @@ impl BudgetState {
     }
 
     /// Returns the next waiter that gets memory for `usage`: the index of its host in the turns, and its connection.
+    /// Returns `None` if the rules permit no waiter to get memory now.
     fn next(&self, usage: MemoryUse) -> Option<(usize, u64)> {
         let mut moderate = None;
         for (at, host) in self.turns.of(usage).iter().take(MAX_LOOKS).enumerate() {

@@ -279,7 +279,7 @@ fn a_dropped_waiter_does_not_block_the_queue() {
     assert_clear(&budget);
 }
 
-/// All threads get memory, and the limit holds, for any interleaving.
+/// Threads that compete for memory all get it, and the held memory never exceeds the limit.
 #[test]
 fn threads_take_turns() {
     struct Unpark(Thread);

@@ -1,4 +1,4 @@
-//! Cases for several connections of one listener.
+//! Conformance cases for several connections of one listener.
 
 use super::*;
 
@@ -16,7 +16,7 @@ async fn two<C: Connector, L: Listener>(
     pairs.try_into().ok().expect("there are two")
 }
 
-/// Sends a message in each direction.
+/// Sends `content` in each direction, and checks that it arrives.
 async fn exchange<A: QueuePair, B: QueuePair>(pair: &mut ConnectedPair<A, B>, content: &[u8]) {
     pair.client.send(content, None);
     assert_eq!(pair.server_received().await, content);
@@ -56,7 +56,7 @@ pub async fn invalidate_of_another_connection<C: Connector, L: Listener>(connect
     assert_eq!(sink_of(honest.server().await, id), vec![9; 32]);
 }
 
-/// A connection whose messages are not processed does not delay another connection, and keeps its messages.
+/// If the messages of a connection are not processed, another connection is not delayed, and no messages are lost.
 pub async fn unprocessed_messages<C: Connector, L: Listener>(connector: C, listener: L) {
     const MESSAGES: usize = 200;
     let [mut slow, mut other] = two(&connector, &listener, SetupParams { receive_count: MESSAGES, ..params() }).await;
@@ -76,7 +76,7 @@ pub async fn unprocessed_messages<C: Connector, L: Listener>(connector: C, liste
     }
 }
 
-/// Messages for which a connection has no Receive do not affect another connection.
+/// Messages for which a connection has no Receive end that connection. They do not affect another connection.
 pub async fn messages_beyond_receives<C: Connector, L: Listener>(connector: C, listener: L) {
     let [mut bad, mut honest] = two(&connector, &listener, SetupParams { receive_count: 1, ..params() }).await;
     exchange(&mut honest, b"before").await;

@@ -20,7 +20,7 @@ pub async fn disconnect_in_order<C: Connector, L: Listener>(connector: C, listen
     assert!(sink_of(pair.server().await, id) == data, "data differs");
 }
 
-/// After the connection has ended, requests are flushed and memory can still be invalidated.
+/// After the connection has ended, requests are flushed, registrations fail, and memory can still be invalidated.
 pub async fn after_disconnect<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(16, Access::RemoteWrite);
@@ -38,8 +38,8 @@ pub async fn after_disconnect<C: Connector, L: Listener>(connector: C, listener:
     assert_eq!(sink_of(pair.client().await, id), vec![0xee; 16]);
 }
 
-/// After the peer has been dropped, requests are flushed in the order in which they were posted, and `Disconnected` is
-/// reported last.
+/// After the peer has been dropped, an RDMA Read is flushed or refused. Then the Invalidate that was posted after the
+/// Read completes. At the end, `Disconnected` is reported.
 pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(16, Access::ReadSink);
@@ -63,7 +63,8 @@ pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) 
     assert!(refused || matches!(reason, DisconnectReason::Remote | DisconnectReason::Transport(_)), "{reason:?}");
 }
 
-/// Handles are not predictable from earlier handles, and are not reused soon.
+/// Handles are not predictable from earlier handles: 200 consecutive handles do not increase in regular steps. All of
+/// them are different, although the memory of each is invalidated.
 pub async fn handles_are_unpredictable<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let mut handles: Vec<u32> = (0..200)

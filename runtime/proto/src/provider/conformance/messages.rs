@@ -1,4 +1,4 @@
-//! Cases for connection set-up and messages.
+//! Conformance cases for connection set-up and messages.
 
 use super::*;
 

@@ -125,7 +125,7 @@ impl<Q: QueuePair> TestEnd<Q> {
         region
     }
 
-    /// Registers memory filled with 0xee.
+    /// Registers `len` bytes of memory, filled with 0xee.
     fn sink(&mut self, len: usize, access: Access) -> Region {
         self.register(RegisterableMemory::Sink(vec![0xee; len].into()), access)
     }
@@ -187,7 +187,7 @@ fn remote(region: Region, at: u64) -> RemoteMemory {
     RemoteMemory { handle: region.handle, offset: region.base.wrapping_add(at) }
 }
 
-/// Returns a message with this content.
+/// Returns a message that contains `bytes`.
 #[doc(hidden)]
 #[must_use]
 pub fn message(bytes: &[u8]) -> MessageBuf {
@@ -196,7 +196,7 @@ pub fn message(bytes: &[u8]) -> MessageBuf {
     message
 }
 
-/// Returns test data that depends on position and seed.
+/// Returns `len` bytes of test data. Each byte depends on its position and on `seed`.
 #[doc(hidden)]
 #[must_use]
 pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
@@ -292,7 +292,7 @@ impl<A: QueuePair, B: QueuePair> ConnectedPair<A, B> {
         (reasons.pop().unwrap(), server)
     }
 
-    /// Checks that the server refuses the client's request.
+    /// Waits until both sides have ended. Checks that the reasons fit a refusal of the client's request by the server.
     async fn server_refuses(&mut self) {
         let tells = self.server.qp().reports_violations();
         let (client, server) = self.both_end().await;

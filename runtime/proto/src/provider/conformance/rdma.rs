@@ -1,4 +1,4 @@
-//! Cases for RDMA Write and RDMA Read.
+//! Conformance cases for RDMA Write and RDMA Read.
 
 use super::*;
 
@@ -68,7 +68,7 @@ pub async fn read_of_constants<C: Connector, L: Listener>(connector: C, listener
     assert!(matches!(pair.server().await, Completion::Invalidated { id: got, .. } if got == id));
 }
 
-/// A zero-length RDMA Write needs no memory.
+/// A zero-length RDMA Write needs no memory at the peer.
 pub async fn empty_write_to_unknown_handle<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let unknown = Region { handle: MemoryHandle(1), base: u64::MAX };

@@ -124,7 +124,7 @@ pub async fn invalidate_of_read_sink<C: Connector, L: Listener>(connector: C, li
     pair.server_refuses().await;
 }
 
-/// A Send without a Receive is refused.
+/// A Send for which the receiver has posted no Receive is refused.
 pub async fn send_without_receive<C: Connector, L: Listener>(connector: C, listener: L) {
     let server = SetupParams { receive_count: 1, ..params() };
     let mut pair = pair_with(connector, listener, params(), server).await;

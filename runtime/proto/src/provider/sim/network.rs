@@ -1,4 +1,4 @@
-//! The network between two simulated queue pairs, which performs one step at a time.
+//! The network between two simulated queue pairs. It performs one step at a time.
 
 use std::{
     collections::VecDeque,
@@ -117,8 +117,8 @@ impl SimNetwork {
         self.lock().step()
     }
 
-    /// Waits until a step is possible. Only the last task that waits is woken. Returns `false` when the connection has
-    /// ended for both sides.
+    /// Waits until a step is possible, and then returns `true`. Only the last task that waits is woken. Returns `false`
+    /// when the connection has ended for both sides.
     pub fn poll_step(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut inner = self.lock();
         if !inner.sides.iter().any(|side| side.up) {
@@ -151,8 +151,8 @@ impl SimNetwork {
     }
 
     /// Separates the sides if `isolated` is `true`, as if the network between them carried nothing. Otherwise reunites
-    /// them. A side that ends while it is separated does not tell the other side, which learns it when they are
-    /// reunited.
+    /// them. A side that ends while the sides are separated does not tell the other side, which learns of the end when
+    /// they are reunited.
     pub fn isolate(&self, isolated: bool) {
         let mut inner = self.lock();
         inner.isolated = isolated;
@@ -465,7 +465,8 @@ impl NetworkInner {
         self.down(SimEnd::A, reason.clone(), reason);
     }
 
-    /// Ends the connection. `end` reports the reason `here`, and its peer the reason `there`.
+    /// Ends the connection. `end` reports the reason `here`. Its peer reports the reason `there`, unless the sides are
+    /// isolated from each other.
     fn down(&mut self, end: SimEnd, here: DisconnectReason, there: DisconnectReason) {
         self.end_side(end, here);
         if !self.isolated {
@@ -473,7 +474,8 @@ impl NetworkInner {
         }
     }
 
-    /// Ends the connection for one side.
+    /// Ends the connection for one side: flushes its requests, and reports the reason. Does nothing if the connection
+    /// has already ended for this side.
     fn end_side(&mut self, end: SimEnd, reason: DisconnectReason) {
         if !std::mem::replace(&mut self.side(end).up, false) {
             return;

@@ -58,12 +58,12 @@ impl SimRegistry {
         Region { handle, base }
     }
 
-    /// Removes a registration and returns its memory.
+    /// Removes a registration and returns its memory. Returns `None` if there is no registration with this handle.
     pub(super) fn remove(&mut self, handle: MemoryHandle) -> Option<RegisterableMemory> {
         self.live.remove(&handle).map(|registration| registration.memory)
     }
 
-    /// Keeps memory registered whose invalidation has failed.
+    /// Marks memory whose invalidation has failed. The memory stays registered until the connection ends.
     pub(super) fn keep_after_failed_invalidation(&mut self, handle: MemoryHandle) {
         self.stranded.push(handle);
     }

@@ -1,4 +1,4 @@
-//! Two engines over `sim` with a virtual clock, and calls with known contents.
+//! Pairs of engines and engines with a scripted peer, over `sim` with a virtual clock, and calls with known contents.
 
 mod raw;
 mod script;
@@ -203,7 +203,8 @@ impl Pair {
         panic!("the engines do not become idle");
     }
 
-    /// Moves the calls that have arrived to `pending`. Returns `true` if there were any events.
+    /// Moves the calls that have arrived at the server to `pending`, and counts the replies that were sent. Returns
+    /// `true` if there was a call or a reply.
     pub(crate) fn take_calls(&mut self) -> bool {
         let events = std::mem::take(&mut self.server.events);
         let before = events.len();

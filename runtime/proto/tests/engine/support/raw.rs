@@ -1,4 +1,4 @@
-//! Scripted peers, which send messages that no engine would send.
+//! Scripted peers, which send the words that a test specifies, including messages that no engine would send.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::{
@@ -26,7 +26,7 @@ pub(crate) const UNWRITTEN: u8 = 0xee;
 /// A peer without an engine, whose messages the test writes.
 pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
-    /// Received messages with the handle that each invalidated.
+    /// Received messages, each with the handle that it invalidated, if any.
     pub(crate) received: VecDeque<(Vec<u8>, Option<MemoryHandle>)>,
     /// All completions other than received messages, in the order in which they were reported.
     pub(crate) completed: Vec<Completion>,
@@ -83,7 +83,7 @@ impl Raw {
         self.sink_of(vec![UNWRITTEN; len])
     }
 
-    /// Registers memory with these contents, which the peer may write. Returns its handle and base offset.
+    /// Registers memory that has these contents and that the peer may write. Returns its handle and base offset.
     pub(crate) fn sink_of(&mut self, contents: Vec<u8>) -> (u32, u64) {
         let region = self.qp.register(RegisterableMemory::Sink(contents.into()), Access::RemoteWrite).unwrap();
         (region.handle.0, region.base)
@@ -100,7 +100,7 @@ impl Raw {
         }
     }
 
-    /// Returns the words of the next message.
+    /// Takes the next received message, and returns its words.
     pub(crate) fn next(&mut self) -> Option<Vec<u32>> {
         let (bytes, _) = self.received.pop_front()?;
         Some((0..bytes.len() / 4).map(|n| word(&bytes, n)).collect())
@@ -136,7 +136,7 @@ impl ScriptedPeer {
         Self { engine: Peer::new(role, config, setup, engine), raw: Raw::new(raw), network, now: Instant::now() }
     }
 
-    /// Runs until nothing more happens.
+    /// Runs the engine, the scripted peer and the network until nothing more happens.
     pub(crate) fn run(&mut self) {
         let mut idle = 0;
         for _ in 0..10_000 {
@@ -159,7 +159,7 @@ impl ScriptedPeer {
     }
 }
 
-/// The three absent chunk lists.
+/// The words of three absent chunk lists.
 pub(crate) const NO_CHUNKS: [u32; 3] = [0, 0, 0];
 
 /// Returns an RDMA_MSG without chunks whose payload consists of `xid`, `msg_type` and `number`.

@@ -19,13 +19,13 @@ pub(crate) struct Script {
     /// Length of the call in bytes, without eligible items and without the 12 bytes of its header. [`Script::outgoing`]
     /// rounds it up to a multiple of four.
     pub(crate) inline: usize,
-    /// Lengths of the eligible arguments, which follow the inline part.
+    /// Lengths of the eligible arguments in bytes. The arguments follow the inline part.
     pub(crate) args: Vec<usize>,
     /// `true` if the arguments are reduced.
     pub(crate) reduce: bool,
-    /// Length of the reply without eligible items and without the 12 bytes of its header.
+    /// Length of the reply in bytes, without eligible items and without the 12 bytes of its header.
     pub(crate) reply_inline: usize,
-    /// Lengths of eligible results, and their declared maximum lengths.
+    /// Lengths of the eligible results, and their declared maximum lengths, in bytes.
     pub(crate) results: Vec<(usize, u64)>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) policy: CallPolicy,

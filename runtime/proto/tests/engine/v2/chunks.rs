@@ -11,7 +11,7 @@ fn server() -> Facing {
     Facing::new(Role::Server, EngineConfig::default())
 }
 
-/// Returns the segments of a chunk with these lengths, which follow one another in memory.
+/// Returns the words of segments with these lengths, which follow one another in memory.
 fn segments(handle: u32, mut offset: u64, lens: &[u32]) -> Vec<u32> {
     let mut words = Vec::new();
     for &len in lens {
@@ -58,8 +58,9 @@ fn one_result_per_write_chunk() {
     assert_eq!(facing.raw.take_back(handle), [0; 100]);
 }
 
-/// §4.3.6: a result fills the segments in order, without gaps. The reply has all chunks with all segments, and the
-/// lengths that were written. §4.3.6.2: no padding is written, even if there is room, and none is needed.
+/// §4.3.6: a result fills the segments of its Write chunk one after the other. The reply returns all chunks and
+/// segments with the lengths that were written. §4.3.6.2: no padding is written, even if there is room for it, and a
+/// chunk without such room suffices.
 #[test]
 fn results_are_written_without_padding() {
     for (lens, written) in [(&[3, 4, 5][..], [3, 2, 0].as_slice()), (&[3, 2], &[3, 2]), (&[0, 5, 3], &[0, 5, 0])] {
@@ -88,8 +89,9 @@ fn results_are_written_without_padding() {
     }
 }
 
-/// §4.4.3: a payload stream that exceeds the threshold goes into the Reply chunk, if that has room for it. A shorter
-/// payload stream is sent inline, and the reply returns the chunk unused.
+/// §4.4.3: a payload stream that exceeds the threshold goes into the Reply chunk. It is continued instead if the chunk
+/// is too short. A payload stream within the threshold is sent inline. In the last two cases, the reply returns the
+/// chunk unused.
 #[test]
 fn payload_streams_in_the_reply_chunk() {
     // The header of a reply with a Reply chunk of one segment has 56 bytes.

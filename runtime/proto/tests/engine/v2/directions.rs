@@ -1,4 +1,5 @@
-//! Messages that name the XID of a call of the other direction, and errors that end a sequence of another call.
+//! Interactions of calls and replies of both directions: equal XIDs, broken sequences, errors about another call,
+//! limits, invalidation and cancellation.
 
 use rpcrdma_proto::{
     engine::{
@@ -177,7 +178,8 @@ fn continued_calls_and_replies_have_their_limits() {
     }
 }
 
-/// §6.2.4: only the last message of a reply invalidates the handle that its call offered.
+/// §6.2.4: only the last message of a reply may invalidate the handle that its call offered. In other messages, the
+/// invalidation ends the connection.
 #[test]
 fn errors_do_not_invalidate() {
     for (htype, flags, is_allowed) in [(MSG, RESPONSE, true), (MSG, RESPONSE | MORE, false), (ERROR, RESPONSE, false)] {
@@ -197,7 +199,7 @@ fn errors_do_not_invalidate() {
     }
 }
 
-/// §7.1.1, §6.2.2.3: an error ends the connection only if it is about the version or the properties.
+/// §7.1.1, §6.2.2.3: an error ends the connection only if it excludes version 2, or if it is about the properties.
 #[test]
 fn errors_that_do_not_end_the_connection() {
     for (low, high, is_open) in [(1, 3, true), (2, 2, true), (3, 4, false), (1, 1, false)] {

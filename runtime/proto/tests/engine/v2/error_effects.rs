@@ -1,5 +1,5 @@
-//! Effects of errors beyond the call: refused properties, host authentication, versions, header types, and
-//! reverse-direction levels.
+//! Errors that affect more than one call: refused properties, versions, header types, and reverse-direction levels.
+//! Also, the data of host authentication.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,8 @@ impl Extension for PickyEnd {
     }
 }
 
-/// §6.2.2.3, §7.2.2: a server that refuses the client's properties after its own last property accepts no calls.
+/// §6.2.2.3, §7.2.2: if a server refuses the client's properties, even after its own last properties, the client closes
+/// the connection.
 #[test]
 fn properties_refused_late() {
     let mut config = EngineConfig::default();
@@ -112,7 +113,8 @@ fn neither_write_chunks_nor_continuation() {
     assert_eq!(answer[3..6], [ERROR, RESPONSE, 10], "{answer:?}");
 }
 
-/// §6.4: a call whose reply the requester's reverse-direction level cannot convey is not sent again.
+/// §6.4: a call in the reverse direction whose reply the client's reverse-direction level does not permit is not sent
+/// again.
 #[test]
 fn call_that_cannot_succeed_is_not_sent_again() {
     let mut client = EngineConfig::default();

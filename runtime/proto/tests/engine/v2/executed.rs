@@ -1,5 +1,5 @@
-//! Errors of calls that were sent again and may have been executed before (§7.3), and a peer that stops within a
-//! sequence.
+//! Failures of calls that the responder has executed (RPC-over-RDMA v2 §7.3), and a peer that stops granting credits
+//! within a sequence.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;

@@ -38,7 +38,7 @@ struct Seen {
     errors: Vec<(u32, u32)>,
 }
 
-/// The extension, with a record of the properties, messages and errors that it received.
+/// An extension for load reports, with a record of the properties, messages and errors that it received.
 #[derive(Debug, Default)]
 struct Load {
     seen: Arc<Mutex<Seen>>,

@@ -23,7 +23,7 @@ fn grant(new: u32) -> [u32; 9] {
     [0, 2, NO_NEW | new, NOMSG, 0, 0, 0, 0, 0]
 }
 
-/// Returns the first message of a peer, with this credit field.
+/// Returns the first message of a peer, with the credit field `credit`.
 fn properties(credit: u32) -> Vec<u32> {
     let mut words = connprop(9, 0, &[]);
     words[2] = credit;
@@ -319,7 +319,8 @@ fn credits_can_change() {
     assert_eq!([3, 4, 5].map(|xid| exchange(&mut facing, xid)), [(8, 0), (8, 0), (8, 1)]);
 }
 
-/// A peer that sends messages but grants no credits for the replies is disconnected before they use much memory.
+/// A peer that sends calls or unknown messages, but grants no credits for the responses, is disconnected before its
+/// 200th message.
 #[test]
 fn peer_that_grants_no_credits_is_disconnected() {
     for call in [true, false] {
@@ -340,7 +341,7 @@ fn peer_that_grants_no_credits_is_disconnected() {
     }
 }
 
-/// Calls of a peer are refused if more than twice its credits plus two would be in progress.
+/// A server that grants `n` credits serves at most `2 * n + 2` calls of a client at a time. It refuses further calls.
 #[test]
 fn peer_with_too_many_calls_is_refused() {
     let mut facing = Facing::silent(Role::Server, credits(2, 0));

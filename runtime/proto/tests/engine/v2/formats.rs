@@ -38,7 +38,8 @@ fn simple_format() {
     assert_eq!((counters.registrations, counters.calls_sent, counters.replies_received), (0, 1, 1));
 }
 
-/// §4.4.1.1: a call with Read chunks and Write chunks of several segments.
+/// §4.4.1.1: a call and its reply take one Send each. Their long items move in Read chunks and Write chunks of several
+/// segments.
 #[test]
 fn simple_with_chunks() {
     let mut config = EngineConfig::default();
@@ -134,8 +135,8 @@ fn thresholds_by_direction() {
     assert_eq!(both(&mut duo, 2, 2048 - 44, 3072 - 44), (MessageFormat::Continued, MessageFormat::Continued));
 }
 
-/// §5.2.3, §5.2.4: segments respect the maximum length and number that the peer announced. A call that needs more
-/// segments has no chunks.
+/// §5.2.4: a call has at most as many segments as the peer announced. A segment is at most as long as the local
+/// configuration allows. A call that needs more segments has no chunks.
 #[test]
 fn segment_limits_of_the_peer() {
     let mut server = EngineConfig::default();
@@ -168,7 +169,8 @@ fn announced_segment_limits() {
     }
 }
 
-/// A call whose results need more memory than allowed is refused before it is sent. It is not sent without chunks.
+/// A call whose results need more memory than allowed is refused before it is sent. The engine does not fall back to a
+/// call without chunks.
 #[test]
 fn results_beyond_memory() {
     let mut config = EngineConfig::default();

@@ -74,8 +74,8 @@ fn reserved_flags_of_all_header_types() {
     }
 }
 
-/// §6.2.2.1, §7.2: a call is not used if its `msg_type` is REPLY, or if its XID differs from the XID in its header. The
-/// same applies to replies, in every format.
+/// §6.2.2.1, §7.2: a call is not used if its `msg_type` is not CALL, or if its XID differs from the XID in its header.
+/// The same applies to replies, in every format, with the `msg_type` REPLY.
 #[test]
 fn rpc_message_that_contradicts_its_header() {
     let mut facing = server();
@@ -157,7 +157,8 @@ fn no_handle_to_invalidate() {
     }
 }
 
-/// §6.3.2: only RDMA2_NOMSG with XID zero and without chunks grants credits. Such a message needs no credit.
+/// §6.3.2: only RDMA2_NOMSG with XID zero and without chunks grants credits. Such a message gets no
+/// response.
 #[test]
 fn credit_grants() {
     let mut facing = server();
@@ -187,7 +188,7 @@ fn messages_shorter_than_a_prefix() {
 }
 
 /// §7.1.1: a call whose header has another version is refused with RDMA2_ERR_VERS and not served, even if its other
-/// fields are valid in version 2.
+/// fields are valid in version 2. An error whose header has another version gets no response.
 #[test]
 fn call_of_another_version() {
     let mut facing = server();

@@ -27,7 +27,7 @@ fn config(change: impl FnOnce(&mut EngineConfig)) -> EngineConfig {
     config
 }
 
-/// Returns the number of messages that have arrived at the peer, without grants of credits.
+/// Takes the messages that have arrived at the peer, and returns their number. Grants of credits do not count.
 fn sent(facing: &mut Facing) -> usize {
     std::iter::from_fn(|| facing.next()).count()
 }
@@ -50,7 +50,7 @@ fn calls_in_flight_are_bounded() {
     assert_eq!(sent(&mut facing), 1);
 }
 
-/// §4.2.1.1: every message but a grant uses a credit, which the next message renews.
+/// §4.2.1.1: every message but a grant uses a credit, which the engine's next message renews.
 #[test]
 fn credits_are_renewed() {
     let messages: [&[u32]; 7] = [
@@ -144,7 +144,7 @@ fn replies_with_the_last_credit_are_reported() {
     assert_eq!(take_reply_sent(&mut facing.engine), None);
 }
 
-/// A peer that grants credits is responsive, although a call has timed out while the call waited for credits.
+/// A peer that grants credits is responsive, although a call timed out while it waited for credits.
 #[test]
 fn new_credits_show_that_a_peer_responds() {
     let grace = EngineConfig::default().abandoned_call_timeout;
@@ -169,7 +169,8 @@ fn new_credits_show_that_a_peer_responds() {
     }
 }
 
-/// A call whose chunks cannot be fetched is refused at once.
+/// If the provider allows no RDMA Reads, a call with a Read chunk gets RDMA2_ERR_SYSTEM in the turn in which it
+/// arrives.
 #[test]
 fn calls_that_cannot_be_fetched_are_refused_at_once() {
     let mut base = SimEndConfig::default();
@@ -201,7 +202,8 @@ fn stalled_rdma_reads_close_the_connection() {
     assert_eq!(facing.engine.conn.close_reason(), Some(&CloseReason::ReadStalled(limit)));
 }
 
-/// A call that times out before the version is agreed does not end the connection, and neither does its timer.
+/// A call that times out before the version is agreed does not end the connection. The negotiation timeout does not
+/// change the reason of a connection that is already closing.
 #[test]
 fn calls_time_out_before_the_negotiation_does() {
     let mut facing = Facing::silent(Role::Client, EngineConfig::default());
@@ -244,8 +246,8 @@ impl HostAuthenticator for Rejects {
     }
 }
 
-/// §4.2.3, §11.1.1: a server that cannot authenticate itself sends nothing: no properties, and so no error and no
-/// credits either.
+/// §4.2.3, §11.1.1: a server that cannot authenticate itself closes the connection. It sends no properties, and
+/// therefore no errors and no credits either.
 #[test]
 fn nothing_is_sent_before_the_properties() {
     let rejects = config(|config| config.host_auth = Some(Arc::new(Rejects)));
@@ -342,7 +344,8 @@ fn ended_connections_hold_no_memory() {
     assert_eq!(pool.stats().outstanding, 0);
 }
 
-/// A call that arrives behind a violation is not served.
+/// A call is not served if it arrives behind a message that violates the protocol, although the engine receives both in
+/// one turn.
 #[test]
 fn nothing_is_served_behind_a_violation() {
     let mut facing = Facing::new(Role::Server, EngineConfig::default());

@@ -1,4 +1,4 @@
-//! RPC-over-RDMA version 2, and the choice of a connection's version.
+//! Tests of RPC-over-RDMA version 2, and of the choice of a connection's version.
 
 mod chunks;
 mod directions;

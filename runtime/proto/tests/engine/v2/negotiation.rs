@@ -415,8 +415,8 @@ fn shortest_first_messages() {
     assert!(matches!(facing.engine.conn.close_reason(), Some(CloseReason::Disconnected(_))));
 }
 
-/// RFC 8166 §4.5: a server that does not know the header answers with ERR_CHUNK, in an error of version 1. The client
-/// falls back to that version. ERR_VERS without a range of versions is no error of version 1.
+/// RFC 8166 §4.5: a server that cannot parse the header may respond with a version 1 error such as ERR_CHUNK. The
+/// client then falls back to version 1. ERR_VERS without a range of versions is not such an error.
 #[test]
 fn servers_that_cannot_parse_the_header() {
     for (code, version) in [(2, 1), (1, 2), (0, 1)] {

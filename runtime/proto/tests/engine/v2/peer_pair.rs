@@ -88,7 +88,7 @@ impl PeerPair {
         Self { sides: [client, server], network, now: Instant::now(), hostile: false }
     }
 
-    /// Starts a scripted call of this side.
+    /// Starts a scripted call of the side `end`.
     pub(super) fn call(&mut self, end: usize, script: Script) -> CallId {
         let side = &mut self.sides[end];
         let number = script.number;
@@ -107,7 +107,7 @@ impl PeerPair {
         self.sides[end].outcomes.remove(&number).expect("call not finished")
     }
 
-    /// Processes the events of this side. Returns `true` if there were any.
+    /// Processes the events of the side `end`. Returns `true` if there were any.
     pub(super) fn take_events(&mut self, end: usize) -> bool {
         let hostile = self.hostile;
         let side = &mut self.sides[end];
@@ -135,7 +135,7 @@ impl PeerPair {
         before > side.peer.events.len()
     }
 
-    /// Replies to pending call `n` of this side. Returns `true` if there is one.
+    /// Replies to the pending call `n` of the side `end`. Returns `true` if there is one.
     pub(super) fn answer(&mut self, end: usize, n: usize) -> bool {
         if n >= self.sides[end].pending.len() {
             return false;

@@ -170,7 +170,8 @@ fn continued_properties() {
     assert_eq!(facing.engine.conn.peer_limits().properties.unwrap().receive_size, 8192);
 }
 
-/// An authenticator with a fixed number of rounds and message length, which accepts only what it expects.
+/// An authenticator that sends a fixed number of messages of a fixed length. It accepts only messages of this length
+/// that consist of an expected byte.
 #[derive(Debug)]
 struct Rounds {
     rounds: usize,
@@ -228,7 +229,8 @@ fn who(rounds: usize, len: usize, says: u8, expects: u8) -> EngineConfig {
     config
 }
 
-/// §5.2.6: any number of challenges and responses of any size are exchanged before the first call.
+/// §5.2.6: one or several rounds of authentication material are exchanged before the first call. The material may be
+/// longer than a message.
 #[test]
 fn host_authentication() {
     for (rounds, len) in [(1, 10), (3, 900), (5, 5000), (2, 50_000)] {
@@ -239,7 +241,7 @@ fn host_authentication() {
     }
 }
 
-/// §5.2.6: the local policy decides about peers that fail to authenticate or do not try.
+/// §5.2.6: if a peer fails to authenticate or does not try, the connection is closed, and no call is served.
 #[test]
 fn host_authentication_fails() {
     for (client, server) in [
@@ -343,7 +345,8 @@ fn silent_client() {
     assert_eq!(facing.engine.conn.poll_timeout(), None);
 }
 
-/// §5.2.1, §5.2.2: a size below the minimum is refused. §7.2.2: none of the properties in the same message is applied.
+/// §5.2.1, §5.2.2: a size below the minimum is refused. §7.2.2: none of the properties in the refused message is
+/// applied.
 #[test]
 fn too_small_sizes_are_refused() {
     for which in [1, 2] {

@@ -1,5 +1,5 @@
-//! Properties of a pair of version 2 engines with random properties, credits, sizes, formats, directions, orders and
-//! faults.
+//! Property tests of pairs of engines, with random configurations, credits, sizes, formats, directions, orders and
+//! faults, and of one version 2 engine with random messages.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;
@@ -130,8 +130,8 @@ proptest! {
     // Half of PROPTEST_CASES, or of 256.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Every call of both peers is executed exactly once, calls and replies arrive unchanged, and the peers do not
-    /// deadlock.
+    /// Every call of both peers is executed exactly once, unless it is too large to be sent. Calls and replies arrive
+    /// unchanged, and the peers do not deadlock.
     #[test]
     fn both_directions_exactly_once(
         client in engine_config(),
@@ -153,8 +153,8 @@ proptest! {
         }
     }
 
-    /// Every call is executed exactly once if the peers have a version in common, and otherwise fails without being
-    /// executed.
+    /// If the peers have a version in common, every call is executed exactly once, unless it is too large to be sent.
+    /// Otherwise, every call fails without being executed.
     #[test]
     fn any_version_exactly_once(
         configs in (engine_config(), engine_config()),

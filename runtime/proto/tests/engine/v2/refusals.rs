@@ -1,4 +1,5 @@
-//! Invalid messages, word by word, with the error of §7 for each of them, and the reaction to received errors.
+//! Invalid messages, word by word, with the error of §7 for each of them. Also, the reaction to received errors and to
+//! invalid replies, and calls that are sent again.
 
 use rpcrdma_proto::engine::Engine as _;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub(super) fn server() -> Facing {
     Facing::new(Role::Server, EngineConfig::default())
 }
 
-/// Sends a message, and checks that the response is this error and that no call is announced.
+/// Sends `words`, and checks that the only response is an RDMA2_ERROR with this `body`, and that no call is announced.
 #[track_caller]
 pub(super) fn refused(facing: &mut Facing, words: &[u32], body: &[u32]) {
     facing.send(words);
@@ -62,7 +63,7 @@ fn short_message() {
     serves(&mut facing);
 }
 
-/// §7.1.1: RDMA2_ERR_VERS has the version of the received message.
+/// §7.1.1: RDMA2_ERR_VERS has the version of the received message, and the range of the supported versions.
 #[test]
 fn unsupported_version() {
     let mut facing = server();
@@ -207,7 +208,8 @@ fn bad_xdr() {
     serves(&mut facing);
 }
 
-/// §7.3.1 to §7.3.3: a call with too many Read chunks, Write chunks or segments gets an error with the maximum.
+/// §7.3.1 to §7.3.3: a call with too many Read chunks, Write chunks or segments gets an error with the supported
+/// maximum.
 #[test]
 fn too_many_chunks() {
     let mut config = EngineConfig::default();
@@ -262,7 +264,8 @@ fn write_chunk_too_small() {
     assert_eq!(facing.raw.take_back(handle), [UNWRITTEN; 8]);
 }
 
-/// §7.2.1, appendix A.1: the upper layer refuses a call whose chunks replace items that are not eligible.
+/// §7.2.1, appendix A.1: the upper layer can refuse a call with RDMA2_ERR_BAD_XDR, for example because its chunks
+/// replace items that are not eligible.
 #[test]
 fn refused_by_the_upper_layer() {
     let mut facing = server();
@@ -273,7 +276,7 @@ fn refused_by_the_upper_layer() {
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 2]);
 }
 
-/// §7.1, §7.2, §7.4.1: each error fails the call, and is reported with its code and data.
+/// §7.1 to §7.4: each error fails the call, and is reported with its code and data.
 #[test]
 fn errors_fail_calls() {
     for (body, refusal) in [

@@ -1,5 +1,5 @@
-//! Calls that a responder refused, and that the requester does not send again
-//! (RPC-over-RDMA v2 §6.4, §7.1, §7.3, §7.4.1).
+//! Calls that a responder refused: the errors after which the requester sends a call again, and those after which the
+//! call fails (RPC-over-RDMA v2 §6.4, §7.1, §7.3, §7.4.1).
 
 use rpcrdma_proto::engine::Engine as _;
 use rpcrdma_proto::{
@@ -11,7 +11,7 @@ use super::scripted::{CREDIT, ERROR, Facing, MORE, MSG, NOMSG, RESPONSE, plain};
 use crate::support::Script;
 
 /// Sends a call with two Read chunks, two Write chunks of 4000 bytes and a Reply chunk of 6020 bytes, each of one
-/// segment. The call is idempotent, so it may be sent again. Returns its XID.
+/// segment. The call is idempotent, so it may be sent again. Returns the client and the XID of the call.
 fn call_with_chunks() -> (Facing, u32) {
     let mut config = EngineConfig::default();
     config.max_continued = 0;
@@ -32,7 +32,7 @@ fn call_with_chunks() -> (Facing, u32) {
 }
 
 /// §7.3: a call fails if it respected the limit in the error, if it provided the resources that the error asks for, or
-/// if the error asks for no resources.
+/// if the error asks for no resources or for those of a chunk that the call does not have.
 #[test]
 fn call_that_another_attempt_cannot_help() {
     let (read, write) = (|max| TransportError::ReadChunks { max }, |max| TransportError::WriteChunks { max });
@@ -114,7 +114,8 @@ fn executed_call_is_not_sent_again() {
     }
 }
 
-/// §7.1, §7.2, §7.4.1: errors that name neither a limit nor resources are permanent, even for an idempotent call.
+/// §7.1, §7.2, §7.4.1: for a call that was sent as RDMA2_MSG, errors that name neither a limit nor resources are
+/// permanent, even if the call is idempotent.
 #[test]
 fn permanent_errors() {
     for code in [2, 3, 4, 5, 100] {

@@ -118,7 +118,8 @@ fn result_without_a_write_chunk() {
     assert_eq!(facing.next().unwrap()[3..], [ERROR, RESPONSE, 9, 0, 0]);
 }
 
-/// §7.3.5: without continuation, a reply that does not fit in one Send gets RDMA2_ERR_REPLY_RESOURCE with its length.
+/// §7.3.5: without continuation, a call whose reply does not fit in one Send gets RDMA2_ERR_REPLY_RESOURCE with the
+/// length of the reply.
 #[test]
 fn reply_that_cannot_be_continued() {
     for (len, fits) in [(4060, true), (4064, false), (20_000, false)] {
@@ -197,7 +198,7 @@ fn segments_that_do_not_fit_in_the_reply() {
     }
 }
 
-/// §7.2.1: malformed segments and positions are refused, in each chunk list.
+/// §7.2.1: segments whose end overflows, invalid positions, and chunk lists that are cut off are refused.
 #[test]
 fn malformed_chunks() {
     let mut facing = server();
@@ -224,7 +225,7 @@ fn malformed_chunks() {
     serves(&mut facing);
 }
 
-/// §7: the error of a served call has its XID and version, and grants credits as other messages do.
+/// §7: the error for a served call has the XID and version of the call, and grants credits as other messages do.
 #[test]
 fn error_of_a_served_call() {
     let mut facing = server();

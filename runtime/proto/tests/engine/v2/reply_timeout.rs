@@ -13,7 +13,7 @@ use crate::support::{Script, take_call};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Sends a call with this credit field and replies to it.
+/// Sends a call with the credit field `credit`, and makes the engine reply to it.
 fn answer(facing: &mut Facing, xid: u32, credit: u32, script: &Script) {
     facing.send(&plain(xid, credit, 0, script.number));
     let call = take_call(&mut facing.engine).unwrap();

@@ -1,4 +1,4 @@
-//! A version 2 engine against a scripted peer, which sends words.
+//! A version 2 engine against a scripted peer, which sends the words that a test specifies.
 
 use std::time::Instant;
 
@@ -92,7 +92,7 @@ impl Facing {
         Self { engine: Peer::with(conn, engine), raw: Raw::new(raw), network, now: Instant::now() }
     }
 
-    /// Runs until nothing more happens.
+    /// Runs the engine, the scripted peer and the network until nothing more happens.
     pub(crate) fn run(&mut self) {
         let mut idle = 0;
         for _ in 0..10_000 {
@@ -117,13 +117,13 @@ impl Facing {
         take_finished(&mut self.engine).map(|(_, result)| result)
     }
 
-    /// Sends words, then runs until nothing more happens.
+    /// Sends a message of these words, and runs until nothing more happens.
     pub(crate) fn send(&mut self, words: &[u32]) {
         self.raw.send(words, &[]);
         self.run();
     }
 
-    /// Returns the words of the next message that is not a credit grant.
+    /// Takes the next received message that is not a credit grant, and returns its words.
     pub(crate) fn next(&mut self) -> Option<Vec<u32>> {
         loop {
             let words = self.raw.next()?;

@@ -125,7 +125,7 @@ fn rest_of_an_invalid_sequence() {
     assert!(take_call(&mut facing.engine).is_some(), "new transaction with the same XID not served");
 }
 
-/// Runs for many iterations before the server sends any reply.
+/// Runs for many iterations in which no side replies to a call, and then until nothing more happens.
 fn slow_to_answer(duo: &mut PeerPair) {
     for _ in 0..3000 {
         for end in [CLIENT, SERVER] {
@@ -286,7 +286,8 @@ fn many_calls_abandoned_after_a_part_was_sent() {
     assert_eq!(duo.sides[CLIENT].peer.conn.counters().calls_abandoned, 0);
     duo.assert_nothing_exposed();
 }
-/// §6.2.4: a reply that is too long fails only its call, even if its last message invalidates a handle of the call.
+/// §6.2.4: a reply that is too long does not fail other calls, even if its last message invalidates a handle of its
+/// call.
 #[test]
 fn reply_too_long_that_invalidates() {
     let mut client = EngineConfig::default();

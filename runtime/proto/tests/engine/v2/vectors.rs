@@ -47,8 +47,8 @@ fn rdma2_msg() {
     assert_eq!(facing.next().unwrap(), [5, 2, MAX_CREDITS | 1, MSG, RESPONSE, 0, 0, 0, 0, 5, 1, 9]);
 }
 
-/// §6.2.3: a Read chunk of two segments, two Write chunks, and the handle that the reply may
-/// invalidate. §4.3.5, §4.3.5.2: the segments of the Read chunk have the position of its item, and together its length.
+/// §6.2.3: a Read chunk of two segments, two Write chunks, and the handle that the reply may invalidate. §4.3.5,
+/// §4.3.5.2: the segments of the Read chunk have the position of its item, and together its length.
 #[test]
 fn rdma2_msg_with_chunks() {
     let mut facing = client();

@@ -40,7 +40,7 @@ fn choose(endpoints: &mut Endpoints) -> Vec<Seen> {
     seen.collect()
 }
 
-/// Returns the URLs in the order of use.
+/// Returns the URLs in the order in which the servers are used.
 fn ranked(endpoints: &Endpoints) -> Vec<String> {
     endpoints.candidates.iter().flatten().map(|(rank, _)| rank.url.to_string()).collect()
 }
@@ -57,7 +57,7 @@ fn fail(endpoints: &Endpoints, urls: &[&String]) {
     urls.iter().for_each(|url| health(endpoints, url).failed(EndpointFailure::Silent));
 }
 
-/// Returns the time until the next choice without an event.
+/// Returns the time until the next choice if no event causes one earlier. Returns `None` if no choice is scheduled.
 fn wait(endpoints: &Endpoints) -> Option<Duration> {
     endpoints.timer.as_ref().map(|timer| timer.deadline() - Instant::now())
 }
@@ -106,7 +106,7 @@ async fn only_failed_servers_wait_for_a_turn() {
     assert_eq!(candidate(&endpoints, second).parked, 0);
 }
 
-/// The next choice is made when a server that connects counts as failed, or at the end of a turn, whichever is first.
+/// The next choice is made when a server that connects counts as failed, or at the end of a turn, whichever is earlier.
 #[tokio::test(start_paused = true)]
 async fn choices_in_time() {
     let mut endpoints = listed(2, &urls(4));

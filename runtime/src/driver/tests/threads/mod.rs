@@ -204,7 +204,7 @@ impl Caller {
         Ok(number_of(message))
     }
 
-    /// Makes these calls one after the other in a new thread.
+    /// Makes the calls `numbers` one after the other in a new thread, and checks their replies.
     fn calls(self, numbers: std::ops::Range<u8>) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             for number in numbers {

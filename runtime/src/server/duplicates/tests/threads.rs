@@ -37,7 +37,7 @@ fn reply(text: &str) -> RecordedReply {
     RecordedReply::success(&bytes::Bytes::copy_from_slice(text.as_bytes())).unwrap()
 }
 
-/// Makes the call with this handler. Returns `true` if the handler was executed, and the reply.
+/// Makes the call, with a handler that behaves like `handler`. Returns `true` if this copy was executed, and the reply.
 async fn call(cache: &Arc<DuplicateRequestCache>, handler: Handler, text: &str) -> (bool, Option<RecordedReply>) {
     loop {
         match cache.lookup(key()) {
@@ -65,7 +65,7 @@ fn copy(
     thread::spawn(move || block_on(call(&cache, handler, text)))
 }
 
-/// Makes a copy of the call, which is cancelled after it was polled up to `polls` times.
+/// Makes a copy of the call in a new thread, and cancels the copy after up to `polls` polls.
 fn gives_up(cache: &Arc<DuplicateRequestCache>, polls: usize) -> JoinHandle<()> {
     let cache = Arc::clone(cache);
     thread::spawn(move || drop(block_on(give_up(call(&cache, Handler::IsDropped, ""), polls))))

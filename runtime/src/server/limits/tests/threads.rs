@@ -1,4 +1,4 @@
-//! Tests of calls that wait for a slot, in random interleavings chosen by `shuttle`.
+//! Tests of calls that wait until a limit allows them to run, in random interleavings chosen by `shuttle`.
 
 // The queue is compiled twice, and parts of it are used only in one of the two places.
 #![allow(clippy::duplicate_mod, clippy::unwrap_used, dead_code)]
@@ -32,7 +32,8 @@ async fn admitted(limiter: &Arc<Limiter>, host: u8) -> Option<Permit> {
     }
 }
 
-/// Makes calls of `host` one after the other in a new thread, which returns the number of calls that ran.
+/// Makes calls of `host` one after the other in a new thread, which returns the number of calls that ran. Checks that
+/// the number of running handlers stays within the limit.
 fn calls(limiter: &Arc<Limiter>, host: u8, calls: usize) -> JoinHandle<usize> {
     let limiter = Arc::clone(limiter);
     thread::spawn(move || {

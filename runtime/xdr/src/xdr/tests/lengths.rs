@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Returns lengths for the count of an item: small lengths, and lengths near 2^16, 2^31 and 2^32.
+/// Returns values for the length field and for the maximum length of an item: 0 to 17, 2^16, 2^31 - 1, 2^31, and the 9
+/// largest values.
 fn declared() -> impl Iterator<Item = u32> {
     (0..=17).chain([1 << 16, i32::MAX as u32, 1 << 31]).chain(u32::MAX - 8..=u32::MAX)
 }
@@ -24,8 +25,8 @@ fn all_paddings_are_the_shortest() {
     }
 }
 
-/// An item is accepted if it is no longer than its maximum and the stream holds it with its padding. Exactly these
-/// bytes are then consumed.
+/// `take_opaque` and `take_ddp_opaque` accept an item exactly if it is no longer than its maximum and the stream has
+/// all its bytes and padding. `take_opaque` consumes the length field, the bytes and the padding.
 #[test]
 fn all_short_opaques_are_accepted_or_refused() {
     for stream in 0..=16_usize {
@@ -48,7 +49,8 @@ fn all_short_opaques_are_accepted_or_refused() {
     }
 }
 
-/// An array is accepted if it has no more elements than its maximum and the stream holds them.
+/// `take_array` accepts an array exactly if it has no more elements than its maximum and the stream has all of them. It
+/// consumes the count and the elements.
 #[test]
 fn all_short_arrays_are_accepted_or_refused() {
     fn check<T: XdrDecode>(stream: usize, len: u32, max: u32, size: u64) {
@@ -71,8 +73,8 @@ fn all_short_arrays_are_accepted_or_refused() {
     }
 }
 
-/// A Read chunk is spliced in at its position, for all short streams, positions and lengths (RFC 8166 §3.4.5). An item
-/// is in a chunk or inline, not both.
+/// A Read chunk is spliced in exactly if its position is that of the eligible item, and its length is that of the item,
+/// with or without padding (RFC 8166 §3.4.5). The stream has no inline data for the item.
 #[test]
 fn all_short_chunks_are_spliced_or_refused() {
     for position in (0..=20).step_by(4).chain([u32::MAX - 3]) {
@@ -95,7 +97,8 @@ fn all_short_chunks_are_spliced_or_refused() {
     }
 }
 
-/// The position of a chunk counts the items before it with their padding, including items in chunks.
+/// The position of the second Read chunk counts the bytes and the padding of the first item, although this item is in a
+/// chunk itself (RFC 8166 §3.4.5).
 #[test]
 fn all_short_pairs_of_chunks_are_spliced_or_refused() {
     for (first, second) in (0..=6).flat_map(|first| (0..=6).map(move |second| (first, second))) {

@@ -175,7 +175,7 @@ fn any_read() -> impl Strategy<Value = ReadOk> {
         .prop_map(|(eof, data)| ReadOk { eof, data: data.into() })
 }
 
-/// Generates several results, some with an eligible item and some without.
+/// Generates up to five results. `ReadOk` has an eligible item, and the default arm has none.
 fn any_results() -> impl Strategy<Value = Vec<ReadRes>> {
     let one = prop_oneof![3 => any_read().prop_map(ReadRes::Ok), 1 => (1..u32::MAX).prop_map(ReadRes::Default)];
     proptest::collection::vec(one, 0..6)

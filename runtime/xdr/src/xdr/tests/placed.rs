@@ -1,4 +1,5 @@
-//! Tests of eligible items other than counted opaque data, of non-empty lists, and of encoding bounds.
+//! Tests of eligible items of all types, of items of an exact length, of non-empty lists, of encoding bounds, and of
+//! the errors for invalid text and unknown enumeration values.
 
 use super::*;
 

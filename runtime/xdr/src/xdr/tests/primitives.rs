@@ -1,4 +1,5 @@
-//! Encodings of the primitive XDR types, byte by byte (RFC 4506 §4).
+//! Tests of the primitive XDR types (RFC 4506 §4): encodings byte by byte, maximum lengths, padding, bounds, round
+//! trips, and items that share the memory of their message.
 
 use super::*;
 
@@ -59,7 +60,9 @@ fn maxima_apply_to_encoding_and_decoding() {
     assert_eq!(encode_to_bytes(&wrong).unwrap_err().to_string(), "fixed.first: length 5 is not the declared 6");
 }
 
-/// RFC 4506 §4.10, §4.11, §4.13: every function for counted items accepts the maximum length and refuses longer items.
+/// RFC 4506 §4.10, §4.11, §4.13: all functions for counted items accept the maximum length and refuse longer items. All
+/// functions for fixed-length items refuse other lengths. Missing bytes, missing padding, and optional-data flags other
+/// than 0 and 1 are errors.
 #[test]
 fn maxima_apply_to_every_form() {
     type Take = fn(&mut Decoder<'_>) -> Result<usize, DecodeError>;

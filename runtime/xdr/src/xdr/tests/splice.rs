@@ -1,4 +1,4 @@
-//! Splicing of reduced items by the decoder (RFC 8166 §3.4.5, §3.4.6, §4.3.2, §6.1).
+//! Tests of how the decoder splices reduced items in (RFC 8166 §3.4.5, §3.4.6, §4.3.2, §6.1).
 
 use super::*;
 
@@ -21,7 +21,8 @@ fn with_reads<T: XdrDecode>(stream: &[u8], reads: &[ReadChunk]) -> Result<T, Dec
     Ok(value)
 }
 
-/// Decodes two results, one after the other, with Write chunks. Both must use up the stream and the chunks.
+/// Decodes two results from `stream` and the Write chunks `writes`. Fails if any bytes of the stream, or a Write chunk
+/// with data, are left over.
 fn with_writes<T: XdrDecode>(stream: &[u8], writes: &[WriteChunk]) -> Result<(T, T), DecodeError> {
     let mut decoder = Decoder::new(stream).with_write_chunks(writes);
     let values = (decoder.read()?, decoder.read()?);
@@ -238,7 +239,7 @@ proptest! {
         prop_assert_eq!(decoder.finish(), Ok(()));
     }
 
-    /// A requester restores the items that a responder placed, for any set of Write chunks.
+    /// A requester restores the items that a responder reduced, for any list of provided and empty Write chunks.
     #[test]
     fn replies_survive_reduction(values in any_results(), chunks in proptest::collection::vec(any::<bool>(), 0..7)) {
         let mut stream = Vec::new();

@@ -1,4 +1,4 @@
-//! Messages of clients: headers, private data, and the number of calls in flight.
+//! Cases about the messages of clients: headers, private data, the number of calls in flight, and message sizes.
 
 use super::{Call, GRANT, PART, ServedSession as _, Session};
 use crate::{

@@ -1,4 +1,4 @@
-//! Calls with chunks: READ and WRITE of NFS 3.
+//! Cases for clients: calls with chunks, READ and WRITE of NFS 3.
 
 use super::{Call, End, GRANT, PART, ServedSession as _, Session, must_fail, must_succeed, nfs};
 use crate::{
@@ -18,8 +18,8 @@ fn is_read(call: &Call) -> bool {
     call.is(nfs::READ) && call.lists.writes.first().is_some_and(|chunk| !chunk.is_empty())
 }
 
-/// Creates a case that replies to a READ with a faulty Write list, although the data is in place. A correct reply with
-/// SYSTEM_ERR follows, so the client must report an error.
+/// Creates a case that replies to a READ with a faulty Write list, or with the data inline, although the data is in the
+/// Write chunk. A correct reply with SYSTEM_ERR follows, so the client must report an error.
 macro_rules! faulty_read {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
         PART.steps(

@@ -1,4 +1,5 @@
-//! Faulty replies to a first call, errors, credits, and messages between calls and replies.
+//! Cases for clients: faulty replies to a first call, messages to discard, errors, credits, and calls in the reverse
+//! direction.
 
 use super::{Call, GRANT, PART, ServedSession as _, Session, must_fail, must_succeed};
 use crate::{
@@ -21,7 +22,7 @@ fn reply(call: &Call) -> Vec<u8> {
     message(call.xid, GRANT, &Lists::default(), Some(&rpc::reply(call.xid, &[])))
 }
 
-/// Creates a case that sends a faulty reply with the status SUCCESS, and then a correct reply with SYSTEM_ERR.
+/// Creates a case that sends a faulty message in place of a successful reply, and then a correct reply with SYSTEM_ERR.
 macro_rules! faulty {
     ($id:literal, $rules:expr, $sent:literal, $build:expr) => {
         PART.steps(

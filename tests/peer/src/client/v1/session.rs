@@ -73,7 +73,7 @@ impl Session {
         Instant::now() + self.limits.settle
     }
 
-    /// Reads the Read chunk at a position.
+    /// Fetches the data of the Read chunk at `position`.
     pub(super) async fn fetch(&mut self, lists: &Lists, position: u32, deadline: Instant) -> Result<Bytes, String> {
         let mut data = Vec::new();
         for (at, segment) in &lists.reads {

@@ -1,4 +1,4 @@
-//! Replies with mistakes, errors, and messages between calls and replies.
+//! Cases with faulty replies, with errors, and with messages between calls and replies.
 
 use super::{Call, PART, Session, session::reply_prefix};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 const GRANT: u32 = 32;
-/// The index of the word with the version.
+/// Index of the word of a message that contains the version.
 const VERS: usize = 1;
 /// A segment whose handle names no memory.
 const NOWHERE: Segment = Segment { handle: 0x1234_5678, len: 64, offset: 0 };

@@ -45,7 +45,7 @@ pub(super) fn reply_prefix(xid: u32) -> Prefix {
     Prefix::new(xid, RDMA2_MSG, RDMA2_F_RESPONSE)
 }
 
-/// Returns the properties of the peer.
+/// Returns the properties that the peer announces: both sizes, and the number of segments.
 pub(super) fn own_properties() -> Vec<(u32, Vec<u8>)> {
     let number = |value: u32| value.to_be_bytes().to_vec();
     vec![(RDMA2_PROPID_SBSIZ, number(4096)), (RDMA2_PROPID_RBSIZ, number(4096)), (RDMA2_PROPID_RCSIZ, number(64))]
@@ -86,7 +86,7 @@ impl Session {
         Instant::now() + self.limits.settle
     }
 
-    /// Returns the call in a message, if it has one.
+    /// Returns the call in an RDMA2_MSG. Returns `None` for any other message.
     pub(super) fn parse(bytes: &Bytes) -> Option<Call> {
         let Message { prefix, body: Body::Msg(_, lists, payload) } = Message::decode(bytes).ok()? else { return None };
         let mut decoder = Decoder::shared(&payload);
@@ -95,7 +95,7 @@ impl Session {
         Some(Call { xid: prefix.xid, prefix, lists, header, args })
     }
 
-    /// Waits for the first call.
+    /// Waits for the first call. Ends the case as not run if none arrives.
     pub(super) async fn first(&mut self) -> Steps<Call> {
         let deadline = self.deadline();
         self.call(deadline).await.map_err(|why| Early::not_run(format!("no call: {why}")))

@@ -1,4 +1,4 @@
-//! The first messages: versions, properties and credits.
+//! Cases about the first messages of a connection: versions, properties and credits.
 
 use super::{PART, Session, session::own_properties};
 use crate::{
@@ -141,7 +141,8 @@ async fn property_short(client: ClientUnderTest) -> Steps {
     })
 }
 
-/// Tells the client that the server supports only `version`, and judges what the client does next.
+/// Tells the client by ERR_VERS that the server supports only `version`. The finding describes what the client does
+/// next.
 async fn fallback(client: ClientUnderTest, version: u32) -> Steps {
     let (mut session, first, _) = Session::accept(&client).await?;
     let prefix = Prefix::new(first.xid, RDMA2_ERROR, RDMA2_F_RESPONSE);

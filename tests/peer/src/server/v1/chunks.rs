@@ -1,4 +1,4 @@
-//! Chunk lists of NULL calls (RFC 8166 sections 3.4, 3.5, 4.3, 4.5, 6.1).
+//! Cases for servers: chunk lists of NULL calls (RFC 8166 sections 3.4, 3.5, 4.3, 4.5, 6.1).
 
 use super::{ERR_CHUNK, GARBAGE_ARGS, PART, Sent, Session, probe};
 use crate::{

@@ -1,4 +1,4 @@
-//! Credits, repeated XIDs, and the sizes of messages (RFC 8166 sections 3.3 and 4.2.1).
+//! Cases about credits, repeated XIDs, and the sizes of messages (RFC 8166 sections 3.3 and 4.2.1).
 
 use super::{GARBAGE_ARGS, PART, Sent, Session, probe, session::INLINE};
 use crate::{
@@ -84,7 +84,7 @@ pub(super) fn cases() -> Vec<Case<ServerUnderTest>> {
     ]
 }
 
-/// Returns a NULL call and its XID. Superfluous arguments extend the message to `len` bytes.
+/// Returns the XID and the message of a NULL call. Superfluous arguments extend the message to `len` bytes.
 fn padded(session: &Session, len: usize) -> (u32, Vec<u8>) {
     let (xid, mut message) = session.null();
     message.resize(len, 0);

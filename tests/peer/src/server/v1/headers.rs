@@ -1,4 +1,5 @@
-//! Headers: versions, procedures, XIDs, and messages that end early (RFC 8166 sections 4.2, 4.5, 4.6).
+//! Cases for servers: versions and procedures in headers, malformed messages, and messages to discard (RFC 8166
+//! sections 4.2, 4.5, 4.6).
 
 use super::{ERR_CHUNK, ERR_VERS, GARBAGE_ARGS, PART, Sent, Session, probe, session::INLINE};
 use crate::{

@@ -1,4 +1,4 @@
-//! Chunks with data: READ and WRITE of NFS 3 (RFC 1813, RFC 8267) on one file of the server.
+//! Cases for servers: chunks with data, READ and WRITE of NFS 3 (RFC 1813, RFC 8267) on one file of the server.
 
 use std::future::Future;
 
@@ -468,7 +468,7 @@ async fn write_long_call(mut nfs: Nfs) -> Steps {
     written(nfs, 4, LEN, (came, status)).await
 }
 
-/// Checks the result of a WRITE, and the file.
+/// Checks that a WRITE succeeded, and that the file then contains its data.
 async fn written(mut nfs: Nfs, slot: u64, len: u32, result: (Came, Option<u32>)) -> Steps {
     match result {
         (Came::Reply("SUCCESS"), Some(0)) => {}

@@ -51,7 +51,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Makes a NULL call without anything unusual. Remembers the grant of the reply and its status.
+    /// Makes a plain NULL call, and returns the reply. Stores the status of the reply and the credits that it grants.
     pub(super) async fn hello(&mut self) -> Steps<Message> {
         let (xid, call) = self.null();
         self.link.send(&call);
@@ -97,18 +97,18 @@ impl Session {
         Instant::now() + self.limits.patience
     }
 
-    /// Returns the body of a NULL call, and its XID.
+    /// Returns the XID and the RPC message of a NULL call.
     pub(super) fn null_call(&self) -> (u32, Vec<u8>) {
         let xid = rpc::next_xid();
         (xid, rpc::call(xid, self.null, &Credential::None, &[]))
     }
 
-    /// Returns a message with a NULL call, and its XID.
+    /// Returns the XID of a NULL call, and an RPC-over-RDMA message with the call.
     pub(super) fn null(&self) -> (u32, Vec<u8>) {
         self.null_with(&Lists::default())
     }
 
-    /// Returns a message with a NULL call and these chunks, and its XID.
+    /// Returns the XID of a NULL call, and an RPC-over-RDMA message with the call and the chunks in `lists`.
     pub(super) fn null_with(&self, lists: &Lists) -> (u32, Vec<u8>) {
         let (xid, call) = self.null_call();
         (xid, message(xid, CREDITS, lists, Some(&call)))
@@ -128,7 +128,7 @@ impl Session {
         self.exchange(sent, waits).await.0
     }
 
-    /// Does the same as [`observe`](Self::observe), and also returns the message that came.
+    /// Like [`observe`](Self::observe), but also returns the message that came, if there was one.
     pub(super) async fn exchange(&mut self, sent: &Sent, waits: bool) -> (Came, Option<Arrived>) {
         let has_credits = self.granted as usize > sent.messages.len();
         let exchange = Exchange { messages: &sent.messages, xid: sent.xid, probe: self.null(), has_credits, waits };
@@ -172,7 +172,8 @@ impl Session {
         }
     }
 
-    /// Returns the message in the Reply chunk of a call.
+    /// Takes back the memory of the Reply chunk of a call, and returns the RPC message that the server has written to
+    /// it.
     async fn long_reply(&mut self, lists: &Lists, sent: &Lists) -> Result<Bytes, String> {
         let (Some(returned), Some(provided)) = (&lists.reply, &sent.reply) else {
             return Err("RDMA_NOMSG without the Reply chunk of the call".into());

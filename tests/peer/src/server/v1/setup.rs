@@ -1,4 +1,4 @@
-//! Private data (RFC 8797) and remote invalidation.
+//! Cases for servers: private data and remote invalidation (RFC 8797).
 
 use super::{
     PART, Session,

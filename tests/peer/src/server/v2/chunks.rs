@@ -1,4 +1,4 @@
-//! Chunk lists of NULL calls (sections 4.3, 4.4, 6.2.4 and 7.3 of the draft).
+//! Cases with chunk lists in NULL calls (sections 4.3, 4.4, 6.2.4 and 7.3 of the draft).
 
 use super::{BAD_XDR, GARBAGE_ARGS, PART, Sent, Session, probe};
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
 
 const SERVED: Accepted = Accepted::only(&[Kind::Success]);
 const REFUSED: Accepted = Accepted::only(&[BAD_XDR, GARBAGE_ARGS]).or_unusually(&[Kind::AnyError, Kind::Ended]);
-/// The answers to a chunk whose memory does not exist. The RDMA operation fails, and that may end the connection
-/// (section 7.3).
+/// The accepted answers to a chunk whose memory does not exist. The RDMA operation fails, and that may end the
+/// connection (section 7.3).
 const INACCESSIBLE: Accepted = Accepted::only(&[Kind::AnyError, Kind::Ended]);
 /// The length in bytes of a NULL call.
 const CALL_LEN: u32 = 40;

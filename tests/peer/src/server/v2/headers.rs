@@ -1,4 +1,5 @@
-//! Headers: versions, types, flags, and malformed ones (sections 6 and 7 of the draft).
+//! Cases for servers: versions, types and flags in headers, malformed messages, and messages to discard (sections 6 and
+//! 7 of the draft).
 
 use super::{BAD_XDR, INVAL_HTYPE, MUST_DISCARD, PART, Sent, Session, probe};
 use crate::{

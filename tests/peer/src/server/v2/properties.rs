@@ -1,4 +1,4 @@
-//! The exchange of properties (sections 4.2.3, 5, 6.2.2.3 and 6.3.4 of the draft).
+//! Cases for servers: the exchange of properties (sections 4.2.3, 5, 6.2.2.3 and 6.3.4 of the draft).
 
 use super::{
     PART, Session,

@@ -1,4 +1,4 @@
-//! Continued messages and credits (sections 4.2.1, 4.4.2 and 6.2.2.2 of the draft).
+//! Cases about continued messages and credits (sections 4.2.1, 4.4.2 and 6.2.2.2 of the draft).
 
 use super::{INVAL_CONT, PART, Sent, Session, probe};
 use crate::{

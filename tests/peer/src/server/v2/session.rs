@@ -48,7 +48,7 @@ pub(super) fn number(value: u32) -> Vec<u8> {
     value.to_be_bytes().to_vec()
 }
 
-/// Returns the properties of the peer.
+/// Returns the properties that the peer announces: both sizes, and the number of segments.
 pub(super) fn own_properties() -> Vec<(u32, Vec<u8>)> {
     vec![
         (RDMA2_PROPID_SBSIZ, number(INLINE)),

@@ -78,7 +78,7 @@ fn a_completion_ends_earlier_replies() {
     assert!(served.is_idle() && shared.events.is_empty());
 }
 
-/// A reply that needs a chunk, or more than one Send, is not plain.
+/// A reply is plain if it is long enough for an RPC message and fits in one Send.
 #[test]
 fn plain_replies_fit_in_one_send() {
     let mut shared = EngineShared::new(EngineConfig::default(), ConnectionRules::without_header(Role::Server));
@@ -196,7 +196,7 @@ impl Responder {
         }
     }
 
-    /// Sends a reply to the call. Returns its slot.
+    /// Passes a reply to the call, and takes the reply as the next response to send. Returns the slot of the call.
     fn answer(&mut self, token: ReplyToken) -> u32 {
         let reply = OutgoingReply { message: message(24), reduced: Default::default() };
         self.served.set_response(token, OutgoingResponse::Reply(reply));
@@ -269,7 +269,7 @@ fn fetched_data_counts_until_the_reply() {
 }
 
 /// Calls are fetched up to the limit of the connection, to the byte. If the server has no memory, the connection waits
-/// in its queue, unless it has reached its own limit.
+/// in the queue of the memory budget, unless the connection has reached its own limit.
 #[test]
 fn fetched_data_is_bounded() {
     let mut server = Responder::new(16, |config| config.max_fetched = 100);
@@ -306,7 +306,7 @@ fn fetched_data_is_bounded() {
     assert_eq!((server.arrived().unwrap().xid, budget.waiting()), (1, 0));
 }
 
-/// `max_call_len` bounds the data of a call. A message in several Sends is bounded by the length that is always
+/// `max_call_len` bounds the data of a call. `max_continued` bounds a message in several Sends, but 64 KiB are always
 /// accepted.
 #[test]
 fn data_of_a_call_is_bounded() {
@@ -456,8 +456,8 @@ fn calls_have_one_response() {
     }
 }
 
-/// RFC 8166 §4.5.3: the last calls whose replies were written to memory of the peer are known, whether or not their
-/// Sends have completed.
+/// RFC 8166 §4.5.3: the last four calls whose replies were written to memory of the peer and sent are known, and so are
+/// calls whose Sends have not completed.
 #[test]
 fn the_last_written_replies_are_known() {
     let mut server = Responder::new(16, |_| {});
@@ -508,7 +508,8 @@ fn replies_in_read_chunks_are_forgotten() {
     assert!(!server.served.has_xid(1) && server.served.has_xid(2));
 }
 
-/// At most twice the sum of the credits and 16 spare errors may be queued.
+/// An error closes the connection if the number of queued messages exceeds twice the sum of the credits and 16 spare
+/// errors.
 #[test]
 fn queued_errors_are_bounded() {
     let mut server = Responder::new(16, |config| config.credits = 2);

@@ -18,7 +18,8 @@ fn call_of(engine: &mut StreamConnection) -> IncomingCall {
     }
 }
 
-/// A server stops reading while its unanswered calls have `max_fetched` bytes. Each answered call returns its bytes.
+/// A server stops reading while its unanswered calls have `max_fetched` bytes. The bytes of a call no longer count when
+/// its reply has been sent.
 #[test]
 fn bytes_of_unanswered_calls_are_bounded() {
     let now = Instant::now();

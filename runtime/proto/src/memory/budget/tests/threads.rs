@@ -53,7 +53,7 @@ async fn arguments(share: &mut MemoryShare, bytes: u64) -> BudgetCharge {
     .await
 }
 
-/// Starts a thread in which a connection of `host` ends while it may wait for `bytes` for arguments.
+/// Starts a thread in which a connection of `host` takes `bytes` for arguments, or begins to wait for them, and ends.
 fn disconnects(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> JoinHandle<()> {
     let mut share = MemoryShare::of(Some(budget.account(host)));
     thread::spawn(move || {
@@ -75,7 +75,7 @@ fn takes_results(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> JoinHand
     })
 }
 
-/// Holds `bytes` for results of `host`.
+/// Takes `bytes` for the results of a call of `host`. The returned charge holds them.
 fn hold_results(budget: &Arc<MemoryBudget>, host: u128, bytes: u64) -> BudgetCharge {
     block_on(budget.account(host).take_results(bytes).unwrap())
 }
