@@ -106,8 +106,8 @@ impl ProgramModule<'_> {
                 #[doc = #docs]
                 ///
                 /// # Errors
-                /// Returns an error if the options do not fit the call, if the call cannot be sent, if no reply arrives, or
-                /// if the server rejects the call.
+                /// Returns an error if the options do not fit the call, if the call cannot be sent, if no reply
+                /// arrives, or if the server rejects the call.
                 #many
                 pub async fn #method_view<T: #send>(
                     &self
@@ -137,8 +137,8 @@ impl ProgramModule<'_> {
             #[doc = #with_docs]
             ///
             /// # Errors
-            /// Returns an error if the options do not fit the call, if the call cannot be sent, if no reply arrives, or if
-            /// the server rejects the call.
+            /// Returns an error if the options do not fit the call, if the call cannot be sent, if no reply arrives, or
+            /// if the server rejects the call.
             #many
             pub async fn #method_with(
                 &self
