@@ -22,7 +22,8 @@ async fn silent(server: SocketAddr) -> TcpStream {
     TcpSocket::new_v4().unwrap().connect(server).await.unwrap()
 }
 
-/// Idle connections are closed, so that new ones are served.
+/// A server without free descriptors closes idle connections and serves new ones. A connection with a call in progress
+/// stays.
 #[tokio::test]
 async fn idle_connections_leave_for_others() {
     timed(async {
@@ -42,14 +43,14 @@ async fn idle_connections_leave_for_others() {
         let mut idle = tokio::task::JoinSet::new();
         for _ in 0..8 {
             let mut stream = silent(addr).await;
-            // Leaves when the server closes the connection.
+            // This task ends when the server closes the connection.
             idle.spawn(async move { stream.read(&mut [0]).await.unwrap() });
         }
         eventually(|| handle.connections().len() == 9).await;
         let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         assert!(files.len() < 200);
         for _ in 0..3 {
-            // One descriptor for the client, and none for the server.
+            // This frees one descriptor, which the client takes. None is left for the server.
             files.pop();
             let channel =
                 Channel::builder().reconnect(Reconnect::Never).connect(&format!("tcp://{addr}")).await.unwrap();

@@ -1,5 +1,5 @@
-//! The choice of endpoints: priorities, weights, a limit on open endpoints, and the errors of calls that no server
-//! takes.
+//! The choice of endpoints: priorities, weights, health, ejection of failing servers, hedged calls, and a limit on open
+//! endpoints. Also the errors of calls that no server takes.
 //!
 //! All servers are on simulated networks, and the clock is virtual.
 #![allow(missing_docs)]
@@ -96,7 +96,8 @@ impl Node {
         self.running.as_ref().map_or(0, |(handle, _)| handle.connections().len())
     }
 
-    /// Returns the number of connections that were ever made.
+    /// Returns the number of connections that the server has accepted up to the newest open one. Returns 0 if no
+    /// connection is open.
     fn connected(&self) -> u64 {
         let connections = self.running.as_ref().unwrap().0.connections();
         connections.iter().map(|connection| connection.id + 1).max().unwrap_or(0)
@@ -188,7 +189,7 @@ async fn nine_hundred_servers() {
     .await;
 }
 
-/// Members of the subset that cannot be reached are replaced until enough servers are connected. The number of open
+/// A client that cannot reach most of 900 servers tries others until enough servers are connected. The number of open
 /// connections never exceeds its limit.
 #[tokio::test(start_paused = true)]
 async fn most_of_nine_hundred_servers_are_dead() {
@@ -202,7 +203,7 @@ async fn most_of_nine_hundred_servers_are_dead() {
             calls(&caller, 10).await;
             calls_at_once(&caller, 300).await;
             assert!((1..=32).contains(&node.connections()), "{dead}: {}", node.connections());
-            // One quarter of the places is for servers that have failed.
+            // Servers that have failed may take a quarter of the 32 places.
             while node.connections() < 24.min(900 - dead) {
                 calls(&caller, 1).await;
             }
@@ -220,7 +221,7 @@ async fn most_of_nine_hundred_servers_are_dead() {
 async fn servers_that_do_not_answer() {
     timed(async {
         let node = Node::start("mute", 1).await;
-        // Nothing is accepted.
+        // A listener that accepts no connection.
         let _mute = fabric("mute").listen(9).unwrap();
         let urls = addresses(&node, 100);
         let urls = urls.iter().enumerate().map(|(n, url)| if n < 90 { url.replace(":1?", ":9?") } else { url.clone() });
@@ -233,7 +234,8 @@ async fn servers_that_do_not_answer() {
     .await;
 }
 
-/// A server that fails is replaced, and the client returns to it.
+/// If more than a quarter of the client's servers have failed, the client connects to other servers in their place. It
+/// returns to the failed servers after they have restarted.
 #[tokio::test(start_paused = true)]
 async fn members_are_replaced() {
     timed(async {
@@ -245,11 +247,11 @@ async fn members_are_replaced() {
         calls_at_once(&caller, 50).await;
         let first = members(&nodes);
         assert_eq!(first.len(), 4);
-        // One is lost. It is tried again in its place, because a quarter of the places is for that.
+        // One server is lost. It keeps its place, because a quarter of the places is for servers that have failed.
         nodes[first[0]].kill().await;
         calls(&caller, 50).await;
         assert_eq!(members(&nodes), first[1..]);
-        // The second is replaced, because there is a place for one that has failed.
+        // A second server is lost. It is replaced, because only one place is for servers that have failed.
         nodes[first[1]].kill().await;
         calls(&caller, 50).await;
         let second = members(&nodes);
@@ -332,7 +334,7 @@ async fn weights() {
             calls(&caller, 4000).await;
             nodes.iter().map(Node::calls).collect::<Vec<_>>()
         };
-        // 250 calls are more than 8 standard deviations.
+        // A difference of 250 calls is more than 8 standard deviations.
         let near = |counts: &[usize], expected: [usize; 3]| {
             assert!(counts.iter().zip(expected).all(|(count, expected)| count.abs_diff(expected) < 250), "{counts:?}");
         };
@@ -346,7 +348,8 @@ async fn weights() {
     .await;
 }
 
-/// The error of a call whose deadline passes says why no server took it, with the last cause.
+/// If the deadline of a call passes before a server takes the call, the error says why, and has the last cause as its
+/// source.
 #[tokio::test(start_paused = true)]
 async fn errors_have_causes() {
     timed(async {
@@ -435,7 +438,7 @@ async fn failing_servers_are_ejected() {
         assert_eq!(failures(&caller, 100).await, 0);
         nodes[0].state.is_broken.store(true, Ordering::SeqCst);
         nodes.iter().for_each(|node| assert!(node.calls() > 0));
-        // About one second, in which the second attempt may fall.
+        // The calls take about one second. In this time, the client may try the ejected server a second time.
         let failed = failures(&caller, 1000).await;
         assert!((5..=7).contains(&failed) && nodes[0].calls() == failed, "{failed} calls failed");
         assert!(nodes[1].calls().min(nodes[2].calls()) > 300);
@@ -447,7 +450,7 @@ async fn failing_servers_are_ejected() {
     .await;
 }
 
-/// If more than half of the servers fail, calls go to all of them, and fail there.
+/// If more than half of the servers fail, calls still go to all servers, and fail at those that fail.
 #[tokio::test(start_paused = true)]
 async fn not_all_servers_are_ejected() {
     timed(async {
@@ -463,7 +466,8 @@ async fn not_all_servers_are_ejected() {
     .await;
 }
 
-/// A second attempt ends a call whose server has become slow.
+/// With hedging, a second attempt at another server completes an idempotent call whose server has become slow. Calls
+/// that are not idempotent are made once.
 #[tokio::test(start_paused = true)]
 async fn slow_calls_are_hedged() {
     timed(async {

@@ -1,4 +1,5 @@
-//! RPCSEC_GSS against an attacker between client and server, with a mechanism that is for tests only.
+//! RPCSEC_GSS against an attacker between client and server, with a mechanism that is for tests only. Also failures of
+//! the mechanism, denied calls, and the absence of secrets in traces.
 #![allow(missing_docs)]
 
 #[path = "net_support/insecure_test_mechanism.rs"]
@@ -47,7 +48,7 @@ fn alice(level: ProtectionLevel) -> GssSecurity<InsecureTestMechanism> {
     GssSecurity::new(InsecureTestMechanism::new(KEY, "alice@TEST"), level)
 }
 
-/// A change of any bit of a small message is noticed, and fails only its call.
+/// A changed bit in the protected part of a small message is noticed, and other calls do not fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_fails_one_call() {
     timed(async {
@@ -84,7 +85,7 @@ async fn one_changed_bit_over_iwarp() {
     .await;
 }
 
-/// A changed bit anywhere in a large message is noticed.
+/// A changed bit in a call with 100,000 bytes of data is noticed. The test changes bits at regular distances.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_of_a_large_message() {
     timed(async {
@@ -173,7 +174,7 @@ async fn repeated_calls_are_not_executed() {
     .await;
 }
 
-/// Returns a NULL call of the test service without security (RFC 5531 §9).
+/// Returns a NULL call to the test service, with AUTH_NONE as credential and verifier (RFC 5531 §9).
 fn null_call(xid: u32) -> Vec<u8> {
     [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -208,7 +209,7 @@ impl Authenticator for Impostor {
     }
 }
 
-/// Makes a call that succeeds and calls that fail in each way, and returns their results.
+/// Makes one call for each status of an accepted reply (RFC 5531 §9), and returns the results.
 async fn each_status(channel: &Channel) -> [Result<(), CallError>; 6] {
     [
         call::<Null>(channel, &()).await,
@@ -220,7 +221,8 @@ async fn each_status(channel: &Channel) -> [Result<(), CallError>; 6] {
     ]
 }
 
-/// RFC 2203 §5.3.3.2: a client accepts no reply without the server's verifier, whatever the status and the service are.
+/// RFC 2203 §5.3.3.2: a client accepts no reply without the server's verifier, whatever the status of the reply and the
+/// protection level are.
 #[tokio::test]
 async fn replies_with_wrong_verifiers() {
     const GSS: u32 = 6;

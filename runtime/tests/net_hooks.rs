@@ -142,7 +142,7 @@ async fn each_connection_has_its_own_service() {
                 for channel in [&first, &second, &first, &second] {
                     counts.push(call::<Count>(channel, &()).await.unwrap());
                 }
-                // Calls that wait for one another.
+                // Two calls at the same time.
                 let (third, fourth) = tokio::join!(call::<Count>(&first, &()), call::<Count>(&second, &()));
                 counts.extend([third.unwrap(), fourth.unwrap()]);
                 assert_eq!(counts, [1, 1, 2, 2, 3, 3], "{name}, waits: {waits}");

@@ -81,8 +81,8 @@ fn only_busy_polling_avoids_waits() {
     assert_eq!(polling.pause, 0);
 }
 
-/// A caller in `block_on` gets its result before its connection polls on. tokio polls the future of `block_on` once for
-/// 61 polls of tasks.
+/// A caller in `block_on` gets its result without waiting until the busy polling ends. Otherwise, the caller would wait
+/// for 61 polls, because tokio polls the future of `block_on` once for 61 polls of tasks.
 #[tokio::test]
 async fn callers_run_between_polls() {
     let on_processor = || {

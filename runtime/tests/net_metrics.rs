@@ -1,4 +1,4 @@
-//! The metrics of calls and connections.
+//! The metrics of calls, connections, servers and paths.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "net_support/cut.rs"]
@@ -100,7 +100,7 @@ fn metered<F: Future<Output = ()>>(body: impl FnOnce(Snapshotter) -> F) {
 fn metered_on<F: Future<Output = ()>>(builder: &mut tokio::runtime::Builder, body: impl FnOnce(Snapshotter) -> F) {
     static SERIAL: Mutex<()> = Mutex::new(());
     let _serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    // The calls of earlier tests.
+    // Takes the calls of earlier tests out of the samples before there is a recorder.
     rpcrdma::metrics::sample();
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -135,7 +135,7 @@ async fn calls(transport: Transport, snapshotter: Snapshotter) {
         channel.call::<Sleep>(&1000, options).await.unwrap_err();
         let dropped = call::<Sleep>(&channel, &1000);
         tokio::time::timeout(Duration::from_millis(50), dropped).await.unwrap_err();
-        // Their handlers finish.
+        // Wait until the handlers of these two calls have finished.
         let counters = || running.handle.connections()[0].counters;
         eventually(|| counters().calls_received == counters().replies_sent).await;
     })
@@ -156,7 +156,7 @@ async fn calls(transport: Transport, snapshotter: Snapshotter) {
         assert_eq!(values.all(&durations, &failure("TEST_V2.Fail", "AUTH_ERROR")).len(), 1);
         assert_eq!(values.all(&durations, &failure("TEST_V2.Panic", "SYSTEM_ERR")).len(), 2);
         let slept = values.all(&durations, &success("TEST_V2.Sleep"));
-        // The other handlers slept by the clock of the test.
+        // The other handlers slept by the clock of the test, so they may have taken less time.
         assert!(slept.iter().any(|&seconds| (0.02..120.0).contains(&seconds)), "{slept:?}");
         assert!(slept.iter().all(|&seconds| (0.0..120.0).contains(&seconds)), "{slept:?}");
         assert_eq!(slept.len(), if side == "client" { 1 } else { 3 });
@@ -171,7 +171,7 @@ async fn calls(transport: Transport, snapshotter: Snapshotter) {
     }
 }
 
-/// An authenticator that accepts each call later.
+/// An authenticator that accepts each call asynchronously.
 #[derive(Debug)]
 struct Later;
 
@@ -184,7 +184,7 @@ impl Authenticator for Later {
     }
 }
 
-/// Calls are measured once if their authenticator decides later, and if they pass through layers.
+/// Each call is measured exactly once, even if its authenticator decides asynchronously and it passes through layers.
 async fn indirect_calls(transport: Transport, snapshotter: Snapshotter) {
     let server = Server::builder().service(Named(TestService::default())).authenticator(Later);
     #[cfg(feature = "tower")]
@@ -309,7 +309,8 @@ async fn reconnects(transport: Transport, snapshotter: Snapshotter) {
     assert_eq!(Values::take(&snapshotter).one("rpcrdma.client.reconnects", ""), 1.0);
 }
 
-/// A call that is sent again hits the duplicate request cache. A call beyond the limits is refused.
+/// The metrics of a server count the hit of the duplicate request cache by a call that is sent again, and the refusal
+/// of a call beyond the limits. The counters outlast the server.
 async fn servers(scheme: &str, snapshotter: Snapshotter) {
     let transport = if scheme == "tcp" { Transport::Tcp } else { Transport::Iwarp };
     let service = TestService::default();
@@ -441,7 +442,7 @@ fn samples_of_all_threads() {
             let channel = channel.clone();
             tasks.spawn(async move {
                 for call in 0..CALLS {
-                    // A few sizes that are usual, and many that are not.
+                    // Half of the calls have the same size, and each other call has a size of its own.
                     let len = if call % 2 == 0 { 4000 } else { 4 * (task * CALLS + call) };
                     put(&channel, len).await;
                 }

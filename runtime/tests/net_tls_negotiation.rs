@@ -1,5 +1,5 @@
-//! RPC-with-TLS on `tcp://` (RFC 9289 §4.2.1, §5, §5.2.1): the negotiation between peers, and the certificates that
-//! they present.
+//! RPC-with-TLS on `tcp://` (RFC 9289 §4.2, §5): the negotiation of application protocols and versions, certificates,
+//! channel bindings, and closure alerts.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -67,7 +67,8 @@ async fn channel_bindings() {
     .await;
 }
 
-/// Clients without the application protocol are served only if the server allows that (RFC 9289 §5).
+/// Clients that offer no application protocol are served only if the server allows that. Clients that offer only other
+/// protocols are refused (RFC 9289 §5).
 #[tokio::test]
 async fn clients_without_alpn() {
     timed(async {
@@ -81,7 +82,7 @@ async fn clients_without_alpn() {
                 is_served = stream.read_exact(&mut [0; 28]).await.is_ok();
             }
             assert_eq!(is_served, allowed, "{policy}");
-            // The server replies with no other protocol.
+            // The server accepts no other protocol.
             let refused = u64::from(!allowed);
             eventually(|| running.handle.stats().setup_failed == refused).await;
             for (number, other) in (1..).zip([&b"h2"[..], b"sunrp", b"sunrpc2", b"SUNRPC"]) {

@@ -1,5 +1,5 @@
-//! `tower` middleware between clients and channels, and around the handlers of a server. Time is paused: it advances
-//! only while nothing else can run.
+//! `tower` middleware between clients and channels, and around the handlers of a server. Most tests pause the clock,
+//! which then advances only while no task can run.
 #![allow(missing_docs)]
 
 mod net_support;
@@ -46,7 +46,7 @@ where
     caller.invoke::<P>(&args, CallOptions::new()).await
 }
 
-/// Returns `true` if the call may have been executed, and the error of middleware.
+/// Returns `true` if the call may have been executed, and the error of the middleware that ended the call.
 fn middleware<E: std::error::Error + 'static>(error: &CallError) -> (bool, &E) {
     let CallError::Middleware { sent, source, .. } = error else { panic!("{error:?}") };
     assert_eq!(error.is_retry_safe(), !sent);
@@ -288,7 +288,7 @@ async fn calls_are_balanced_over_the_servers_that_live() {
         let counts = spread(&caller, &servers).await;
         assert_eq!((counts[0], counts.iter().sum::<usize>()), (0, 60), "{counts:?}");
 
-        // It is back at the same address.
+        // The first server starts again at the same address.
         let listener = fabric.listen(first.addr.port()).unwrap();
         let server =
             Server::builder().service(TestService(Arc::clone(state))).listen_with(listener).bind().await.unwrap();
@@ -352,7 +352,8 @@ async fn an_endpoint_without_reconnection_fails() {
     .await;
 }
 
-/// Results are placed directly, in pooled memory and in the caller's, and views read them in place.
+/// Results are placed directly, in pooled memory or in the caller's memory, and views read them in place. Arguments are
+/// sent without a copy.
 #[tokio::test]
 async fn results_are_placed_directly() {
     timed(async {
@@ -406,14 +407,14 @@ async fn a_request_describes_its_call() {
         assert_eq!((response.reduced_len(), response.inline_len()), (2000, 4));
         assert_eq!(response.decode::<Get>().unwrap().0, pattern(0, 2000));
 
-        // Layers can change the room for the reply.
+        // Layers can change the bounds of the reply.
         let bounds = |request: &CallRequest| (request.reply_bounds().inline, request.reply_bounds().chunks.to_vec());
         assert_eq!(bounds(&request(CallOptions::new())), (4, vec![2000]));
         let limited = request(CallOptions::new()).map_options(|options| options.reply_limit(500));
         assert_eq!(bounds(&limited), (4, vec![500]));
         let narrow = request(CallOptions::new()).map_options(|options| options.reply_limit(3));
         assert_eq!(bounds(&narrow), (3, vec![3]));
-        // So small a result needs no Write chunk, so that the server sends all of it inline.
+        // For a result of at most 500 bytes, the client provides no Write chunk, so the server sends it inline.
         assert_eq!(channel.clone().oneshot(limited).await.unwrap().reduced_len(), 0);
         let more = ReplyBounds::new(8, &[3000]);
         let widened = request(CallOptions::new()).map_options(|options| options.reply_bounds(more));

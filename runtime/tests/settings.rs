@@ -1,4 +1,4 @@
-//! Settings are checked when they are used.
+//! Settings that are out of range are refused when a channel is created or a server binds.
 #![allow(clippy::unwrap_used)]
 
 mod net_support;
@@ -71,7 +71,7 @@ async fn connections() {
     }
 }
 
-/// The least and the greatest values are accepted, and calls work with them.
+/// Settings at the ends of their ranges are accepted, and calls work with them.
 #[tokio::test]
 async fn bounds_are_accepted() {
     let least = ConnectionConfig::new()
@@ -98,7 +98,7 @@ async fn bounds_are_accepted() {
 async fn channels() {
     assert_eq!(connect_error(Channel::builder().max_calls(0)).await.setting, "ChannelBuilder::max_calls");
     assert_eq!(connect_error(Channel::builder().credits(0)).await.setting, "ConnectionConfig::credits");
-    // Without a service, the number does not matter.
+    // Without a service, the number of reverse credits does not matter.
     let lazy = |builder: ChannelBuilder| builder.reverse_credits(0).connect_lazy(URL);
     assert!(lazy(Channel::builder()).is_ok());
     let error = lazy(Channel::builder().service(TestService::default())).unwrap_err();

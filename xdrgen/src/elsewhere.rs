@@ -55,7 +55,7 @@ struct Undeclared {
     is_type: bool,
 }
 
-/// A `.x` file in the directory of an input file.
+/// A `.x` file in the directory of an input file that is not itself part of the input.
 #[derive(Debug)]
 struct Sibling {
     path: PathBuf,
@@ -172,8 +172,8 @@ impl Search {
 }
 
 impl Sibling {
-    /// Moves the declaration of a name from this file to the input, together with the declarations in the file that it
-    /// depends on. Returns `true` if the file declares the name.
+    /// Moves the declaration of a name from this file to the input. Also moves the declarations of this file on which
+    /// that declaration depends, unless the input declares their names. Returns `true` if the file declares `name`.
     fn take(&mut self, loader: &mut Loader, name: &Undeclared) -> bool {
         let Some((trees, _)) = &mut self.trees else { return false };
         let known = DeclaredNames::of(&loader.trees);
@@ -305,8 +305,8 @@ fn declare_from_header(loader: &mut Loader, name: &Undeclared) -> bool {
     true
 }
 
-/// Returns `true` if a plain typedef declares a name that is also declared elsewhere. Such a typedef has the form
-/// `typedef new old;`, which `macro_kinds` corrects.
+/// Returns `true` if a plain typedef declares a name that has another declaration or is a predeclared type. Such a
+/// typedef has the form `typedef new old;`, which `macro_kinds` corrects.
 fn is_inverted(definition: &Definition, known: &DeclaredNames) -> bool {
     let DefinitionKind::Typedef(Declaration { name: Some(name), ty, declarator: Declarator::Plain, .. }) =
         &definition.kind

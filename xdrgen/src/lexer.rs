@@ -89,7 +89,7 @@ pub(crate) struct Lexer<'a> {
     line: usize,
 }
 
-/// Single-character tokens.
+/// The characters that are [`TokenKind::Punct`] tokens by themselves.
 const PUNCTUATION: &[u8] = b"{}()[]<>;:,.=@*+-/|&^~!?";
 
 /// The byte order mark, which counts as white space.

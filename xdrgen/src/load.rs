@@ -147,8 +147,9 @@ impl Loader {
         Included::Read
     }
 
-    /// Declares the user's definitions (`-D NAME=VALUE`) that no file declares. Users need these for names that come
-    /// from C headers.
+    /// Declares the user's definitions (`-D NAME=VALUE`) as constants or types. Skips names that a file declares as a
+    /// constant or macro, and values that are neither constants nor types. Users need the declarations for names from C
+    /// headers.
     pub(crate) fn declare(&mut self, given: &[(String, String)]) {
         let mut declared = HashSet::new();
         for definition in self.trees.iter().flat_map(|tree| &tree.definitions) {

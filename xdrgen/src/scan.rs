@@ -37,11 +37,11 @@ pub(crate) struct Comment {
 pub(crate) struct Scan {
     /// Comments, and lines that the grammar skips, in order of their positions.
     pub(crate) comments: Vec<Comment>,
-    /// The range of each definition.
+    /// The range of each definition in which the scan has found no error.
     pub(crate) units: Vec<Range<usize>>,
     /// Ranges that the parser must skip because an error in them is already reported.
     pub(crate) failed: Vec<Range<usize>>,
-    /// Tokens that the RFCs do not define.
+    /// Comments, lines and other constructs that the RFCs do not define.
     pub(crate) dialects: Vec<Dialect>,
     pub(crate) diagnostics: Vec<Diagnostic>,
 }

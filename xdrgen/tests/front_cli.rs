@@ -76,7 +76,7 @@ fn check_reports_errors_of_every_file() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
-/// The output `-` is standard output.
+/// With `-o -`, the commands `gen`, `strip` and `explain` write to standard output, as without `-o`.
 #[test]
 fn a_dash_is_standard_output() {
     let place = Place::new(&[("store.x", STORE)]);
@@ -251,7 +251,7 @@ fn explain_prints_the_page_of_a_diagnostic() {
     let unknown = place.run(&["explain", "E9999"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("there is no diagnostic E9999"));
-    // A file takes precedence.
+    // If a file has the name of a diagnostic, the command explains the file.
     fs::write(place.path("E0208"), STORE).unwrap();
     assert!(text(&place.run(&["explain", "E0208"]).stdout).starts_with("<!"));
 }

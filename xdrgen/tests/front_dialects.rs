@@ -275,7 +275,7 @@ fn the_discriminant_decides_between_enumerators_of_one_name() {
     for (discriminant, value) in [("a", 0), ("b", 1), ("c", 1)] {
         assert_eq!(labels(discriminant), [("RED".to_owned(), value)], "{discriminant}");
     }
-    // No type decides elsewhere, and the enumerator of another enumeration is no case.
+    // In other positions, no type selects an enumeration. A case cannot be an enumerator of another enumeration.
     for (text, code) in [
         ("union u switch (int k) { case RED: void; };", Code::UnknownConstant),
         ("struct s { opaque x[RED]; };", Code::UnknownConstant),

@@ -40,7 +40,7 @@ fn compile(text: &str, binding: &str) -> usize {
 }
 
 /// The compiler rejects a specification whose versions take over too many procedures in total, or form too long a chain
-/// of bases.
+/// of bases. `strip` rejects such a chain, and a specification whose output would be too long.
 #[test]
 fn versions_do_not_multiply_procedures() {
     let codes = |text: &str| -> Vec<Code> {

@@ -287,7 +287,8 @@ fn maxima_beyond_32_bits() {
     }
 }
 
-/// The same rules apply to the expressions of maxima and of plain numbers.
+/// A plain number, such as a port, is evaluated like the expression of a maximum, but cannot depend on the arguments of
+/// a call.
 #[test]
 fn numbers_and_maxima_use_the_same_evaluator() {
     let message = |number: &str| {
@@ -388,7 +389,7 @@ fn elements_are_counted_by_the_arguments() {
     let run = |count: &str, items: &str| (count.to_owned(), items.to_owned());
     assert_eq!(chunks("@max(len(names)) entry all<16>;"), [run("names", "1000")]);
     assert_eq!(chunks("@max(len(names)) pair all<16>;"), [run("names", "32 1000")]);
-    // An item that may be missing in an element makes room for that of the next element.
+    // If an item is missing in an element, that of the next element takes its position.
     assert_eq!(chunks("@max(len(names)) found all<16>;"), [run("names", "1000")]);
     assert_eq!(chunks("@max(len(names)) twice all<16>;"), [run("2 * names", "1000")]);
     assert_eq!(chunks("small first; @max(len(names)) entry all<16>;"), [run("once", "10"), run("names", "1000")]);
@@ -410,7 +411,7 @@ fn the_message_is_bounded_by_the_counts() {
     assert_eq!(inline("@max(len(names)) entry all<16>;", ""), sum(Expr::Const(4), times(8)));
     let key = Expr::Const(4);
     assert_eq!(inline("@max(len(names)) key all<16>;", ""), sum(key, times(4 + 64)));
-    // Bytes, with up to three of padding.
+    // The count of 4 bytes, the contents, and up to 3 bytes of padding.
     let count = Expr::Arg(ArgPath { arg: 0, fields: vec![1] });
     assert_eq!(inline("@max(count) opaque text<>;", ""), sum(count.clone(), Expr::Const(7)));
     let limited = Expr::Min(sum(count.clone(), Expr::Const(7)).into(), Expr::Const(104).into());
@@ -419,7 +420,7 @@ fn the_message_is_bounded_by_the_counts() {
         inline("@max(count) opaque text<>;", "reply_max V.GET = 9;"),
         Expr::Min(Expr::Const(9).into(), sum(count, Expr::Const(7)).into())
     );
-    // The same by statements.
+    // Statements of a binding have the same effect.
     assert_eq!(inline("entry all<16>;", "max result.all = len(names);"), sum(Expr::Const(4), times(8)));
     assert_eq!(inline("@max(9) entry all<16>;", "max V.GET: result.all = len(names);"), sum(Expr::Const(4), times(8)));
 }
@@ -449,7 +450,7 @@ fn lists_are_bounded_by_the_number_of_their_nodes() {
 }
 
 /// RFC 8166 §4.3.2.2: if an item is missing, the next item takes its chunk. A chunk therefore needs room for each item
-/// that can take it, but for no other item. The bound of the whole result counts each item once.
+/// that can take this chunk, but for no other item. The bound of the whole result counts each item once.
 #[test]
 fn an_item_that_may_be_missing_does_not_count_twice() {
     let compiled = compile(

@@ -53,7 +53,7 @@ fn the_package_has_every_file_of_the_template() {
     let package = place.path().join("stock-list");
     let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("template");
     let mut expected = files(&template);
-    // `cargo generate` reads the first file, and removes the ending of the second one.
+    // `cargo generate` does not copy the first file, and removes the ending of the second one.
     assert!(expected.remove(Path::new("cargo-generate.toml")) && expected.remove(Path::new("Cargo.toml.liquid")));
     expected.insert("Cargo.toml".into());
     assert_eq!(files(&package), expected);
@@ -201,7 +201,7 @@ fn the_commands_of_the_guide_make_test_and_run_a_service() {
             ["xdrgen", ref arguments @ .., "rpcrdma"] => {
                 let output = xdrgen(&folder, &[arguments, &[&*checkout]].concat());
                 assert!(output.status.success(), "{line}: {}", text(&output));
-                // Of all versions of the dependencies, only those of this checkout are sure to be here.
+                // Only the versions of dependencies that this checkout uses are certain to be on this machine.
                 fs::copy(root().join("Cargo.lock"), folder.join(arguments[1]).join("Cargo.lock")).unwrap();
             }
             ["cd", name] => folder.push(name),

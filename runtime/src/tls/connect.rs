@@ -30,9 +30,10 @@ pub(crate) struct TlsTarget {
 /// Delay of the ClientHello on the second connection to a server that did not answer the first ClientHello.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Starts TLS on a new connection, if the server offers it. Nothing else has been sent or received on `stream`.
+/// Starts TLS on a new connection, on which nothing has been sent or received. If the server does not offer TLS, the
+/// connection is returned without TLS, or the function fails if the policy requires TLS.
 ///
-/// nfs-ganesha loses a ClientHello that arrives too soon after its offer. The handshake of the first attempt is
+/// nfs-ganesha loses a ClientHello that arrives too soon after the offer of TLS. The handshake of the first attempt is
 /// therefore limited to a third of the time limit. If [`is_silence`] returns `true` for the error, the caller makes a
 /// second connection and passes `true` for `is_retry`. The ClientHello is then delayed by [`RETRY_PAUSE`].
 pub(crate) async fn connect(mut stream: TcpStream, target: &TlsTarget, is_retry: bool) -> Result<TlsSetUp, SetupError> {
@@ -84,8 +85,8 @@ pub(crate) fn is_silence(error: &SetupError, target: &TlsTarget) -> bool {
     matches!(TlsError::find(error), Some(TlsError::TimedOut(after)) if *after < target.config.handshake_timeout())
 }
 
-/// Sends the probe and reads the reply. Returns `None` if the reply offers TLS, and otherwise a description of the
-/// reply.
+/// Sends the AUTH_TLS probe and reads the reply. Returns `None` if the reply offers TLS, and otherwise a description of
+/// the reply. Fails if the server does not send a well-formed reply with the XID of the probe.
 async fn refused(
     stream: &mut TcpStream,
     (program, version): (u32, u32),

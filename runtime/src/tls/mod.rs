@@ -1,8 +1,8 @@
 //! RPC-with-TLS on `tcp://` (RFC 9289).
 //!
-//! A client begins a connection with the AUTH_TLS probe: a NULL call with a flavor of its own. The server replies with
-//! a verifier that contains `STARTTLS`. The TLS handshake follows on the same connection, and then the records of RPC,
-//! in both directions.
+//! A client begins a connection with the AUTH_TLS probe: a NULL call whose credential has the flavor AUTH_TLS. To offer
+//! TLS, the server replies with a verifier that contains `STARTTLS`. The TLS handshake follows on the same connection.
+//! After the handshake, TLS protects the RPC messages of both directions.
 //!
 //! [`TlsClientConfig`] and [`TlsServerConfig`] hold the certificates and the [`TlsPolicy`]. They are passed to
 //! [`ChannelBuilder::tls`](crate::client::ChannelBuilder::tls) and
@@ -29,16 +29,18 @@
 //! A service finds the session in [`Context::tls`](crate::server::Context::tls), an authenticator in
 //! [`ReceivedCall::tls`](crate::security::ReceivedCall::tls).
 //!
-//! TLS is always version 1.3, without 0-RTT data (RFC 9289 §6.1). Sessions are not resumed.
+//! TLS is always version 1.3 (RFC 9289 §5), without 0-RTT data (RFC 9289 §6). Sessions are not resumed.
 //!
 //! | file | content | RFC 9289 |
 //! | --- | --- | --- |
 //! | `config/client`, `config/server` | configurations and their builders | §5, §5.2 |
+//! | `config/error` | the errors of configurations | |
 //! | `config/files` | PEM files | |
 //! | `policy` | the decision about the use of TLS | |
 //! | `probe` | the AUTH_TLS probe and its reply | §4.1 |
 //! | `connect`, `accept` | the set-up of a connection, on the client and on the server | §4.1, §5, §5.1.1 |
 //! | `stream` | the stream of a connection, with or without TLS | §5.1.1 |
+//! | `tls_error` | the errors of starting TLS on a connection | §5, §5.1.1, §6.1.1 |
 //! | `fuzz` | the entry points for fuzzers | §4.1 |
 
 mod accept;

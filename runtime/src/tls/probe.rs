@@ -51,8 +51,8 @@ fn record(message: impl FnOnce(&mut FlatSink<'_, Vec<u8>>) -> Result<(), EncodeE
     Ok(record)
 }
 
-/// Returns the header of the call in `message` if the call is a probe (RFC 9289 §4.1), and `None` otherwise. A probe
-/// has no arguments.
+/// Returns the header of the call in `message` if the call is a probe (RFC 9289 §4.1), and `None` otherwise. A probe is
+/// a NULL call with an empty AUTH_TLS credential, an empty AUTH_NONE verifier and no arguments.
 pub(super) fn as_probe(message: &[u8]) -> Option<CallHeader> {
     let mut decoder = Decoder::new(message);
     let header = CallHeader::decode(&mut decoder).ok()?;
@@ -81,8 +81,8 @@ pub(super) struct ShortRecord {
     pub(super) raw: Vec<u8>,
 }
 
-/// Reads a record of at most `max` bytes, and nothing behind it. If the record is longer, reads no more than `max`
-/// bytes and the markers.
+/// Reads a record of at most `max` bytes and [`MAX_FRAGMENTS`] fragments, and nothing behind the record. If the record
+/// exceeds a limit, reads no more than `max` bytes and the record markers.
 pub(super) async fn read_record(stream: &mut (impl AsyncRead + Unpin), max: u64) -> io::Result<ShortRecord> {
     let mut limits = StreamConfig::default();
     (limits.max_record, limits.max_fragments) = (max, MAX_FRAGMENTS);
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A record is read to its end and not further, whatever its fragments are.
+    /// Reading a record of three fragments, one of them empty, stops at the end of the record.
     #[tokio::test]
     async fn nothing_behind_a_record_is_read() {
         let fragments = [&words(&[2])[..], b"ab", &words(&[0]), &words(&[LAST | 1]), b"c"].concat();

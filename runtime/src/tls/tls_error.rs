@@ -1,4 +1,4 @@
-//! The error of a TLS handshake.
+//! The errors of starting TLS on a connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,13 +32,13 @@ pub enum TlsError {
     /// The session does not have TLS version 1.3 (RFC 9289 §5).
     #[error("the peer negotiated a version of TLS before 1.3")]
     OldVersion,
-    /// The peer's certificate is not usable.
+    /// The peer's certificate cannot be parsed, or has a DNS name with a wildcard (RFC 9289 §5.2.1).
     #[error("the certificate of the peer {problem}")]
     Certificate {
         /// The problem, worded to follow "the certificate of the peer".
         problem: &'static str,
     },
-    /// The handshake exceeded its time limit.
+    /// The AUTH_TLS probe and the TLS handshake did not finish within this time limit.
     #[error("the TLS handshake did not finish within {0:?}")]
     TimedOut(Duration),
 }

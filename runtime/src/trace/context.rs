@@ -1,8 +1,8 @@
 //! The trace context of a call (W3C Trace Context), which joins the spans of client and server in one trace.
 //!
-//! RPC has no field for the context, so it is sent in the body of the AUTH_NONE verifier that accompanies AUTH_NONE and
-//! AUTH_SYS credentials, which RFC 5531 §10.1 recommends to leave empty. A call with another flavor has a verifier of
-//! its own, and no trace context.
+//! RPC has no field for the context. The client sends the context in the body of the AUTH_NONE verifier that
+//! accompanies AUTH_NONE and AUTH_SYS credentials. RFC 5531 §10.1 only recommends that this body be empty. A call with
+//! a credential of another flavor has a verifier of that flavor, and no trace context.
 
 use std::{fmt, sync::Arc};
 
@@ -11,10 +11,11 @@ use tracing::Span;
 
 use crate::rpc::{AuthFlavor, CallHeader, OpaqueAuth};
 
-/// The beginning of a verifier's body that contains a trace context: "rpct" in ASCII.
+/// The first four bytes of a verifier body with a trace context: "rpct" in ASCII.
 const MARK: [u8; 4] = *b"rpct";
 
-/// Length of the body in bytes: the mark, a word with the version 0 and the flags, and both IDs.
+/// Length in bytes of a verifier body with a trace context: the mark, a word with the version 0 and the flags, and both
+/// IDs.
 const BODY_LEN: usize = 32;
 
 /// The position of a span in a trace: the contents of the header `traceparent` of W3C Trace Context, version 00.
@@ -70,7 +71,7 @@ impl fmt::Display for TraceContext {
 type ReadContext = dyn Fn(&Span) -> Option<TraceContext> + Send + Sync;
 type JoinContext = dyn Fn(&Span, TraceContext) + Send + Sync;
 
-/// The function of a client that returns the context of a call's span.
+/// A client's function that returns the trace context of a call's span.
 #[derive(Clone)]
 pub(crate) struct TraceSource(Arc<ReadContext>);
 
@@ -84,7 +85,7 @@ impl TraceSource {
     }
 }
 
-/// The function of a server that joins the span of a call with the trace of its client.
+/// A server's function that adds the span of a call to the client's trace.
 #[derive(Clone)]
 pub(crate) struct TraceJoin(Arc<JoinContext>);
 
@@ -93,7 +94,7 @@ impl TraceJoin {
         Self(Arc::new(join))
     }
 
-    /// Joins the span of an encoded call, if the call has a context.
+    /// Adds `span` to the trace of the encoded call, if the call has a trace context.
     pub(crate) fn join(&self, span: &Span, call: &[u8]) {
         if let Some(context) = TraceContext::of(call) {
             (self.0)(span, context);

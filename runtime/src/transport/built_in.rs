@@ -46,17 +46,20 @@ const BUSY: UrlOption = UrlOption::new("busy", "MICROSECONDS", |value| microseco
 /// The option `tclass` of `iwarp` and `rdma`: the traffic class of the packets.
 const TRAFFIC_CLASS: UrlOption = UrlOption::new("tclass", "0-255", |value| number(value, 0..=255).is_some());
 
-/// The options `ack_timeout`, `retries`, `rnr_retries` and `relaxed` of `rdma`.
+/// The option `ack_timeout` of `rdma`: the exponent of the acknowledgment time-out.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const ACK_TIMEOUT: UrlOption = UrlOption::new("ack_timeout", "1-31", |value| number(value, 1..=31).is_some());
+/// The option `retries` of `rdma`: the number of retries without an acknowledgment.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const RETRIES: UrlOption = UrlOption::new("retries", "0-7", |value| number(value, 0..=7).is_some());
+/// The option `rnr_retries` of `rdma`: the number of retries of a Send that finds no Receive. 7 means no limit.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const RNR_RETRIES: UrlOption = UrlOption::new("rnr_retries", "0-7", |value| number(value, 0..=7).is_some());
+/// The option `relaxed` of `rdma`: the use of relaxed ordering for memory regions.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const RELAXED: UrlOption = UrlOption::new("relaxed", "on|off", |value| matches!(value, "on" | "off"));
 
-/// The option `srq` of `rdma`: the number of Receives that connections share.
+/// The option `srq` of `rdma`: the maximum number of Receives that the connections of a server share on a device.
 #[cfg(any(feature = "verbs", feature = "verbs-dlopen"))]
 const SHARED_RECEIVES: UrlOption = UrlOption::new("srq", "RECEIVES", |value| shared_receives(value).is_some());
 

@@ -1,4 +1,4 @@
-//! The table of URL schemes.
+//! The table of URL schemes, and the trait of the RDMA providers in it.
 
 use std::{
     fmt, io,
@@ -41,7 +41,7 @@ pub(crate) enum SchemeKind {
     Stream(&'static dyn AnyStreamProvider),
 }
 
-/// A provider that URLs select by their scheme.
+/// An RDMA provider that URLs select by their scheme.
 ///
 /// The host and the port of a URL become the [`SocketAddr`] for [`Connector::connect`] and [`listen`](Self::listen). A
 /// host name is resolved by the system's resolver, and each of its addresses is tried. A provider whose addresses are
@@ -137,7 +137,7 @@ impl<P: SchemeProvider> AnyProvider for P {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemeError {
-    /// The name is not a scheme (RFC 3986 §3.1).
+    /// The name is not a URL scheme (RFC 3986 §3.1) in lower case.
     #[error(
         "`{name}` is not a URL scheme, expected a lower-case letter, then lower-case letters, digits, `+`, `-` or `.`"
     )]
@@ -204,7 +204,7 @@ impl Scheme {
             options.push(option);
         }
         let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
-        // Reserved without the feature as well, so that the name means the same in each program.
+        // `rdma` is reserved even if verbs are not built in, so that the name means the same in each program.
         let is_taken =
             name == "rdma" || Self::BUILT_IN.iter().chain(&*registered).any(|scheme| scheme.as_str() == name);
         if is_taken {
@@ -215,7 +215,7 @@ impl Scheme {
         Ok(scheme)
     }
 
-    /// Returns the scheme with this name, in lower or upper case (RFC 3986 §3.1).
+    /// Returns the scheme with this name, ignoring the case of ASCII letters (RFC 3986 §3.1).
     pub(super) fn find(name: &str) -> Option<Self> {
         let is_it = |scheme: &&Self| scheme.as_str().eq_ignore_ascii_case(name);
         if let Some(scheme) = Self::BUILT_IN.iter().find(is_it) {

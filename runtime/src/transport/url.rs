@@ -14,8 +14,8 @@ use crate::engine::Versions;
 pub enum TlsPolicy {
     /// No TLS. A client does not ask for it, and a server does not offer it.
     Off,
-    /// TLS if the peer supports it, and no TLS otherwise. Protects against eavesdropping only: whoever can change data
-    /// on its way can also remove the offer of TLS (RFC 9289 §6.1).
+    /// TLS if the peer supports it, and no TLS otherwise. Protects only against passive eavesdropping: an attacker who
+    /// can change messages in transit can also remove the offer of TLS (RFC 9289 §6.1.1).
     Opportunistic,
     /// TLS, or no connection.
     #[default]
@@ -56,8 +56,9 @@ pub struct UnknownTlsPolicy(String);
 
 /// The address of a server, to connect to or to listen on: `scheme://host:port[?option=value[&option=value]]`.
 ///
-/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. A URL has each option once at most. A scheme that
-/// was [registered](Scheme::register) has the options of its provider, `version`, `priority` and `weight`.
+/// `host` is a name, an IPv4 address, or an IPv6 address in brackets. A URL has each option at most once. A
+/// [registered](Scheme::register) scheme has the options of its provider, `priority` and `weight`, and for RDMA also
+/// `version`. "All" in the table means the schemes of this crate and, for `priority` and `weight`, registered schemes.
 ///
 /// | option | scheme | meaning |
 /// | --- | --- | --- |
@@ -71,7 +72,7 @@ pub struct UnknownTlsPolicy(String);
 /// | `relaxed=on`, `relaxed=off` | `rdma` | Permits the device to write memory in any order. Default `off` |
 /// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of the configured versions |
 /// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
-/// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host, for a host that discovery has found. The name of the TLS configuration takes precedence |
+/// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host. Discovery sets it if it replaces a name by an address. The name of the TLS configuration takes precedence |
 /// | `priority=NUMBER` | all | The priority of a server in [service discovery](crate::client), as in an SRV record (RFC 2782). A balancer uses the servers with the lowest number for which any server can be reached. At most 65535. A single channel ignores it. Default 0 |
 /// | `weight=NUMBER` | all | The share of the calls that a balancer sends to this server among those of its priority, relative to their weights. With 0, the server gets nearly none if another weight is larger. A single channel ignores it. Default 1 |
 /// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of the policy of the TLS configuration. All but `off` need the feature `tls` |
@@ -124,7 +125,7 @@ pub enum UrlError {
         /// The text of the URL.
         url: String,
     },
-    /// The port is followed by a path.
+    /// The URL has a path other than `/`.
     #[error("`{url}` has a path: a transport URL has no path")]
     Path {
         /// The text of the URL.
@@ -148,7 +149,7 @@ pub enum UrlError {
         /// The name of the option.
         option: &'static str,
     },
-    /// The URL asks for TLS, which is not built in.
+    /// The URL requests TLS, but the feature `tls` is not enabled.
     #[error("`{url}` asks for TLS, which is not part of this build (feature `tls`)")]
     NoTls {
         /// The text of the URL.
@@ -163,18 +164,18 @@ impl Url {
         Self { scheme, host: addr.ip().to_string(), port: addr.port(), options: UrlOptions::default() }
     }
 
-    /// Returns the same URL with the host and the port of `addr`. The options stay.
+    /// Returns a copy of this URL with the host and the port of `addr`. The options stay.
     #[must_use]
     pub fn with_addr(&self, addr: SocketAddr) -> Self {
         Self { host: addr.ip().to_string(), port: addr.port(), ..self.clone() }
     }
 
-    /// Returns the same URL with an address of the server `name` that an untrusted source has found, for example DNS.
+    /// Returns a copy of this URL with `addr`, an address of the server `name` from an untrusted source such as DNS.
     /// The options stay.
     ///
-    /// If the scheme has the option `name`, the option is set to `name`. With TLS, the server's certificate must then
-    /// have the name that was asked for. The option stays as it is if the URL has it already, or if `name` is an IP
-    /// address.
+    /// If the scheme has the option `name`, the option is set to `name` without a trailing dot. With TLS, the server's
+    /// certificate must then have the name that was looked up. The option is not changed if the URL already has it, or
+    /// if `name` is an IP address or not a valid value of the option.
     #[must_use]
     pub fn with_found_addr(&self, addr: SocketAddr, name: &str) -> Self {
         let mut found = self.with_addr(addr);
@@ -189,7 +190,7 @@ impl Url {
         found
     }
 
-    /// Returns the same URL with this policy for TLS. Only for URLs over TCP.
+    /// Returns this URL with the option `tls` set to `policy`. Only for URLs of the scheme `tcp`.
     #[cfg(feature = "tls")]
     pub(crate) fn with_tls(mut self, policy: TlsPolicy) -> Self {
         self.options.set("tls", policy.as_str());
@@ -254,7 +255,7 @@ impl Url {
         self.options.parsed("weight").unwrap_or(1)
     }
 
-    /// Returns the same URL with this priority and this weight, in place of its previous ones.
+    /// Returns this URL with the given priority and weight, which replace earlier values of both options.
     #[must_use]
     pub fn with_priority(mut self, priority: u16, weight: u32) -> Self {
         self = self.without_priority();
@@ -263,7 +264,7 @@ impl Url {
         self
     }
 
-    /// Returns the same URL without the options `priority` and `weight`, which do not affect the connection.
+    /// Returns this URL without the options `priority` and `weight`, which do not affect the connection.
     pub(crate) fn without_priority(mut self) -> Self {
         self.options.remove("priority");
         self.options.remove("weight");

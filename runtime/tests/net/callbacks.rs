@@ -70,7 +70,7 @@ use board::{
 #[derive(Default)]
 struct State {
     readers: Mutex<Vec<ReaderV1Client>>,
-    /// The error of the last callback that a handler recorded.
+    /// The last error of a callback that a handler has recorded.
     last: Mutex<Option<CallError>>,
 }
 
@@ -127,7 +127,7 @@ impl BoardV1 for Board {
 
     async fn forget(&self, cx: &Context) -> Result<(), HandlerError> {
         let reader: ReaderV1Client = cx.callback();
-        // Dropped as soon as it has been sent.
+        // The time limit drops the callback after it has been sent.
         let _ = tokio::time::timeout(Duration::from_millis(20), reader.gate()).await;
         Ok(())
     }
@@ -229,7 +229,8 @@ over_each! {
 
 over_each_in_step! { client_without_services abandoned_callbacks idle closing shutting_down reconnected }
 
-/// Concurrent calls in both directions succeed, each with a callback before its reply.
+/// 200 concurrent ASK calls succeed, each with a callback before its reply. Calls of LARGE with long results succeed
+/// beside them.
 async fn both_ways_at_once(transport: Transport) {
     let Both { client, reader, server, .. } = with_defaults(&transport).await;
     assert_eq!(client.ask(21).await.unwrap(), 42);
@@ -280,8 +281,9 @@ async fn stored_callback_stubs(transport: Transport) {
     assert_eq!(client.ask(3).await.unwrap(), 6);
 }
 
-/// RFC 8167 §6: a client without services discards callbacks, and its connection still works. RFC 8167 §5.4: the
-/// server's callback times out.
+/// Callbacks fail without support for the reverse direction (RFC 8167 §6). In version 1 and over TCP, a client without
+/// services discards them, and its connection still works. The server's callback times out (RFC 8167 §5.4). In
+/// version 2, such a client announces that it accepts none. A server with zero reverse credits sends none.
 async fn client_without_services(transport: Transport) {
     let board = Board::default();
     let builder = Server::builder().callback_timeout(Duration::from_millis(50));
@@ -365,7 +367,8 @@ async fn abandoned_callbacks(transport: Transport) {
     assert_eq!(client.ask(5).await.unwrap(), 10);
 }
 
-/// RFC 8167 §5.4: neither peer closes an idle connection while callbacks are expected on it.
+/// RFC 8167 §5.4: neither peer closes an idle connection while callbacks are expected on it. Once the server has
+/// dropped its stubs, the connection is closed.
 async fn idle(transport: Transport) {
     let idle = Duration::from_millis(40);
     let channel = Channel::builder().connection(ConnectionConfig::new().idle_timeout(idle));
@@ -381,7 +384,7 @@ async fn idle(transport: Transport) {
     eventually(|| server.handle.connections().is_empty()).await;
 }
 
-/// A closing client still serves callbacks that its own calls depend on.
+/// A closing client still serves callbacks that its own calls depend on, but makes no new calls.
 async fn closing(transport: Transport) {
     let Both { client, reader, .. } = with_defaults(&transport).await;
     // Until the first reply there is one credit.
@@ -411,7 +414,8 @@ async fn closing(transport: Transport) {
     assert!(matches!(failure(closing), CallFailure::Closed { sent: false, .. }));
 }
 
-/// A server that shuts down waits for its callbacks during the grace period, and clients see the connection close.
+/// A server that shuts down waits for its callbacks until the end of the grace period. Clients then see the connection
+/// close.
 async fn shutting_down(transport: Transport) {
     let Both { client, reader, server, .. } = with_defaults(&transport).await;
     let asked = tokio::spawn({
@@ -436,7 +440,8 @@ async fn shutting_down(transport: Transport) {
     drop(board);
 }
 
-/// Handlers of both peers can call each other in turn, nested deeper than the initial credits.
+/// Handlers of both peers can call each other in turn, nested deeper than the initial credits. With one credit in each
+/// direction, independent calls with callbacks still make progress.
 async fn deep(transport: Transport) {
     let (server, channel) = (Server::builder().credits(8).reverse_credits(8), Channel::builder().credits(8));
     let Both { client, reader, .. } = both(&transport, server, channel.reverse_credits(8)).await;
@@ -463,7 +468,8 @@ async fn deep(transport: Transport) {
     }
 }
 
-/// After a reconnection, callbacks work as before once the server has a new stub.
+/// Closing the channel of a callback stub leaves the connection open. After a reconnection, callbacks work as before
+/// once the server has a new stub.
 async fn reconnected(transport: Transport) {
     let channel = Channel::builder().reconnect(Reconnect::on_demand());
     let server = Server::builder().idle_timeout(Duration::from_millis(40));
@@ -483,7 +489,8 @@ async fn reconnected(transport: Transport) {
     assert_eq!(reader.notes.lock().unwrap().len(), 1);
 }
 
-/// RPC-over-RDMA v2 §4.5: callbacks have the same message formats as forward calls.
+/// RPC-over-RDMA v2 §4.5.4: callbacks can use chunks. Callbacks of up to 15999 bytes arrive intact, and the client
+/// moves large eligible items by RDMA Read and RDMA Write.
 #[tokio::test]
 async fn sizes_in_version_2() {
     timed(async {
@@ -504,8 +511,8 @@ async fn sizes_in_version_2() {
     .await;
 }
 
-/// RFC 8167 §5.3: callbacks over RDMA are limited to one inline message, over TCP to the record size. Eligible items
-/// stay inline.
+/// RFC 8167 §5.3: a version 1 callback without chunks is limited to the inline threshold, and eligible items stay
+/// inline. Longer callbacks fail before they are sent. Over TCP, a longer callback succeeds.
 async fn sizes(transport: Transport) {
     let inline = !matches!(transport, Transport::Tcp);
     let Both { client, board, .. } =

@@ -1,4 +1,5 @@
-//! Calls from channel to service and back, over every transport that needs no RDMA hardware.
+//! Calls from a channel to a service: arguments and results, errors, deadlines, dropped calls and closed channels. Over
+//! every transport that needs no RDMA hardware.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -103,11 +104,11 @@ async fn landing_pool(transport: Transport) {
         assert_eq!(get(seed, 100_000).await.as_ptr(), at[0], "it landed elsewhere");
     }
     assert_eq!((&view[..], landing.allocated()), (&pattern(2, 50_000)[10..20], 2));
-    // A call that fails before it is sent takes none.
+    // A call that fails before it is sent takes no buffer.
     let options = CallOptions::new().landing_from(&landing);
     let error = channel.call::<Get>(&Range(0, 100_001), options).await.unwrap_err();
     assert!(matches!(error, CallError::Landing { index: 0, len: 100_000, needed: 100_001, .. }), "{error}");
-    // Two at a time, one of them for a short result.
+    // A call can take two buffers, one of them for a short result.
     let options = CallOptions::new().landing_from(&landing).landing_from(&landing);
     drop(view);
     let two = channel.call::<Both>(&Range(8, 4096), options).await.unwrap();
@@ -152,8 +153,8 @@ fn transport_failure(error: &CallError) -> &CallFailure {
     }
 }
 
-/// In version 1, the number of running handlers is limited by the credits. Other calls wait. Replies arrive in any
-/// order, and each call gets its own reply.
+/// In version 1, the number of running handlers is limited by the credits. Other calls wait, and each call gets its own
+/// reply.
 async fn more_calls_than_credits(transport: Transport) {
     let service = TestService::default();
     let state = std::sync::Arc::clone(&service.0);
@@ -246,7 +247,8 @@ async fn result_longer_than_the_callers_binding(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-/// RFC 8166 §6.1: a call fails if the peers disagree about the eligible items of its arguments or of its result.
+/// RFC 8166 §6.1: a call fails if the peers disagree about the eligible items of its arguments or of its result, or if
+/// a chunk does not have the length of its item.
 async fn placement_violations(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     // The server returns an item inline that should be in its Write chunk: a permanent error for the caller.
@@ -343,7 +345,7 @@ async fn drop_calls(channel: &Channel) {
     assert_eq!(channel.counters().exposed_regions, 0);
 }
 
-/// A call can be dropped after any number of polls.
+/// A call that is dropped after 0 to 11 polls leaves no memory exposed, and later calls succeed.
 async fn dropped_after_polls(transport: Transport) {
     let (_running, _state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();

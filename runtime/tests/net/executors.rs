@@ -83,7 +83,8 @@ fn iwarp() {
     answered(Transport::Iwarp);
 }
 
-/// The peer violates the protocol while a caller without a runtime waits. The shutdown of the connection needs timers.
+/// A call in a thread without a runtime fails if the peer violates the protocol, although the shutdown of the
+/// connection needs timers.
 #[test]
 fn iwarp_peer_violates_the_protocol() {
     let runtime = runtime();

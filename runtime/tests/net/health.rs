@@ -28,7 +28,7 @@ use rpcrdma::{
 };
 use tokio::{sync::Semaphore, time::Instant};
 
-/// A drain delay, or an interval between questions to a server, that does not pass during a test.
+/// A drain delay, or an interval between status requests to a server, that does not pass during a test.
 const LONG: Duration = Duration::from_secs(100_000);
 
 fn service(program: u32, version: u32) -> HealthService {
@@ -90,7 +90,7 @@ async fn changes_are_reported(transport: Transport) {
         let expected = if is_serving { Serving } else { NotServing };
         assert_eq!(watch.changed(&channel).await.unwrap(), expected);
     }
-    // Others do not concern the watch.
+    // The watch ignores changes of other services, and learns only the last of many changes of the server.
     health.set_service(PROGRAM + 1, 1, false);
     for number in 0..100 {
         health.set_server(number % 2 == 0);
@@ -104,7 +104,7 @@ async fn changes_are_reported(transport: Transport) {
     running.handle.shutdown_within(Duration::ZERO);
 }
 
-/// A client without callbacks asks the server again after each interval.
+/// A client without callbacks asks the server again after each interval, and at once after a reset.
 async fn without_callbacks_the_server_is_asked(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health)).await;
@@ -118,14 +118,14 @@ async fn without_callbacks_the_server_is_asked(transport: Transport) {
         assert_eq!(watch.changed(&channel).await.unwrap(), expected);
         assert!(asked.elapsed() < interval + Duration::from_secs(1));
     }
-    // Forgetting asks at once.
+    // After a reset, the watch asks the server at once.
     watch.reset();
     let asked = Instant::now();
     assert_eq!(watch.changed(&channel).await.unwrap(), Serving);
     assert!(asked.elapsed() < interval);
 }
 
-/// The error of a server without the program is reported once per interval.
+/// The error of a server without the program HEALTH is reported at most once per interval.
 async fn servers_without_the_program(transport: Transport) {
     let running = transport.serve(Server::builder().service(TestService::default())).await;
     let interval = Duration::from_secs(20);
@@ -139,7 +139,7 @@ async fn servers_without_the_program(transport: Transport) {
     }
 }
 
-/// A client whose handlers wait for the test.
+/// A client that records reported changes. Its handlers reply after the test has added a permit to `gate`.
 #[derive(Clone)]
 struct SlowClient {
     gate: Arc<Semaphore>,
@@ -159,8 +159,8 @@ impl HealthCallbackV1 for SlowClient {
     }
 }
 
-/// A server has at most one call to a slow client in flight, and then reports the latest state. A client that does not
-/// reply is not called again until it sends another WATCH.
+/// A server has at most one callback to a slow client in flight, and reports the latest state after the client has
+/// replied. A client that does not reply is not called again until it sends another WATCH.
 async fn slow_clients(transport: Transport) {
     let health = Health::new();
     let timeout = Duration::from_secs(40);
@@ -202,8 +202,8 @@ async fn slow_clients(transport: Transport) {
     eventually(|| reported() == 4).await;
 }
 
-/// A greedy connection watches no more than its share, and leaves room for other connections. Its watches end with the
-/// connection.
+/// A connection can watch at most 16 services, so that other connections can also watch services. Its watches end with
+/// the connection.
 async fn greedy_clients(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health)).await;

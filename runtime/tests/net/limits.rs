@@ -109,7 +109,7 @@ async fn excess_calls_are_refused() {
         eventually(|| stats(&server).waiting == 1).await;
         let error = call::<Echo>(&channel, &Bytes::new()).await.unwrap_err();
         assert_eq!((status(&error), error.is_retry_safe()), (RpcError::Unavailable, true));
-        // The connection does not get the other handlers.
+        // Other connections may use handlers that this connection may not use.
         let other = server.connect(Channel::builder()).await;
         call::<Echo>(&other, &Bytes::new()).await.unwrap();
         state.gate.add_permits(3);
@@ -122,7 +122,8 @@ async fn excess_calls_are_refused() {
     .await;
 }
 
-/// A caller with many calls does not delay other callers. Callers are told apart by their principals.
+/// Callers with waiting calls take turns, so a caller with many calls hardly delays others. Callers are told apart by
+/// their principals.
 #[tokio::test(start_paused = true)]
 async fn callers_take_turns() {
     timed(async {
@@ -158,7 +159,8 @@ async fn callers_take_turns() {
     .await;
 }
 
-/// A handler is cancelled with its connection if its limits request that. Other handlers run to their end.
+/// If the limits request it, the end of a connection cancels its handlers and its calls that wait for a handler. Other
+/// handlers run to their end.
 async fn handlers_of_lost_clients(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);

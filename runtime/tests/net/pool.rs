@@ -24,7 +24,8 @@ where
     pool.invoke::<P>(&args, CallOptions::new()).await
 }
 
-/// Starts a server, and returns its state and a pool with `n` connections to it, each over its own path.
+/// Starts a server. Returns the server, its state, a pool with `n` connections to the server, and the path of each
+/// connection.
 async fn pooled(n: usize) -> (Running, Arc<State>, ChannelPool, Vec<Path>) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -42,12 +43,13 @@ fn builder() -> rpcrdma::client::ChannelBuilder {
     Channel::builder().reconnect(Reconnect::OnDemand { min_backoff, max_backoff, retries: 3 })
 }
 
-/// Returns the numbers of calls completed by each connection.
+/// Returns the number of replies that each channel of the pool has received on its current connection.
 fn calls(pool: &ChannelPool) -> Vec<u64> {
     pool.channels().map(|channel| channel.counters().replies_received).collect()
 }
 
-/// Starts a server over the simulated provider, and returns its state and a pool with `n` connections to it.
+/// Starts a server over the simulated provider. Returns the server, its state, and a pool with `n` connections to the
+/// server.
 async fn simulated(n: usize) -> (Running, Arc<State>, ChannelPool) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -90,12 +92,12 @@ async fn a_call_goes_to_the_connection_with_the_fewest_calls() {
     .await;
 }
 
-/// A call that may transfer many bytes counts as many small calls, whether in its arguments or in its result.
+/// A call with large arguments, or with a large bound for its result, counts as many small calls.
 #[tokio::test]
 async fn a_call_goes_to_the_connection_with_the_fewest_bytes() {
     timed(async {
         let (_running, state, pool) = simulated(2).await;
-        // Replied once, both connections may have several calls in flight.
+        // A connection that has received a reply may have several calls in flight.
         for _ in 0..4 {
             invoke::<Null>(&pool, ()).await.unwrap();
         }
@@ -173,7 +175,7 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
             state.wait_started(n).await;
         }
         state.wait_started(4).await;
-        // One after the other, so that each connection gets one.
+        // The calls start one after the other, so that each connection gets one.
         let mut gates = Vec::new();
         for n in 0..2 {
             let pool = pool.clone();
@@ -189,7 +191,7 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
         let mut failed = 0;
         for gate in gates {
             if let Err(error) = gate.await.unwrap() {
-                // The connection had no reply yet.
+                // A connection that is lost before its first reply counts as a failure to connect.
                 let CallError::Connect { error: closed, .. } = &error else { panic!("{error:?}") };
                 assert!(matches!(closed, ConnectError::Closed { sent: true, .. }) && !error.is_retry_safe());
                 failed += 1;
@@ -200,7 +202,8 @@ async fn a_lost_call_is_retried_on_another_connection_if_it_is_idempotent() {
     .await;
 }
 
-/// A call that the server recognizes is sent again by its own connection, even if the pool has another open connection.
+/// A call that the server recognizes is sent again by the channel that sent it first, even if the pool has another open
+/// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_the_server_recognizes_is_sent_again() {
     timed(async {
@@ -220,7 +223,7 @@ async fn a_call_that_the_server_recognizes_is_sent_again() {
         proxies[busy].hold();
         state.gate.add_permits(1);
         eventually(|| running.handle.duplicate_requests()[0].entries == 1).await;
-        // A second execution would not wait.
+        // With this permit, a second execution would not wait.
         state.gate.add_permits(1);
         proxies[busy].cut();
         assert_eq!(gate.await.unwrap().unwrap(), 7);
@@ -231,8 +234,8 @@ async fn a_call_that_the_server_recognizes_is_sent_again() {
     .await;
 }
 
-/// A connection that is open but dead gets a call now and then, with growing pauses. All other calls use the other
-/// connection.
+/// A connection that is open but silent gets a call only now and then, with growing pauses, until it replies again. All
+/// other calls use the other connection.
 #[tokio::test]
 async fn a_silent_connection_is_avoided() {
     for gives_up in [false, true] {
@@ -249,7 +252,7 @@ async fn avoids_a_silent_connection(gives_up: bool) {
     let within = |millis| CallOptions::new().timeout(Duration::from_millis(millis));
     let call = async |millis| {
         if gives_up {
-            // What a time-out of middleware does.
+            // A time-out of middleware drops a call in this way.
             let limit = Duration::from_millis(millis);
             tokio::time::timeout(limit, invoke::<Null>(&pool, ())).await.is_ok_and(|result| result.is_ok())
         } else {
@@ -265,7 +268,7 @@ async fn avoids_a_silent_connection(gives_up: bool) {
         failed += u32::from(!call(300).await);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // At 0, 0.5, 1.3 and 2.6 s, roughly.
+    // The silent connection gets a call at roughly 0, 0.5, 1.3 and 2.6 s.
     assert!((1..=6).contains(&failed), "{failed}");
     assert_eq!(pool.first().close_reason(), None);
     // When replies arrive again, the connection is used as before.
@@ -276,7 +279,7 @@ async fn avoids_a_silent_connection(gives_up: bool) {
     }
 }
 
-/// Later attempts that were not sent do not hide the failure of an earlier attempt that was.
+/// If the first attempt of a call was sent, later attempts that were not sent do not make the call safe to retry.
 #[tokio::test]
 async fn an_earlier_attempt_is_reported() {
     timed(in_step(async {
@@ -352,7 +355,8 @@ async fn one_connection_is_enough_to_begin() {
     .await;
 }
 
-/// The connections of a pool use the local addresses in their URLs, and each places results in the caller's memory.
+/// The connections of a pool use the local addresses in their URLs, and so does a channel over TCP. Each connection of
+/// the pool places results in the caller's memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg(target_os = "linux")]
 async fn local_addresses_and_landing_memory() {

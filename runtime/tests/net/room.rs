@@ -1,4 +1,4 @@
-//! The room of a server for connections: one host cannot keep others out.
+//! The connection limits and idle time-outs of a server. One host cannot keep other hosts from connecting.
 
 use std::{future::pending, net::SocketAddr, time::Duration};
 
@@ -39,7 +39,7 @@ async fn silent_from(host: u8, server: SocketAddr) -> TcpStream {
 async fn one_host_cannot_keep_others_out(scheme: &'static str, is_set_up: bool) {
     timed(async {
         let (addr, running) = serve(scheme, Server::builder()).await;
-        // Idle for longer than those of the flood.
+        // This connection is idle for longer than those of the flood.
         let early = connect_from(2, scheme, addr).await.unwrap();
         call::<Null>(&early, &()).await.unwrap();
         let (mut channels, mut sockets) = (Vec::new(), Vec::new());
@@ -53,21 +53,21 @@ async fn one_host_cannot_keep_others_out(scheme: &'static str, is_set_up: bool) 
         if is_set_up || scheme == "tcp" {
             eventually(|| running.handle.stats().open == ROOM as u64).await;
         } else {
-            // Those in set-up are not listed.
+            // Connections in set-up do not count as open.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         for host in 3..=9 {
             let late = loop {
                 match connect_from(host, scheme, addr).await {
                     Ok(channel) => break channel,
-                    // The flood may still be on its way.
+                    // The server may not have accepted the whole flood yet.
                     Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
                 }
             };
             call::<Null>(&late, &()).await.unwrap();
             channels.push(late);
         }
-        // A call of the early one is still in order, and none of the late ones was closed for another.
+        // The early connection still works, and no late connection was closed for another one.
         call::<Null>(&early, &()).await.unwrap();
         for channel in channels.iter().rev().take(7) {
             call::<Null>(channel, &()).await.unwrap();
@@ -120,7 +120,7 @@ async fn connections_in_use_stay() {
         })
         .await;
         let refused = connect_from(2, "tcp", addr).await;
-        // The server closes the connection, before or after the client takes it for open.
+        // The server closes the connection, before or after `connect_from` returns it.
         if let Ok(channel) = refused {
             call::<Null>(&channel, &()).await.unwrap_err();
         }
@@ -154,7 +154,8 @@ async fn hosts_have_a_limit() {
     .await;
 }
 
-/// By default, a server closes connections that are idle for six minutes, and not before.
+/// By default, a server closes connections that are idle for six minutes, and not before. With an idle time-out of
+/// [`Duration::MAX`], it closes none.
 #[tokio::test(start_paused = true)]
 async fn idle_connections_end() {
     timed(async {
@@ -181,7 +182,8 @@ async fn idle_connections_end() {
     .await;
 }
 
-/// By default, a server closes connections without a first call after two minutes.
+/// By default, a server closes connections without a first call after two minutes. With a longer time-out, a first call
+/// after that time keeps its connection open.
 #[tokio::test(start_paused = true)]
 async fn connections_without_a_call_end() {
     timed(async {

@@ -1,4 +1,4 @@
-//! A provider from outside this crate that URLs select by a scheme of its own.
+//! Providers of RDMA and of byte streams from outside the crate, which URLs select by registered schemes.
 
 use std::{
     collections::HashMap,
@@ -56,7 +56,7 @@ impl SchemeProvider for TwoNetworks {
     }
 }
 
-/// The scheme of all tests in this file: a process registers a scheme once.
+/// The RDMA scheme that the tests of this file share, because a process can register a scheme only once.
 static SCHEME: LazyLock<Scheme> =
     LazyLock::new(|| Scheme::register("x-two.networks+sim", TwoNetworks(Default::default())).unwrap());
 
@@ -84,7 +84,7 @@ impl StreamProvider for Pipes {
         let listener = self.0.lock().unwrap().get(&addr).cloned().ok_or(io::ErrorKind::ConnectionRefused)?;
         let (near, far) = tokio::io::duplex(buffer);
         listener.send(far).map_err(|_| io::ErrorKind::ConnectionRefused)?;
-        // Nobody accepts on port 9.
+        // An attempt to connect to port 9 never ends.
         if addr.port() == 9 { std::future::pending().await } else { Ok(near) }
     }
 
@@ -164,7 +164,7 @@ async fn urls_have_the_options_of_the_provider() {
 #[tokio::test]
 async fn servers_listen_and_channels_connect() {
     timed(async {
-        // Other tests use only ports that a network selects, which are above this.
+        // Other tests use only ports that a network selects. Those are above this port.
         let (server, url) = serve(&url(77, "?network=b")).await;
         assert_eq!(url, "x-two.networks+sim://127.0.0.1:77?network=b");
         let channel = Channel::connect(&url).await.unwrap();
@@ -180,7 +180,7 @@ async fn servers_listen_and_channels_connect() {
         let refused = Channel::connect(&other).await.unwrap_err();
         let ConnectError::Setup { source: SetupError::Io(error), .. } = refused else { panic!("{refused}") };
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-        // A port of one network can be in use there only.
+        // A port that is in use on one network is free on the other.
         let taken = Server::builder().service(TestService::default()).listen(&url).bind().await.unwrap_err();
         let BindError::Listen { source, .. } = taken else { panic!("{taken}") };
         assert_eq!(source.kind(), io::ErrorKind::AddrInUse);
@@ -249,7 +249,8 @@ async fn pools_use_several_paths() {
     .await;
 }
 
-/// A server that supports only version 1 is remembered, with its scheme.
+/// Channels to a server that supports only version 1 use version 1. A channel to a server of both versions at the same
+/// address, but of another scheme, still uses version 2.
 #[tokio::test]
 async fn versions_are_negotiated() {
     timed(async {
@@ -260,7 +261,7 @@ async fn versions_are_negotiated() {
             call::<Null>(&channel, &()).await.unwrap();
             assert_eq!(channel.info().version, Some(1));
         }
-        // A server of both versions at the same address of another scheme is another server.
+        // The same address of another scheme leads to another server, which supports both versions.
         let port = url.split([':', '?']).nth(2).unwrap();
         let (elsewhere, other) = serve(&format!("{}://127.0.0.1:{port}", *OTHER_SCHEME)).await;
         let channel = builder().connect(&other).await.unwrap();
@@ -287,7 +288,7 @@ async fn discovery_finds_servers() {
         sender.set([first.as_str()]);
         let caller = ServiceCaller::balanced(Endpoints::new(servers, builder()), RetryPolicy::default());
         caller.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
-        // A server is replaced by one on another network. The first may be used until the list has been read.
+        // A server on another network replaces the first one, which may be used until the client has read the new list.
         sender.set([second.as_str()]);
         while b.handle.stats().open == 0 || a.handle.stats().open > 0 {
             caller.invoke::<Null>(&(), CallOptions::new()).await.unwrap();
@@ -299,8 +300,8 @@ async fn discovery_finds_servers() {
     .await;
 }
 
-/// The byte streams of a provider carry records, with buffers and calls of several sizes, over one connection after the
-/// other.
+/// The byte streams of a provider carry calls of several sizes, with pipe buffers of several sizes. A channel
+/// reconnects after its server has been replaced.
 #[tokio::test]
 async fn streams_carry_records() {
     timed(async {
@@ -360,7 +361,7 @@ async fn streams_have_limits() {
     .await;
 }
 
-/// A server whose runtimes share the connections moves streams to them.
+/// A server with several runtimes serves the byte streams of a provider.
 #[tokio::test]
 async fn streams_move_to_runtimes() {
     timed(async {

@@ -172,7 +172,7 @@ async fn shutdown_after_the_grace_period(transport: Transport) {
     assert_eq!(state.finished.load(Ordering::SeqCst), 0);
 }
 
-/// Dropping `serve` only stops listening. The handle can still shut down the connections.
+/// Dropping the future of `serve` closes no connection. The handle can still shut down the connections.
 async fn shutdown_after_serve_was_dropped(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     call::<Null>(&channel, &()).await.unwrap();
@@ -191,7 +191,7 @@ async fn shutdown_after_serve_was_dropped(transport: Transport) {
     eventually(|| running.handle.connections().is_empty()).await;
 }
 
-/// A client that disconnects during a call does not affect the handler.
+/// If a client disconnects during a call, the handler runs to its end.
 async fn client_disconnects(transport: Transport) {
     let (running, state, channel) = start(transport).await;
     let in_flight = tokio::spawn({
@@ -210,8 +210,8 @@ async fn client_disconnects(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
 }
 
-/// When the server disconnects, every call in progress fails, and the error states whether the call was sent. With
-/// `on_demand`, the next call reconnects, and idempotent calls are retried automatically.
+/// While the server is gone, calls in progress fail, also an idempotent call that is retried. The errors state that the
+/// calls may have been executed. With [`Reconnect::OnDemand`], the next call to the restarted server reconnects.
 async fn server_disconnects(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);
@@ -275,7 +275,7 @@ async fn connection_limit(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
     let third = running.try_connect(Channel::builder().connect_timeout(Duration::from_secs(1))).await;
     assert!(matches!(third, Err(ConnectError::Setup { .. })), "{third:?}");
-    // Over some transports the client retries.
+    // Over some transports, the client retries, and more than one set-up fails.
     eventually(|| running.handle.stats().setup_failed > 0).await;
     let stats = running.handle.stats();
     assert_eq!((stats.accepted, stats.open), (2, 2), "{stats}");
@@ -336,7 +336,7 @@ async fn idle_connections(transport: Transport) {
     eventually(|| channel.close_reason() == Some(CloseReason::Idle(Duration::from_millis(50)))).await;
 }
 
-/// The memory of one client's calls is limited, and all calls succeed.
+/// Concurrent calls succeed although their arguments together exceed the memory that one connection may use.
 async fn fetched_memory(transport: Transport) {
     let service = TestService::default();
     let running = transport.serve(Server::builder().service(service).max_fetched(300_000)).await;
@@ -352,7 +352,7 @@ async fn fetched_memory(transport: Transport) {
     assert!(results.windows(2).all(|pair| pair[0] == pair[1]) && results.len() == 20);
 }
 
-/// The number of concurrent calls is limited, and waiting for a slot ends at the deadline.
+/// With `max_calls(1)`, a second call waits for the first one, and fails unsent at its deadline.
 async fn deadline_while_waiting_for_a_slot(transport: Transport) {
     let (running, state, _) = start(transport).await;
     let channel = running.connect(Channel::builder().max_calls(1)).await;

@@ -121,7 +121,7 @@ async fn a_call_ends_when_its_server_is_silent() {
     .await;
 }
 
-/// Calls that may be repeated move to a new connection, within the time-out and a few round trips.
+/// Idempotent calls move to a new connection, and succeed within one second after the keep-alive time-out.
 #[tokio::test(start_paused = true)]
 async fn repeatable_calls_move_when_a_server_is_silent() {
     timed(async {
@@ -196,7 +196,7 @@ async fn a_pool_leaves_its_silent_connection() {
             assert_eq!(call.await.unwrap().unwrap(), n);
         }
         assert!(begun.elapsed() < TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
-        // The lost connection was made again.
+        // The client has made a new connection in place of the lost one.
         eventually(|| quiet.connects() == 2).await;
     })
     .await;
@@ -221,7 +221,8 @@ async fn never_reply(listener: tokio::net::TcpListener, seen: tokio::sync::mpsc:
     }
 }
 
-/// A path that was silent gets no call again before it has answered, so that it delays few calls.
+/// After a server was silent, a pool makes no call on a new connection to it before the server has replied to a probe.
+/// The server therefore delays few calls.
 #[tokio::test]
 async fn a_pool_calls_a_silent_path_only_once_it_answers() {
     timed(in_step(async {
@@ -242,7 +243,7 @@ async fn a_pool_calls_a_silent_path_only_once_it_answers() {
                 }
             });
         }
-        // The connection is given up, and the pool makes another one, again and again.
+        // The pool gives up each connection, and makes another one.
         loop {
             let (number, is_call) =
                 tokio::time::timeout(4 * TIMEOUT, seen.recv()).await.expect("the path is not tried again").unwrap();
@@ -286,7 +287,7 @@ async fn a_slow_server_keeps_its_connection() {
         state.wait_started(1).await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
         let probes = channel.counters().replies_received - 1;
-        // 0.25, 0.5 .. 16 s, and then one in 30 s.
+        // The pauses between probes are 0.25, 0.5 .. 16 s, and then 30 s.
         assert!((110..=130).contains(&probes), "{probes} probes");
         state.gate.add_permits(1);
         assert_eq!(gate.await.unwrap().unwrap(), 1);
@@ -295,7 +296,7 @@ async fn a_slow_server_keeps_its_connection() {
     .await;
 }
 
-/// Calls that hold all credits leave none for a probe. The server does not count as silent then.
+/// If calls hold all credits, no probe can be sent, and the client does not treat the server as silent.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_cannot_be_sent_proves_nothing() {
     timed(async {
@@ -348,7 +349,7 @@ async fn calls_leave_a_credit_for_probes() {
     .await;
 }
 
-/// Calls over TCP leave room for a probe, however many calls wait.
+/// Calls over TCP leave room for a probe, however many calls wait, so the client notices a server that never replies.
 #[tokio::test]
 async fn calls_over_tcp_leave_room_for_probes() {
     timed(in_step(async {
@@ -386,7 +387,8 @@ async fn probes_can_be_disabled() {
     .await;
 }
 
-/// Probes do not count as use: a server closes a connection that only they use, and does so in time.
+/// Probes do not count as use of a connection: a server closes a connection with nothing but probes within one second
+/// after the idle time-out.
 #[tokio::test(start_paused = true)]
 async fn probes_do_not_keep_an_idle_connection() {
     timed(async {
@@ -468,7 +470,8 @@ async fn permanent_failures_end_a_call_soon() {
     .await;
 }
 
-/// A call that may be repeated, and has time left, outlives the restart of its server.
+/// A call whose deadline is late enough outlives the restart of its server. A call without a deadline fails after a few
+/// retries.
 #[tokio::test(start_paused = true)]
 async fn a_call_outlives_a_restart_within_its_deadline() {
     timed(async {
@@ -486,7 +489,7 @@ async fn a_call_outlives_a_restart_within_its_deadline() {
                 Server::builder().service(service).listen_with(fabric.listen(port).unwrap()).bind().await.unwrap();
             server.serve().await;
         });
-        // Without a deadline, the retries are few.
+        // Without a deadline, the client retries only a few times.
         let error = channel.call::<Null>(&(), CallOptions::new()).await.unwrap_err();
         let CallError::Connect { retries, .. } = &error else { panic!("{error}") };
         assert!(retries.count() == 3 && retries.elapsed() >= Duration::from_millis(200), "{retries:?}");

@@ -125,7 +125,8 @@ async fn several_transports_at_once() {
     .await;
 }
 
-/// RFC 5531 §11: a record is a call or a reply in any number of fragments.
+/// RFC 5531 §11: a server accepts calls in fragments of every length, and 500 calls at once. The connection stays open
+/// after a reply without a call and after malformed arguments.
 #[tokio::test]
 async fn calls_in_fragments() {
     timed(async {
@@ -171,8 +172,8 @@ async fn calls_in_fragments() {
     .await;
 }
 
-/// RFC 5531 §9: the reply to every call that is not executed, word by word. A reply has the XID of its call, and the
-/// connection stays open.
+/// RFC 5531 §9: the replies to denied and failed calls, and to two successful calls, word by word. A reply has the XID
+/// of its call, and the connection stays open.
 #[tokio::test]
 async fn replies_to_calls_that_are_not_executed() {
     timed(async {
@@ -217,7 +218,8 @@ async fn replies_to_calls_that_are_not_executed() {
     .await;
 }
 
-/// A violation closes its connection, and does not affect the server and its other connections.
+/// A violation closes its connection, and does not affect the server and its other connections. A record of exactly the
+/// maximum length is accepted.
 #[tokio::test]
 async fn violations_close_the_connection() {
     timed(async {
@@ -257,8 +259,8 @@ async fn violations_close_the_connection() {
     .await;
 }
 
-/// A record that takes too long to send closes the connection, even if data keeps arriving. So does a reply that is not
-/// read.
+/// A server closes the connection if a record takes too long to arrive, even if data keeps arriving, and if a client
+/// does not read its reply.
 #[tokio::test]
 async fn slow_peers() {
     timed(in_step(async {
@@ -445,7 +447,7 @@ async fn too_long_reply_fails_its_call() {
     .await;
 }
 
-/// An abandoned call occupies its slot until the reply arrives, which is then discarded.
+/// A call that was abandoned is counted as such until its late reply arrives. This reply is not counted as discarded.
 #[tokio::test]
 async fn late_replies() {
     timed(in_step(async {

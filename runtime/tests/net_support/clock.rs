@@ -42,8 +42,8 @@ impl Drop for ManualClock {
 /// Runs a test by a clock that keeps pace with the test rather than with real time. The runtime must have one thread.
 /// The test must not wait for other threads or processes that need time.
 ///
-/// A millisecond passes after all tasks have repeatedly processed their input. A busy machine slows down the clock
-/// together with the test.
+/// Each millisecond passes only after all tasks have repeatedly processed their input. A busy machine slows down the
+/// clock together with the test.
 pub async fn in_step<T>(body: impl Future<Output = T>) -> T {
     let mut ticking = JoinSet::new();
     let clock = ManualClock::new();

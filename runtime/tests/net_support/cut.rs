@@ -15,7 +15,7 @@ use tokio::{
     sync::watch,
 };
 
-/// A running proxy.
+/// A running TCP proxy between clients and a server. All clones control the same connections.
 #[derive(Debug, Clone)]
 pub struct CutProxy {
     pub addr: SocketAddr,

@@ -1,7 +1,7 @@
 //! A Kerberos realm in a temporary directory, with a KDC of its own (`tests/krb5/realm`).
 //!
-//! The library reads the environment of its process, so what uses the realm runs in a child process with the
-//! environment of the realm.
+//! The Kerberos library reads the environment of its process, so code that uses the realm runs in a child process with
+//! the environment of the realm.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::{
@@ -52,8 +52,8 @@ impl Drop for Realm {
     }
 }
 
-/// The time of day of the realm and of the processes in it, which the library of faketime controls. Clocks that only
-/// measure time are not changed.
+/// The time of day in the realm and in its processes. The library of faketime controls it. Clocks that only measure
+/// time are not changed.
 #[derive(Debug)]
 pub struct RealmClock {
     file: PathBuf,
@@ -91,14 +91,15 @@ impl RealmClock {
 
     pub fn advance(&mut self, seconds: u64) {
         self.now += seconds;
-        // Renamed, so that the file is always complete.
+        // A new file replaces the old one, so that readers always find a complete file.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{}\n", self.now)).unwrap();
         fs::rename(new, &self.file).unwrap();
     }
 }
 
-/// Runs `body` in a child process of this program that is in a realm with a clock of its own, if faketime is installed.
+/// Runs `body` in a child process of this program that is in a realm. The realm has a clock of its own if faketime is
+/// installed. Prints a note if Kerberos is not installed.
 pub fn run_in_realm_with_clock(body: impl FnOnce()) -> ExitCode {
     if env::var_os(IN_REALM).is_some() {
         body();
@@ -139,7 +140,7 @@ fn run_in(variables: &[(&str, OsString)]) -> ExitCode {
 pub fn kinit(lifetime: &str) {
     let cache = env::var("KRB5CCNAME").unwrap();
     let path = cache.strip_prefix("FILE:").unwrap();
-    // Renamed afterwards, so that the cache always has a ticket.
+    // A new cache replaces the old one, so that the cache always has a ticket.
     let mut kinit = Command::new("kinit")
         .args(["-l", lifetime, "alice"])
         .env("KRB5CCNAME", format!("FILE:{path}.new"))

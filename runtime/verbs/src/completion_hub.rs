@@ -5,8 +5,8 @@
 //! connections can cause (RFC 5042 §6.4.3.2). When it has no room for another connection, a further queue is created,
 //! with the same Receives.
 //!
-//! Connections own the queues. The listener only knows them, so that a removed device is released when its last
-//! connection has ended.
+//! Connections own the queues. The listener holds only weak references to them, so that a removed device is released
+//! when its last connection has ended.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -34,7 +34,7 @@ use crate::{ErrorChain, provider::IoError};
 /// Maximum number of requests in the send queue of a connection that shares its queues.
 pub(super) const SHARED_SENDS: u32 = 63;
 
-/// Minimum depth of a shared receive queue.
+/// Minimum depth of a shared receive queue, unless the device supports less.
 const MIN_RECEIVES: u32 = 64;
 
 /// Number of completions for which a shared completion queue has room, unless its Receives need more or the device
@@ -57,14 +57,14 @@ struct CompletionInbox {
     granted: usize,
     /// `true` if the peer sent a message that was not granted.
     overrun: bool,
-    /// The cause of the failure of the shared queues.
+    /// The cause of the failure of the shared queues, until [`HubMember::take`] has returned it.
     failed: Option<IoError>,
     waker: Option<Waker>,
 }
 
 impl CompletionInbox {
-    /// Adds a completion, with the memory of a Receive. Returns `true` if the completion used a grant. Drops a message
-    /// without a grant.
+    /// Adds a completion. `slot` is the memory of the Receive, if one has completed. Returns `true` if the completion
+    /// used a grant. Drops a message without a grant, and sets `overrun`.
     fn deliver(&mut self, completion: ffi::ibv_wc, slot: Option<SlotGuard>) -> bool {
         let is_message = slot.is_some() && completion.status == ibv_wc_status::IBV_WC_SUCCESS;
         if is_message && self.granted == 0 {
@@ -93,7 +93,8 @@ struct HubState {
     /// Inboxes of the connections, by the number of their queue pairs.
     members: HashMap<u32, Arc<Mutex<CompletionInbox>>>,
     batch: Vec<ffi::ibv_wc>,
-    /// Number of completions that the connections can cause at a time.
+    /// Number of completions for which room is reserved: those of the shared Receives, and of the requests of all
+    /// connections.
     reserved: u32,
     room: u32,
 }
@@ -148,8 +149,8 @@ impl HubState {
 /// The state that a hub shares with its task. `None` after the hub was dropped.
 type HubCore = Mutex<Option<HubState>>;
 
-/// Distributes completions of the queue, at most [`MAX_DISTRIBUTED`]. Returns `false` if there were none, or if the
-/// queue has failed.
+/// Distributes completions of the queue, at most [`MAX_DISTRIBUTED`]. Returns `false` if there were none, or if the hub
+/// was dropped or its queue has failed.
 fn distribute(core: &HubCore) -> bool {
     let mut wakers = Vec::new();
     let mut state = lock(core);
@@ -188,7 +189,7 @@ fn wait(hub: &mut HubState, wakers: &mut Vec<Waker>, cx: &mut Context<'_>) -> io
     loop {
         let count = hub.distribute(wakers)?;
         if count >= MAX_DISTRIBUTED {
-            // The connections process these before more are fetched.
+            // The connections process these completions before more are fetched.
             cx.waker().wake_by_ref();
             return Ok(Poll::Pending);
         }
@@ -316,9 +317,9 @@ impl std::fmt::Debug for SharedQueues {
 pub(super) struct HubMember {
     hub: Arc<CompletionHub>,
     inbox: Arc<Mutex<CompletionInbox>>,
-    /// The number of the queue pair, until the member has left.
+    /// The number of the queue pair. `None` before the member enters the hub, and after it has left.
     number: Option<u32>,
-    /// The memory of Receives whose completions were taken, in order.
+    /// The memory of the Receives whose completions [`take`](Self::take) has removed from the inbox, oldest first.
     slots: VecDeque<SlotGuard>,
     /// `true` if the peer sent a message that was not granted.
     overrun: bool,
@@ -348,8 +349,8 @@ impl HubMember {
     /// Ends the membership after the queue pair was destroyed.
     pub(super) fn leave(&mut self) {
         let Some(number) = self.number.take() else { return };
-        // No completion of the queue pair may remain, because another one may get its number. They are among those that
-        // the queue has now.
+        // No completion of the queue pair may remain, because another queue pair may get its number. All completions
+        // of the destroyed queue pair are in the queue now.
         for _ in 0..=self.hub.room / MAX_DISTRIBUTED {
             if !distribute(&self.hub.core) {
                 break;
@@ -384,10 +385,10 @@ impl HubMember {
         }
     }
 
-    /// Returns completions, at most as many as fit in `into`.
+    /// Moves completions from the inbox to `into`, as many as fit, and returns them.
     ///
     /// # Errors
-    /// Returns the error of the shared queues.
+    /// Returns an error if the shared queues have failed.
     pub(super) fn take<'a>(&mut self, into: &'a mut [ffi::ibv_wc]) -> io::Result<&'a [ffi::ibv_wc]> {
         let mut inbox = lock(&self.inbox);
         if let Some(error) = inbox.failed.take() {
@@ -404,7 +405,7 @@ impl HubMember {
         Ok(&into[..count])
     }
 
-    /// Removes and returns the memory of the first Receive whose completion was taken.
+    /// Removes and returns the memory of the oldest Receive whose completion [`take`](Self::take) has returned.
     pub(super) fn complete_receive(&mut self) -> Option<SlotGuard> {
         self.slots.pop_front()
     }
@@ -419,7 +420,7 @@ impl HubMember {
         distribute(&self.hub.core);
     }
 
-    /// Registers the task for the next completion, unless completions or a failure are waiting in the inbox.
+    /// Registers the task for the next completion, unless the inbox has a completion, an overrun or a failure.
     pub(super) fn poll_event(&self, cx: &mut Context<'_>) -> EventWait {
         let mut inbox = lock(&self.inbox);
         if !inbox.is_empty() {

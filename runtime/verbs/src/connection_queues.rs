@@ -18,7 +18,7 @@ use super::{
 };
 use crate::provider::SetupParams;
 
-/// Maximum number of requests in the device's send queue.
+/// Maximum number of requests in the send queue of a connection that does not share its queues.
 const SENDS: u32 = 256;
 
 /// Maximum number of slots for Sends that do not fit a work request.
@@ -38,7 +38,7 @@ pub(super) enum ConnectionQueues {
     },
 }
 
-/// The objects of a connection that a queue pair is created from.
+/// The objects from which the queue pair of a connection is created.
 pub(super) struct QueuePairParts {
     pub(super) queues: ConnectionQueues,
     /// Slots for Sends that do not fit a work request.
@@ -137,7 +137,7 @@ impl ConnectionQueues {
         }
     }
 
-    /// Removes and returns the memory of the first Receive that has completed.
+    /// Removes and returns the memory of the oldest completed Receive.
     pub(super) fn complete_receive(&mut self) -> Option<SlotGuard> {
         match self {
             Self::Own { receives, .. } => receives.complete(),
@@ -203,7 +203,7 @@ impl ConnectionQueues {
         }
     }
 
-    /// Releases the Receives after the queue pair was destroyed.
+    /// Releases the Receives, or leaves the shared queues, after the queue pair was destroyed.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Own { receives, .. } => receives.clear(),

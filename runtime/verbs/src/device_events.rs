@@ -1,4 +1,5 @@
-//! Asynchronous device events: failures of the device, a port or a queue pair.
+//! Asynchronous device events: failures of the device, its ports, queue pairs and other queues, and the end of a failed
+//! queue pair's use of a shared receive queue.
 //!
 //! A device has one event stream for the whole process. Each connection waits on a duplicate of its file descriptor.
 //! The connection that wakes first reads the events, and delivers them to the connections that they concern.
@@ -159,7 +160,8 @@ enum EventSubject {
     Element,
 }
 
-/// Converts the number of an event of libibverbs. Returns `None` for an event that connections do not process.
+/// Returns the event with this number in libibverbs, and the kind of its subject. Returns `None` for an event that
+/// connections do not process.
 fn classify(number: u32) -> Option<(DeviceEvent, EventSubject)> {
     const FATAL: u32 = kind::IBV_EVENT_DEVICE_FATAL as u32;
     const CQ: u32 = kind::IBV_EVENT_CQ_ERR as u32;

@@ -11,22 +11,22 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// A tracker of event sources, which records that a source had an event after the sources were last polled.
+/// The record of whether one of several event sources had an event since they were last polled.
 pub(super) struct EventReadiness {
     state: Arc<WakeState>,
     waker: Waker,
-    /// A copy of the `task` in `state`, which only this object changes.
+    /// A copy of the waker in `state`, which can be compared without a lock. Only this object changes the two wakers.
     task: Waker,
 }
 
 struct WakeState {
     is_woken: AtomicBool,
-    /// The waker of the task, which is woken whenever a source has an event.
+    /// The waker of the task that is woken whenever a source has an event.
     task: Mutex<Waker>,
 }
 
 impl EventReadiness {
-    /// Creates a tracker whose sources have not been polled yet.
+    /// Creates a record for sources that have not been polled yet.
     pub(super) fn new() -> Self {
         let task = Waker::noop().clone();
         let state = Arc::new(WakeState { is_woken: AtomicBool::new(true), task: Mutex::new(task.clone()) });

@@ -27,8 +27,8 @@ const MAP_HUGE_2MB: libc::c_int = 21 << 26;
 /// for which the kernel is asked to use transparent huge pages, and logs this once. Buffers of less than 2 MiB share a
 /// page. Needs Linux 5.14 for reserved pages.
 ///
-/// Pools do not use huge pages by default: reserved pages are missing on most systems, and memory of a pool is returned
-/// to the system in pieces of at least 2 MiB.
+/// Pools do not use huge pages by default: most systems have no reserved pages, and a pool with huge pages returns
+/// memory to the system only in pieces of at least 2 MiB.
 ///
 /// ```
 /// use rpcrdma_verbs::HugePages;
@@ -123,7 +123,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps reserved huge pages.
+    /// Maps reserved huge pages, and takes them from the system at once. Fails if too few are free, or if this process
+    /// may not use them.
     fn reserved(len: usize) -> io::Result<Self> {
         let start = map(len, libc::MAP_HUGETLB | MAP_HUGE_2MB)?;
         let mapping = Self { start, len, is_reserved: true };
@@ -220,7 +221,8 @@ mod tests {
         start..start + piece.len
     }
 
-    /// Pieces are aligned to their size, do not overlap, are zero at first, and outlive the source.
+    /// Pieces are aligned to their size, or to 2 MiB if they are larger. They do not overlap, are initially zero, and
+    /// outlive the source.
     #[test]
     fn pieces() {
         let source = HugePages::new();

@@ -1,4 +1,4 @@
-//! Optional access flags of registrations.
+//! Relaxed ordering, an optional access flag of registrations.
 
 use std::{
     io,
@@ -9,8 +9,8 @@ use super::ffi::ibv_access_flags as access;
 
 /// The flag for relaxed ordering, which is requested until a device refuses it.
 ///
-/// Current libraries leave the flag out if the kernel does not know optional flags, and drivers ignore it. Older
-/// libraries, and some drivers, refuse the registration.
+/// Current libraries leave the flag out if the kernel does not know optional flags, and most drivers ignore a flag that
+/// they do not support. Older libraries, and some drivers, refuse the registration.
 #[derive(Debug)]
 pub(super) struct OptionalAccess {
     relaxed_ordering: AtomicBool,
@@ -21,8 +21,9 @@ impl OptionalAccess {
         Self { relaxed_ordering: AtomicBool::new(relaxed_ordering) }
     }
 
-    /// Calls `register` with the flags, and again without them if they may have been refused. If the second call
-    /// succeeds, the flags are left out from then on.
+    /// Calls `register` with the flag if it is requested. If the call fails with EINVAL or EOPNOTSUPP, which can mean
+    /// that the flag was refused, calls `register` without the flag. If this second call succeeds, the flag is left out
+    /// from then on.
     pub(super) fn register<T>(&self, register: impl Fn(access) -> io::Result<T>) -> io::Result<T> {
         if !self.relaxed_ordering.load(Ordering::Relaxed) {
             return register(access(0));
@@ -70,7 +71,7 @@ mod tests {
         // Memory that cannot be registered at all says nothing about the flag.
         let read_only = Some(libc::EINVAL);
         assert_eq!(attempts(true, |_| read_only), (vec![flag, 0, flag, 0], [read_only; 2]));
-        // The limit on locked memory has nothing to do with it.
+        // The limit on locked memory has nothing to do with the flag.
         let locked = Some(libc::ENOMEM);
         assert_eq!(attempts(true, |_| locked), (vec![flag, flag], [locked; 2]));
     }

@@ -22,7 +22,8 @@ use crate::{
 const MAX_COPIED: usize = 1 << 16;
 
 impl VerbsQueuePair {
-    /// Posts queued work requests to the device.
+    /// Posts queued work requests to the device, as many as its send queue and the memory for copies permit. Ends the
+    /// connection if a request cannot be posted.
     pub(super) fn flush(&mut self) {
         let Some(qp) = &self.qp else { return };
         if !self.is_open() || self.queue.is_posted() {
@@ -146,7 +147,8 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Posts the chain to the device. `binds` has the windows that the chain binds, with their new handles.
+    /// Posts the chain to the device. `binds` has the windows that the chain binds, with their new handles. Ends the
+    /// connection if the device refuses a request.
     fn submit(&mut self, binds: &[(*mut ffi::ibv_mw, u32)]) {
         let Some(qp) = &self.qp else { return };
         if self.chain.is_empty() {

@@ -11,17 +11,17 @@ use super::{
 };
 use crate::ErrorChain;
 
-/// The bit that marks the number of a Receive in completions.
+/// The bit that distinguishes the number of a Receive from that of another work request in completions.
 pub(super) const RECEIVE: u64 = 1 << 63;
 
-/// Number of Receives that can be posted at a time without an allocation.
+/// Maximum number of Receives that can be posted at a time without an allocation.
 const UNALLOCATED_POSTS: usize = 4;
 
 /// The Receives of one connection.
 pub(super) struct VerbsReceives {
     /// The posted Receives, in the order in which they complete.
     posted: VecDeque<SlotGuard>,
-    /// Number of the first posted Receive.
+    /// Number of the oldest posted Receive. Receives are numbered from 0 in the order posted.
     first: u64,
     /// Capacity of the device's queue.
     room: usize,
@@ -115,7 +115,8 @@ impl VerbsReceives {
         if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.abs())) }
     }
 
-    /// Takes a slot for one Receive. Allocates more slots if the user holds on to messages.
+    /// Takes a slot for one Receive. Allocates more slots if all are in use. Returns `None` if no memory can be
+    /// allocated.
     fn slot(&mut self, pd: &Pd) -> Option<SlotGuard> {
         if let Some(slot) = self.slabs.iter().find_map(Slab::take) {
             return Some(slot);

@@ -1,10 +1,10 @@
 //! Closing of removed devices.
 //!
 //! librdmacm opens a device for all connections of the process, and keeps the device open after the last connection has
-//! ended. It closes a removed device only when it compares its list of devices with that of the system. It does so when
-//! a connection needs a device that it does not know. Meanwhile, the removal of a soft RoCE or soft iWARP device waits.
-//! Drivers of adapters disconnect the process instead. The comparison also opens all devices of the system, so it is
-//! made only after a removal.
+//! ended. It closes a removed device only when it compares its list of devices with that of the system, and it compares
+//! them only when a connection needs a device that its list lacks. Until then, the removal of a soft RoCE or soft iWARP
+//! device waits. Drivers of adapters do not wait, and disconnect the process instead. The comparison also opens all
+//! devices of the system, so this module causes it only after a removal.
 
 use std::{
     ptr,
@@ -18,8 +18,8 @@ use super::ffi;
 /// Time before each comparison of librdmacm's list of devices with that of the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Number of comparisons after the report of a removal. The system lists the device until it has informed all users of
-/// it.
+/// Number of comparisons after the report of a removal. Several are needed, because the system lists a removed device
+/// until it has informed all users of the device.
 const COMPARISONS: u32 = 10;
 
 /// The progress of closing removed devices: the number of remaining comparisons, and whether a thread makes them.

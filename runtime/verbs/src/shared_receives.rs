@@ -7,7 +7,7 @@
 //! If more messages arrive at a time than there are Receives, the device asks the peers to repeat them
 //! (`ConnParam::rnr_retries`). A message without a grant is dropped and ends its connection, so a peer cannot use up
 //! the Receives of other peers. A connection whose messages are processed slowly occupies memory for as many messages
-//! as were granted to it. The pool provides other memory to the other connections.
+//! as were granted to it. The [`SlotPool`] provides other memory for the Receives of the other connections.
 
 use std::{
     io, ptr,
@@ -31,7 +31,7 @@ const SPARE: usize = 8;
 /// Number of completed Receives after which unused memory is returned.
 const TRIM_EVERY: u32 = 4096;
 
-/// Number of Receives that can be posted at a time without an allocation.
+/// Maximum number of Receives that can be posted at a time without an allocation.
 const UNALLOCATED_POSTS: usize = 8;
 
 /// The numbers of posted Receives and of permitted messages of a shared receive queue.

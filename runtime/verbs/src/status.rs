@@ -19,7 +19,7 @@ pub(super) fn receive_outcome(code: status::Type) -> ReceiveOutcome {
     match code {
         status::IBV_WC_SUCCESS => ReceiveOutcome::Message,
         status::IBV_WC_WR_FLUSH_ERR => ReceiveOutcome::Flushed,
-        // Soft RoCE reports the second code.
+        // Soft RoCE reports `IBV_WC_LOC_QP_OP_ERR`.
         status::IBV_WC_LOC_LEN_ERR | status::IBV_WC_LOC_QP_OP_ERR => {
             ReceiveOutcome::Violation("a message longer than the Receive".into())
         }
@@ -38,7 +38,7 @@ pub(super) struct RequestFailure {
     pub(super) reason: Option<DisconnectReason>,
 }
 
-/// Returns the result of a request of the send queue.
+/// Returns the result of a request of the send queue that has completed with `code`.
 pub(super) fn request_result(code: status::Type) -> Result<(), RequestFailure> {
     let (error, reason) = match code {
         status::IBV_WC_SUCCESS => return Ok(()),

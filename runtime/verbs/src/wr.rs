@@ -11,7 +11,7 @@ use super::{
     objects::Qp,
 };
 
-/// Local registered memory.
+/// A range of local memory for a work request, with the key of its registration. The key is 0 for inline data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct LocalSegment {
     pub(super) address: u64,

@@ -17,7 +17,7 @@ pub(crate) struct ArgumentNames<'a> {
 }
 
 impl ArgumentNames<'_> {
-    /// Generates `expr` as a `u64`, for a position that expects this type.
+    /// Generates `expr` as a `u64`, for a position from which Rust infers the type of a literal.
     pub(crate) fn emit(&self, expr: &Expr) -> TokenStream {
         match expr {
             Expr::Const(value) => number(*value),

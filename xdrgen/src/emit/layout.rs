@@ -25,7 +25,8 @@ struct ItemLayout {
     has_default: bool,
     /// The variants of an enumeration that is a union discriminant, computed on first use.
     variants: OnceCell<HashMap<i64, Ident>>,
-    /// The length of the encoding, in bytes, if the item can be part of a run.
+    /// The length of the encoding, in bytes, if the item can be part of a run: fields that are encoded or decoded
+    /// together.
     words: Option<u64>,
     /// The name of the borrowed form, if the item has one.
     ref_name: Option<RustName>,

@@ -142,8 +142,8 @@ pub(crate) enum Std<'a> {
 }
 
 impl Std<'_> {
-    /// Returns the path of a name in the runtime's `xdr::prelude`. `path` is its absolute path. If the path is short,
-    /// the scope imports the prelude.
+    /// Returns the path of a name in the runtime's `xdr::prelude`. `path` is its absolute path. If the returned path is
+    /// short, the scope imports the prelude.
     pub(crate) fn short(&self, name: &str, path: TokenStream) -> TokenStream {
         match self {
             Std::Prelude(scope) if !scope.has(name) => {
@@ -155,7 +155,7 @@ impl Std<'_> {
         }
     }
 
-    /// Returns the path of a runtime module. If the path is short, the scope imports the module.
+    /// Returns the path of a runtime module. If the returned path is short, the scope imports the module.
     pub(crate) fn module(&self, runtime: &TokenStream, name: &'static str) -> TokenStream {
         let module = ident(name);
         match self {

@@ -38,7 +38,8 @@ const MAX_THREADS: usize = 8;
 
 /// The texts of one part, divided into pieces.
 ///
-/// If other parts continue this part, their pieces with an odd index are appended to the pieces here.
+/// If other parts continue this part, each of their pieces with an odd index is appended to the piece of this part with
+/// that index.
 #[derive(Debug, Default)]
 struct PrintedPart {
     declarations: Vec<String>,
@@ -287,7 +288,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Returns the text of declarations and codecs.
+    /// Prints emitted code. Returns the text of its declarations and the text of its codecs.
     fn print_emitted(&self, emitted: Emitted) -> Result<(String, String), EmitError> {
         let declarations = format::print(emitted.declaration.into_iter().collect())?;
         Ok((declarations, self.codecs(emitted.codec)?))

@@ -41,7 +41,7 @@ pub(super) struct Arrow {
     pub(super) max: String,
 }
 
-/// Draws the arrows of the procedure `name`, in the order in which they happen.
+/// Draws the message flow of the procedure `name`. `arrows` are in the order of the transfers.
 pub(super) fn draw(name: &str, arrows: &[Arrow], out: &mut Html) {
     let to_server = |arrow: &&Arrow| matches!(arrow.means, TransferMeans::Call | TransferMeans::Read);
     let handler = arrows.iter().take_while(to_server).count();

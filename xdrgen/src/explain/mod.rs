@@ -1,7 +1,7 @@
 //! The page of `xdrgen explain`, which documents a specification in HTML.
 //!
 //! The page is self-contained: it includes its style sheet, script and diagrams. All content from the specification is
-//! escaped by `html`, and the content security policy of the page allows no other script.
+//! escaped by `html`, and the content security policy of the page allows only the included script.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -9,8 +9,10 @@
 //! | `procedure` | the data transfers of one procedure |
 //! | `flow` | the diagram of a call and its reply |
 //! | `wire` | the encoding of a type, in 4-byte words |
-//! | `diagram` | the diagram of that encoding |
+//! | `diagram` | the diagram of a type's encoding |
 //! | `prose`, `code` | comments and declarations |
+//! | `names` | links between items, and the users of each item |
+//! | `html` | escaped output |
 
 mod code;
 mod diagram;

@@ -13,7 +13,8 @@ use crate::ir::{ConstValue, Enumerator, Item, ItemId, ItemKind, Program, Spec, V
 /// The style sheet of each page.
 const STYLE: &str = include_str!("style.css");
 
-/// The script that filters the table of contents. The content security policy allows only this script, by its digest.
+/// The script that filters the table of contents, and closes it on a phone. The content security policy allows only
+/// this script, by its digest.
 const SCRIPT: &str = include_str!("script.js");
 const SCRIPT_DIGEST: &str = include_str!("script.sha256");
 
@@ -45,7 +46,7 @@ fn is_type(item: &Item) -> bool {
 fn contents(names: &ItemUsers<'_>, title: &str, out: &mut Html) {
     let spec = names.spec;
     out.raw("<nav>\n<a class=\"title\" href=\"#top\">").text(title).raw("</a>\n");
-    // The script closes it on a phone.
+    // On a phone, the script closes the contents.
     out.raw("<details id=\"index\" open><summary>Contents</summary>\n");
     out.raw("<input id=\"search\" type=\"search\" placeholder=\"Search  /\" aria-label=\"Search the contents\" autocomplete=\"off\">\n<div id=\"contents\">\n");
     for program in &spec.programs {

@@ -17,7 +17,7 @@ pub struct Amendments {
 pub struct Amendment {
     /// Short description of the defect.
     pub title: String,
-    /// Number of the section that contains the defect.
+    /// Number of the section that contains the defect. `None` if the amendments file does not state it.
     pub section: Option<String>,
     /// The reason why the XDR is wrong, and why the changes correct it.
     pub reason: String,
@@ -57,8 +57,8 @@ impl Amendments {
     /// `sections:` is for documents that do not mark code. Declarations are then extracted from the running text of
     /// these sections and their subsections.
     ///
-    /// In an amendment, each group of `-` lines and the `+` lines after it form a change. An amendment can have several
-    /// changes.
+    /// In an amendment, each group of `-` lines and the `+` lines after it form a change. An amendment has one reason
+    /// and at least one change.
     ///
     /// # Errors
     ///

@@ -47,7 +47,7 @@ pub struct Extraction {
     /// The XDR of `text`, divided into the files that the document defines, in order. Each file starts with the comment
     /// that names its origin. Empty if the document has no `FILE ENDS`.
     pub files: Vec<ExtractedFile>,
-    /// Numbers of the sections that contain the XDR, in order and without duplicates.
+    /// Numbers of the sections that contain the XDR, in the order of the document, without duplicates.
     pub sections: Vec<String>,
     /// Repairs made because of [`ExtractOptions::scanned`].
     pub repairs: Vec<Repair>,

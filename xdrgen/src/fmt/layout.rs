@@ -29,7 +29,8 @@ impl Gap {
     }
 }
 
-/// The kind of position at which a line that is too long can be broken. The variants are in order of preference.
+/// The kind of position at which a line that is too long can be broken. The variants are in order of preference: a line
+/// is broken at its positions of the first kind that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SoftBreak {
     /// Before an arm on the same line as its label.

@@ -1,9 +1,9 @@
 //! The formatter behind `xdrgen fmt`, for XDR with annotations.
 //!
 //! The formatter changes only white space. All tokens, comments, preprocessor lines and `%` lines stay in the output,
-//! in the same order. It works on tokens (`lex`), because the syntax tree contains neither the spellings of dialects
-//! nor inactive branches of conditions. `layout` and `state` determine the white space between two tokens. `print`
-//! builds lines, breaks long lines, and aligns comments in columns.
+//! in the same order. The formatter works on tokens (`lex`), because the syntax tree contains neither the spellings of
+//! dialects nor inactive branches of conditions. `layout` and `state` determine the white space between two tokens.
+//! `print` builds lines, breaks long lines, and aligns comments in columns.
 //!
 //! Formatting does not change how the compiler interprets a text, including its documentation. A comment documents the
 //! declaration below it or on the same line, so the formatter neither adds nor removes line breaks between them.

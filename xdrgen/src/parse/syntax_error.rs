@@ -102,7 +102,7 @@ fn first_word_before(text: &str, from: usize, end: usize) -> Option<Range<usize>
     first.then(|| from + rest.len()..end)
 }
 
-/// Keywords that start a definition or are part of a type.
+/// The keywords to suggest in place of a misspelled word.
 const KEYWORDS: [&str; 17] = [
     "case", "const", "default", "enum", "hyper", "int", "long", "opaque", "program", "short", "string", "struct",
     "switch", "typedef", "union", "unsigned", "version",
@@ -152,7 +152,7 @@ fn words(rule: Rule) -> &'static str {
         Rule::kw_default => "`default`",
         Rule::kw_enum => "`enum`",
         Rule::kw_program => "`program`",
-        // Users of other compilers do not know it.
+        // A pragma is never suggested, because most users do not know pragmas.
         Rule::kw_pragma | Rule::pragma_def => "",
         Rule::directive => "the name of a pragma",
         Rule::kw_struct => "`struct`",

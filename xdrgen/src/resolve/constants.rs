@@ -186,7 +186,7 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Returns the description of the dialect if the name is not a standard length at the position `at`.
+    /// Returns a description of the dialect if RFC 4506 does not allow `name` as a length at the position `at`.
     // RFC 4506 §6.4 (2): the name of a length is declared previously, by `const`.
     pub(super) fn dialect_of_length(&self, name: &str, at: &Span) -> Option<&'static str> {
         let declared = match self.find(name) {

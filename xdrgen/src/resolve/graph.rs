@@ -82,7 +82,8 @@ fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
         open[id] = match &item.kind {
             ItemKind::Union(union) => {
                 let arms = union.arms.len() + usize::from(union.default.is_some());
-                // A union is finite if an arm requires no other type, or if some discriminant selects no arm.
+                // A union is finite if it has no arm, or if an arm requires no other type. Otherwise, one of its arms
+                // must be proven.
                 usize::from(required.len() == arms && arms > 0)
             }
             _ => required.len(),

@@ -30,12 +30,12 @@ use crate::{
 pub(crate) struct Resolved {
     /// The specification, without size facts, bounds and eligible items.
     pub(crate) spec: Spec,
-    /// Annotations. Those of items come first, in the order of the items. Those of programs, with their versions and
-    /// procedures, follow.
+    /// Annotations. The annotations of items come first, in the order of the items. The annotations of programs, with
+    /// their versions, procedures and arguments, follow.
     pub(crate) marks: Vec<(AnnotationPlace, Annotation)>,
     /// Items in an order in which each item follows the items that it contains, as far as recursion permits.
     pub(crate) order: Vec<ItemId>,
-    /// Values of constants and enumerators.
+    /// Values of constants and enumerators, and the numbers of programs, versions and procedures, by name.
     pub(crate) constants: HashMap<String, i128>,
     /// Uses of dialects, such as types that are used without a declaration.
     pub(crate) dialects: Vec<Dialect>,

@@ -2,7 +2,7 @@
 
 use crate::ir::ItemId;
 
-/// The construct to which an annotation applies. Numbers are indices.
+/// The construct to which an annotation applies. The numbers are indices in lists of the IR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum AnnotationPlace {
     /// A definition. For a typedef, the type that it declares.

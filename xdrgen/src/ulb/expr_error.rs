@@ -1,4 +1,4 @@
-//! Errors of expressions.
+//! Errors in the expressions of annotations and `.ulb` files.
 
 use crate::{
     diag::{Code, Diagnostic},

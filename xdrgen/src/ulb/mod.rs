@@ -1,5 +1,5 @@
 //! Upper-layer bindings (ULB, RFC 8166 §6). A binding states which items are eligible for direct data placement, the
-//! maximum size of replies, and the port of a program.
+//! maximum sizes of items and replies, the maximum number of chunks, idempotent procedures, and the port of a program.
 //!
 //! Bindings are written as annotations in the XDR, or in a `.ulb` file. Both are converted to [`StatedFact`]s, which
 //! are applied to the specification and checked. The bounds are then computed from them.

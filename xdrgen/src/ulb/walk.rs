@@ -8,8 +8,8 @@ use crate::{
     },
 };
 
-/// Maximum size of the inline body of a reply, in bytes. Larger values count as unbounded, because RDMA lengths are
-/// 32-bit numbers (RFC 8166 §3.4.3). Items declared without a bound exceed them.
+/// Maximum size of the inline body of a reply, in bytes. Larger bodies count as unbounded, because RDMA lengths are
+/// 32-bit numbers (RFC 8166 §3.4.3). The encoding of an item that is declared without a bound can exceed this size.
 pub(super) const MAX_INLINE: u64 = u32::MAX as u64;
 
 /// Returns the fields of an item with their positions.

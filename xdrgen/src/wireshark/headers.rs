@@ -1,4 +1,4 @@
-//! Generation of the specifications of headers: ONC RPC (RFC 5531) and RPC-over-RDMA version 2
+//! Generation of the Lua specifications of headers: ONC RPC (RFC 5531) and RPC-over-RDMA version 2
 //! (draft-ietf-nfsv4-rpcrdma-version-two-01).
 
 use std::fmt::Write as _;

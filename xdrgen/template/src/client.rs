@@ -14,7 +14,7 @@ use {{crate_name}}::protocol::{
     store_v1::{PORT, StoreV1Client},
 };
 
-/// The option that all commands have.
+/// The option that all commands of the client have.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
     /// URL of the server

@@ -30,7 +30,7 @@ pub struct ServeArgs {
 
 /// Serves until the process is asked to stop, and then finishes the calls in progress.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    // The recorder must be there before the server.
+    // The recorder must be installed before the server is created.
     #[cfg(feature = "metrics")]
     if let Some(address) = args.metrics {
         let address = crate::metrics::start(address)
@@ -45,7 +45,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         .iter()
         .fold(builder, |builder, url| builder.listen(url));
     let server = builder.bind().await?;
-    // Whoever reads the URLs may send a signal at once.
+    // Catch signals before the URLs are printed: a reader of the URLs may send a signal at once.
     let stop = stop_requested().context("cannot catch signals")?;
     for url in server.urls() {
         writeln!(stdout(), "listening on {url}")?;

@@ -75,7 +75,7 @@ async fn values_move_without_copies() -> Result<(), Box<dyn Error>> {
     use_store(&client).await?;
     let counters = client.channel().counters();
     assert_eq!(counters.copied_eligible_bytes, 0);
-    // Three values to the server, and one back.
+    // The server read three values from the client, and wrote one back.
     assert_eq!(counters.read_by_peer_bytes, 3 * MIB as u64);
     assert_eq!(counters.written_by_peer_bytes, MIB as u64);
 

@@ -98,8 +98,8 @@ pub(crate) fn version_2(rdma: &mut dyn Rdma) {
     rdma.send(false, &words(&[0x52, 2, 32, 4, 1, 8, 16]));
 }
 
-/// Returns a TCP connection with a call of each procedure, a call of an unknown program, and a reply that reports an
-/// error.
+/// Returns a TCP connection with a call of each procedure and its reply, a call of an unknown program with an error
+/// reply, and a denied call.
 pub(crate) fn over_tcp() -> Tcp {
     let mut tcp = Tcp::connect();
     tcp.record(true, &read_call(1, 8));

@@ -1,4 +1,4 @@
-//! Deadlines, silence, pools and the room for connections, with other features.
+//! Tests of deadlines, silent servers, pools and connection limits in combination with other features.
 
 use rpcrdma::{
     client::{ChannelPool, Invoke as _, Reconnect},
@@ -28,7 +28,7 @@ async fn a_deadline_is_sooner_than_silence() {
         assert_eq!(channel.close_reason(), None);
         assert_eq!(channel.closed().await, CloseReason::Silent(SILENCE));
         assert!((SILENCE..SILENCE + SECOND).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-        // A deadline may also pass while the silence is noticed.
+        // The next call makes a new connection.
         call::<Null>(&channel, &()).await.unwrap();
         assert_eq!(wires.connects(), 2);
     })
@@ -72,7 +72,7 @@ async fn a_time_out_covers_all_attempts_of_a_pool() {
     .await;
 }
 
-/// A call that is given up keeps its XID: a later call that is sent again gets its own reply.
+/// Calls that were given up are not sent again after a reconnection. A later call is, and gets its own reply.
 #[tokio::test(start_paused = true)]
 async fn calls_given_up_are_not_those_sent_again() {
     timed(async {
@@ -100,7 +100,7 @@ async fn calls_given_up_are_not_those_sent_again() {
     .await;
 }
 
-/// A call is not sent again after its caller has given it up while the channel connects.
+/// A call that its caller gives up while the channel reconnects is not sent again.
 #[tokio::test(start_paused = true)]
 async fn calls_given_up_between_attempts_are_not_sent_again() {
     timed(async {
@@ -113,7 +113,7 @@ async fn calls_given_up_between_attempts_are_not_sent_again() {
         site.state.wait_started(1).await;
         wires.cut();
         eventually(|| site.duplicates().waits == 1).await;
-        // This connection had no reply, so that the next one is made after a pause.
+        // This connection got no reply, so the client pauses before it makes the next one.
         wires.cut();
         tokio::time::sleep(SECOND).await;
         gate.abort();
@@ -150,7 +150,8 @@ async fn recognized_calls_move_when_a_server_is_silent() {
     .await;
 }
 
-/// A connection that carries only probes is idle, and leaves when the server has no room for another one.
+/// A connection that carries only probes is idle. A server at its connection limit closes it to accept another
+/// connection.
 #[tokio::test(start_paused = true)]
 async fn probed_connections_leave_for_others() {
     timed(async {
@@ -162,7 +163,7 @@ async fn probed_connections_leave_for_others() {
         let other = site.connect(Channel::builder()).await;
         assert_eq!(call::<Sleep>(&other, &1).await.unwrap(), 1);
         assert!(matches!(idle.closed().await, CloseReason::Disconnected(_)));
-        // The second one is in use.
+        // The second connection counts as in use, so the server does not close it for another one.
         let error = call::<Sleep>(&idle, &1).await.unwrap_err();
         assert!(error.is_connection_loss() && error.is_retry_safe(), "{error}");
         assert_eq!((wires.connects() > 1, other.close_reason()), (true, None));
@@ -170,13 +171,13 @@ async fn probed_connections_leave_for_others() {
     .await;
 }
 
-/// A connection that sends a long result is in use, although the handler has ended, and stays when the server has no
-/// room.
+/// While a long result is being sent, a connection is in use, although the handler has ended: a server at its
+/// connection limit closes the connection for another one only after the result has been sent.
 #[tokio::test(start_paused = true)]
 async fn connections_that_send_results_stay() {
     timed(async {
         for is_sent in [false, true] {
-            // Nothing else ends the connection.
+            // A long time limit, so that only the connection limit can end the connection.
             let config = ConnectionConfig::new().reply_timeout(1000 * SECOND);
             let site = Site::new(Server::builder().connection(config).max_connections(1)).await;
             let (first, wires) = site.wired(unprobed()).await;
@@ -197,7 +198,7 @@ async fn connections_that_send_results_stay() {
     .await;
 }
 
-/// A pool works with the connections that it gets, if the server limits the connections of its host.
+/// A pool works with fewer connections than requested if the server limits the number of connections per host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_has_fewer_connections_than_wanted() {
     timed(async {

@@ -1,4 +1,4 @@
-//! Limits on handlers, with other features.
+//! Tests of limits on handlers in combination with other features.
 
 use bytes::Bytes;
 use rpcrdma::{
@@ -33,7 +33,7 @@ async fn busy_handlers_do_not_look_silent() {
     .await;
 }
 
-/// The limits of the server do not apply to procedure 0, but limits for procedure 0 itself do.
+/// The limits of the server do not apply to procedure 0. Limits for procedure 0 itself count its calls.
 #[tokio::test(start_paused = true)]
 async fn procedure_0_can_have_limits() {
     timed(async {
@@ -79,7 +79,8 @@ async fn refused_calls_return_their_memory() {
     .await;
 }
 
-/// Only calls that are executed take slots. Calls that get a recorded reply and copies of a call in progress do not.
+/// Only calls that are executed count towards the concurrency limit. Calls that get a recorded reply and copies of a
+/// call in progress do not.
 #[tokio::test(start_paused = true)]
 async fn repeated_calls_need_no_slot() {
     timed(async {
@@ -260,7 +261,7 @@ async fn probes_of_a_slow_handler_do_not_keep_an_idle_connection() {
         let config = ConnectionConfig::new().keepalive_interval(20 * SECOND);
         let channel = running.connect(Channel::builder().connection(config)).await;
         call::<Null>(&channel, &()).await.unwrap();
-        // A call that is no probe.
+        // This call is not a probe, so it counts as use of the connection.
         channel.call::<Gate>(&0, CallOptions::new()).await.unwrap_err();
         let begun = tokio::time::Instant::now();
         channel.closed().await;

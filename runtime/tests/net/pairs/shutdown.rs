@@ -1,4 +1,4 @@
-//! The shutdown of a server, and the close of a channel, with other features.
+//! Tests of the shutdown of a server, and of closing a channel, in combination with other features.
 
 use rpcrdma::{
     client::Reconnect,
@@ -9,7 +9,7 @@ use rpcrdma::{
 
 use super::*;
 
-/// A client whose call takes long during a shutdown gets replies to its probes, and waits for its call.
+/// A client with a long call in progress during a shutdown gets replies to its probes, and finally to the call.
 async fn a_drain_does_not_look_like_silence(transport: Transport) {
     let interval = Duration::from_millis(200);
     let config = ConnectionConfig::new().keepalive_interval(interval).keepalive_timeout(interval);
@@ -52,7 +52,8 @@ async fn callbacks_begin_during_a_drain() {
     .await;
 }
 
-/// A copy of a call in progress gets its reply before a shutdown ends.
+/// During a shutdown, a copy of a call in progress gets the reply if the call ends within the grace period. Otherwise,
+/// the copy fails.
 #[tokio::test(start_paused = true)]
 async fn copies_get_their_reply_during_a_drain() {
     timed(async {

@@ -32,8 +32,8 @@ fn flavor(flavor: AuthFlavor) -> u32 {
     i32::from(flavor).unsigned_abs()
 }
 
-/// Decodes the body of an AUTH_SYS credential. The machine name is a view of `body`, so that only the groups need
-/// memory.
+/// Decodes the body of an AUTH_SYS credential. Returns `None` if the body does not conform to RFC 5531 appendix A. The
+/// machine name is a view of `body`, so that only the groups need memory.
 fn sys_parms(body: &Bytes) -> Option<AuthsysParms> {
     let mut decoder = Decoder::new(body);
     let (stamp, len) = (decoder.take_u32().ok()?, decoder.take_u32().ok()?);

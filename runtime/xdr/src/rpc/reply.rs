@@ -17,7 +17,7 @@ const MSG_ACCEPTED: u32 = 0;
 /// `accept_stat` of a successful call (RFC 5531 §9).
 const SUCCESS: u32 = 0;
 /// The first of two words that may follow SYSTEM_ERR, `rpcr` in ASCII. The second word is the reason. This is an
-/// extension of RFC 5531, which defines no data after SYSTEM_ERR. Clients that do not know it ignore it.
+/// extension of RFC 5531, which defines no data after SYSTEM_ERR. Clients without the extension ignore the words.
 const REASON: u32 = 0x7270_6372;
 /// The reason of [`RpcError::Unavailable`].
 const UNAVAILABLE: u32 = 1;
@@ -73,7 +73,7 @@ impl ReplyHeader {
         }
     }
 
-    /// Appends the encoding. After [`success`](Self::success), the results must follow. Does not allocate.
+    /// Appends the encoding. The results must follow if the outcome is `Ok`. Does not allocate.
     ///
     /// # Errors
     /// Returns an error if the verifier is longer than 400 bytes (RFC 5531 §8.2).
@@ -211,8 +211,8 @@ pub fn max_reply_verifier(credential: &OpaqueAuth) -> u32 {
 /// (RFC 8166 §3.4.6, §6.2, RPC-over-RDMA v2 §11.2.2.2).
 #[must_use]
 pub fn max_reply_len(max_verifier: u32, results: u64) -> u64 {
-    /// Length in bytes of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. MSG_DENIED is not
-    /// longer.
+    /// Length in bytes of xid, mtype, reply_stat, the verifier's flavor and length, and accept_stat. A reply that
+    /// denies the call (MSG_DENIED) is not longer.
     const HEADER: u64 = 6 * 4;
     /// Length in bytes of the data after the header of an error reply: low and high in PROG_MISMATCH, or the two words
     /// after SYSTEM_ERR. An error reply can be longer than a reply with a small result.

@@ -1,6 +1,6 @@
-//! Fast path for headers that are complete and whose credential and verifier are within their bound. Nearly all headers
-//! are. They are encoded and decoded in runs of words. The codec generated from `rpc.x` handles every other header, and
-//! its errors name the field at fault.
+//! Fast path for headers that are complete and whose credential and verifier are at most 400 bytes long, as in nearly
+//! all messages. It encodes and decodes several words at a time. The codec generated from `rpc.x` handles every other
+//! header, and its errors name the field at fault.
 
 use super::wire::{MAX_AUTH_BODY, OpaqueAuth};
 use crate::xdr::{DecodeError, Decoder, Sink, padded_len};

@@ -35,9 +35,9 @@ pub fn put_empty_arm<S: Sink + ?Sized>(sink: &mut S) -> Result<(), EncodeError> 
 /// Reads the length of an arm in bytes, then the arm with `read`, which sees only these bytes.
 ///
 /// # Errors
-/// Returns [`LengthExceedsRemaining`](super::DecodeErrorKind::LengthExceedsRemaining) if the message is shorter than
-/// the arm, [`Trailing`](super::DecodeErrorKind::Trailing) if the arm does not end with the value, and the errors of
-/// `read`.
+/// Returns [`Truncated`](super::DecodeErrorKind::Truncated) if the length is incomplete,
+/// [`LengthExceedsRemaining`](super::DecodeErrorKind::LengthExceedsRemaining) if the message is shorter than the arm,
+/// [`Trailing`](super::DecodeErrorKind::Trailing) if `read` does not consume the whole arm, and the errors of `read`.
 #[inline]
 pub fn take_arm<'a, T>(
     decoder: &mut Decoder<'a>,

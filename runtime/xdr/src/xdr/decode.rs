@@ -12,10 +12,10 @@ use super::{
 };
 
 /// Minimum length, in bytes, of an item that shares the memory of its message instead of being copied. It applies if
-/// the message has memory of its own: a Position-Zero Read chunk or a Reply chunk.
+/// the message has memory of its own, for example a Position-Zero Read chunk or a Reply chunk.
 const SHARE_FROM: usize = 256;
 
-/// Number of the first items copied from a message that get an allocation each. Later items that are shorter than
+/// Number of items copied from a message that get an allocation each. After them, items that are shorter than
 /// [`SHARE_FROM`] share blocks, so that a page of directory entries does not cost one allocation for each name.
 const OWN_MEMORY: u32 = 4;
 
@@ -51,8 +51,8 @@ pub struct Decoder<'a> {
     /// Position in bytes of the end of `rest` in the unreduced stream, if no more chunks are spliced in.
     end: u64,
     shared: Option<&'a Bytes>,
-    /// Chunks that have not been spliced in. `None` if the message has no chunks, as most messages, or after
-    /// [`abandon`](Decoder::abandon).
+    /// Chunks that have not been spliced in. `None` if the message has no chunks, as for most messages, or if its rest
+    /// was taken or discarded.
     chunks: Option<ChunkCursor<'a>>,
     limits: DecodeLimits,
     levels: NestedLevels,
@@ -82,13 +82,13 @@ impl DetachedMessage {
         Decoder { end: self.position + self.stream.len() as u64, ..decoder }
     }
 
-    /// Returns the length of the payload stream, in bytes.
+    /// Returns the length of the rest of the payload stream, in bytes.
     #[doc(hidden)]
     pub fn inline_len(&self) -> u64 {
         self.stream.len() as u64
     }
 
-    /// Returns the length of the data in chunks, in bytes.
+    /// Returns the length of the data in the remaining chunks, in bytes.
     #[doc(hidden)]
     pub fn reduced_len(&self) -> u64 {
         self.writes.iter().map(|chunk| chunk.data.len() as u64).fold(0, u64::saturating_add)
@@ -111,12 +111,12 @@ fn too_long(len: u32, max: u32, position: u64) -> DecodeError {
     DecodeError::new(DecodeErrorKind::LengthExceedsMaximum { len, max }, position)
 }
 
-/// State of the short items copied from a message.
+/// State of the items copied from a message.
 #[derive(Debug, Default)]
 struct CopiedItems {
     /// Number of items copied so far.
     count: u32,
-    /// Memory for the next items.
+    /// Memory for the next short items.
     block: BytesMut,
 }
 
@@ -296,7 +296,7 @@ impl<'a> Decoder<'a> {
         self.take_array().map(u64::from_be_bytes)
     }
 
-    /// Reads a boolean or presence flag (RFC 4506 §4.4).
+    /// Reads a boolean or presence flag (RFC 4506 §4.4, §4.19).
     ///
     /// # Errors
     /// Returns [`DecodeErrorKind::BadBool`] for any value except 0 and 1, and [`DecodeErrorKind::Truncated`] at the end
@@ -313,7 +313,8 @@ impl<'a> Decoder<'a> {
     /// Reads a count, in elements or bytes, and checks it against the declared maximum (RFC 4506 §4.10, §4.11, §4.13).
     ///
     /// # Errors
-    /// Returns [`DecodeErrorKind::LengthExceedsMaximum`] if the count is more than `max`.
+    /// Returns [`DecodeErrorKind::LengthExceedsMaximum`] if the count is more than `max`, and
+    /// [`DecodeErrorKind::Truncated`] at the end of the stream.
     #[inline]
     #[doc(hidden)]
     pub fn take_count(&mut self, max: u32) -> Result<u32, DecodeError> {
@@ -366,7 +367,7 @@ impl<'a> Decoder<'a> {
             return Ok(Bytes::copy_from_slice(bytes));
         }
         if copies.block.capacity() < bytes.len() {
-            // Never more than this item and the rest of the stream could need.
+            // A block is never longer than this item and the rest of the stream together.
             let len = self.remaining().saturating_add(bytes.len()).min(BLOCK);
             self.charge(len)?;
             self.copies.get_or_insert_default().block = BytesMut::with_capacity(len);
@@ -379,8 +380,7 @@ impl<'a> Decoder<'a> {
     /// Reads the contents of an eligible item of `len` bytes: from its chunk, without a copy, or inline.
     ///
     /// # Errors
-    /// Returns an error if the chunk does not fit the item, or for the reasons given at
-    /// [`take_opaque`](Self::take_opaque).
+    /// Returns the errors of [`take_chunk`](Self::take_chunk) and [`take_opaque`](Self::take_opaque).
     #[inline]
     #[doc(hidden)]
     pub fn take_ddp_opaque(&mut self, len: u32) -> Result<Bytes, DecodeError> {
@@ -407,7 +407,7 @@ impl<'a> Decoder<'a> {
     /// message.
     ///
     /// # Errors
-    /// Returns an error if the chunk does not fit the item, or if too few bytes remain.
+    /// Returns the errors of [`take_chunk`](Self::take_chunk) and [`take_opaque_ref`](Self::take_opaque_ref).
     #[inline]
     #[doc(hidden)]
     pub fn take_ddp_opaque_ref(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
@@ -420,7 +420,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Returns `true` if the message has no chunks, so that all items are inline, or after [`abandon`](Self::abandon).
+    /// Returns `true` if no chunk can hold the next item: the message has no chunks, or its rest was taken or
+    /// discarded.
     #[inline]
     fn is_inline(&self) -> bool {
         self.chunks.is_none()
@@ -430,7 +431,7 @@ impl<'a> Decoder<'a> {
     /// bytes. `None` if the item is inline.
     #[inline]
     fn next_chunk(&mut self, len: usize) -> Result<Option<&'a Bytes>, DecodeError> {
-        // A copy, for the same reason as in `error`.
+        // The call works on a copy, so that no reference to the decoder keeps its state in memory, as in `error`.
         let mut chunks = self.chunks.unwrap_or_default();
         let found = chunks.next(len, self.position())?;
         self.chunks = Some(chunks);
@@ -559,7 +560,7 @@ impl<'a> Decoder<'a> {
         self.left_over().map_or(Ok(()), Err)
     }
 
-    /// Returns the error for unconsumed data.
+    /// Returns the error for unconsumed data, or `None` if the stream and all chunks are consumed.
     #[inline(never)]
     fn left_over(&self) -> Option<DecodeError> {
         let ChunkCursor { reads, writes, writes_before } = self.chunks.unwrap_or_default();

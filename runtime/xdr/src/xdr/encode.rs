@@ -181,8 +181,8 @@ impl<'a, O: Output + ?Sized> ReducingSink<'a, O> {
         Self::new(out, ReductionPolicy::ByReference(min_len.max(1)))
     }
 
-    /// Creates a sink for a reply. `chunks` has one element for each Write chunk of the call, in order. The element is
-    /// `true` if the chunk has segments.
+    /// Creates a sink for a reply. `chunks` has one element for each Write chunk of the call, in the order of the Write
+    /// list. The element is `true` if the chunk has segments.
     pub fn for_reply(out: &'a mut O, chunks: impl IntoIterator<Item = bool>) -> Self {
         Self::new(out, ReductionPolicy::Chunks(chunks.into_iter().collect()))
     }
@@ -260,7 +260,7 @@ impl<O: Output + ?Sized> Sink for ReducingSink<'_, O> {
 /// Encodes `value` inline into a new buffer.
 ///
 /// # Errors
-/// Returns an error if the value exceeds a bound of its XDR declaration.
+/// Returns an error if the value violates its XDR declaration, for example a maximum length, or is nested too deeply.
 pub fn encode_to_bytes<T: XdrEncode + ?Sized>(value: &T) -> Result<Bytes, EncodeError> {
     let mut out = Vec::with_capacity(value.encoded_len());
     value.encode(&mut FlatSink::new(&mut out))?;

@@ -1,8 +1,8 @@
 //! XDR (RFC 4506) codec: traits for generated code, sinks to encode into, and a decoder.
 //!
 //! The same generated code produces a flat encoding and an encoding without the items that are eligible for direct data
-//! placement (DDP, RFC 8166 §6.1). At each eligible item it asks the [`Sink`], which decides. The [`Decoder`] splices
-//! reduced items back into the stream at their positions.
+//! placement (DDP, RFC 8166 §6.1). The code offers each eligible item to the [`Sink`], which decides if the item leaves
+//! the stream. The [`Decoder`] splices reduced items back into the stream at their positions.
 
 mod arm;
 mod borrow;
@@ -111,7 +111,8 @@ pub trait XdrEncode: XdrType {
     /// Appends the encoding to `sink`. The sink decides which eligible items leave the stream.
     ///
     /// # Errors
-    /// Returns an error if the value exceeds a bound of its XDR declaration. Discard the partial output in that case.
+    /// Returns an error if the value violates its XDR declaration, for example a maximum length, or is nested too
+    /// deeply. Discard the partial output in that case.
     fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError>;
 
     /// Returns the whole encoding, including eligible items.
@@ -132,7 +133,8 @@ pub trait XdrEncode: XdrType {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the value exceeds a bound of its XDR declaration.
+    /// Returns an error if the value violates its XDR declaration, for example a maximum length, or is nested too
+    /// deeply.
     fn to_bytes(&self) -> Result<Bytes, EncodeError> {
         encode_to_bytes(self)
     }
@@ -143,14 +145,16 @@ pub trait XdrDecode: XdrType + Sized {
     /// Decodes one value.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not an encoding of this type. The error names the field.
+    /// Returns an error if the bytes are not an encoding of this type, or if a limit of the decoder is exceeded. The
+    /// error names the field.
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError>;
 
     /// Decodes one value from all of `bytes`, the inverse of [`XdrEncode::to_bytes`]. Copies opaque items and strings;
     /// [`Decoder::shared`] avoids these copies.
     ///
     /// # Errors
-    /// Returns an error if `bytes` is not an encoding of this type, or if bytes follow it.
+    /// Returns an error if `bytes` is not an encoding of this type, if bytes follow the encoding, or if a default limit
+    /// of [`DecodeLimits`] is exceeded.
     fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(bytes);
         let value = Self::decode(&mut decoder)?;
@@ -161,7 +165,7 @@ pub trait XdrDecode: XdrType + Sized {
 
 /// A type that can be decoded from XDR and may borrow from the encoded bytes.
 ///
-/// Every [`XdrDecode`] type implements it without borrowing.
+/// Every [`XdrDecode`] type implements this trait without borrowing.
 pub trait XdrDecodeRef<'a>: XdrType + Sized {
     /// Owned type with the same XDR declaration.
     type Owned;
@@ -169,7 +173,8 @@ pub trait XdrDecodeRef<'a>: XdrType + Sized {
     /// Decodes one value.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not an encoding of this type. The error names the field.
+    /// Returns an error if the bytes are not an encoding of this type, or if a limit of the decoder is exceeded. The
+    /// error names the field.
     fn decode_ref(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError>;
 }
 

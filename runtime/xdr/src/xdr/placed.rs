@@ -224,7 +224,7 @@ pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: 
     put_placed(sink, len, &PlacedElements(elements))
 }
 
-/// Reads a DDP-eligible `T x[N]`.
+/// Reads a DDP-eligible `T x[N]` into an array.
 ///
 /// # Errors
 /// Returns an error if the chunk does not fit the item, or if an element cannot be decoded.

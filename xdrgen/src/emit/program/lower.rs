@@ -145,7 +145,8 @@ pub(crate) fn link(versions: &mut [NamedVersion<'_>]) {
 /// Lowers a version to a module.
 ///
 /// If `range` is given, the module contains only the procedures with these indices, and [`ProgramModule::pieces`] cuts
-/// its text. Otherwise the module is complete.
+/// its text. The code that belongs to no procedure is complete only if the range begins with 0. Without `range`, the
+/// module is complete.
 pub(crate) fn lower<'a>(
     layout: &'a Layout<'a>,
     names: &'a NamedVersion<'_>,
@@ -317,7 +318,7 @@ fn convert_marker(marker: &Ident) -> String {
     marker.to_string().trim_start_matches("r#").to_owned()
 }
 
-/// Returns `true` if the codec of the Rust type is also the codec of the declaration.
+/// Returns `true` if the codec of the field's Rust type encodes the field, and the field is not DDP-eligible.
 fn is_plain(view: &View<'_>, field: &Field) -> bool {
     let slot = view.slot(field);
     let unbounded = matches!(field.ty, Type::Opaque(u32::MAX) | Type::String(u32::MAX) | Type::Array(_, u32::MAX));

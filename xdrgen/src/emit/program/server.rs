@@ -1,4 +1,5 @@
-//! Generation of the server side: a trait with a method for each procedure, and its dispatcher.
+//! Generation of the server side: a trait with a method for each procedure that the version declares, and a dispatcher
+//! for all procedures of the version.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;

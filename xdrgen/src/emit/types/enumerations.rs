@@ -1,4 +1,5 @@
-//! Generation of enumerations: a Rust `enum` with conversions from and to numbers.
+//! Generation of enumerations: a Rust `enum` with a list of its variants, their XDR names, and conversions from and to
+//! numbers.
 
 use std::collections::HashMap;
 
@@ -137,7 +138,7 @@ pub(super) fn text(enumerator: &Enumerator) -> &str {
     enumerator.short.as_deref().unwrap_or(&enumerator.name.text)
 }
 
-/// Returns the variant of each value.
+/// Returns the variants of an enumeration by their values.
 pub(super) fn variants(enumerators: &[Enumerator]) -> HashMap<i64, Ident> {
     let variants = named(enumerators).into_iter().filter(|named| named.alias_of.is_none());
     variants.map(|named| (i64::from(named.enumerator.value), named.name.ident)).collect()

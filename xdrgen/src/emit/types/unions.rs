@@ -1,4 +1,5 @@
-//! Generation of discriminated unions: a Rust `enum` with a variant for each case.
+//! Generation of discriminated unions: a Rust `enum` with a variant for each case, and for the default arm or for
+//! unknown discriminants.
 
 use std::collections::{HashMap, HashSet};
 
@@ -46,7 +47,7 @@ struct UnionVariants {
 impl UnionVariants {
     /// Returns `true` if the largest variant is much larger than the others.
     fn are_uneven(&self) -> bool {
-        // Two empty variants, so that there is always a second one.
+        // Two empty variants are added, so that there is always a second one.
         let mut sizes = [self.sizes.as_slice(), &[0, 0]].concat();
         sizes.sort_unstable();
         matches!(sizes[..], [.., second, max] if max.saturating_sub(second) > MAX_SIZE_DIFFERENCE)

@@ -90,8 +90,8 @@ pub(super) fn loaded() -> &'static Functions {
     FUNCTIONS.get().expect("the RDMA libraries are loaded before an object of them exists")
 }
 
-/// Finds all functions in libraries of these names. librdmacm needs libibverbs, so libibverbs is loaded first. The
-/// error then names libibverbs if it is missing.
+/// Finds all functions in libraries of these names. librdmacm needs libibverbs, so libibverbs is loaded first: if it is
+/// missing, the error names it and not librdmacm.
 fn load_from(libibverbs: LibraryName, librdmacm: LibraryName) -> Result<Functions, VerbsError> {
     Functions::find(&LoadedLibrary::new(libibverbs)?, &LoadedLibrary::new(librdmacm)?)
 }
