@@ -155,7 +155,7 @@ impl Emitter<'_> {
     ) -> DefaultCodec {
         let variant = variants.scope.claim("default", LetterCase::Camel);
         let mut docs = self.arm_docs("default", field);
-        docs.paragraph("Holds the discriminant, which is none of the cases above.");
+        docs.paragraph("Holds a discriminant that no other arm has.");
         docs.rename("default", &variant);
         let (docs, variant, ty) = (docs.attributes(), variant.ident, &cases.ty);
         let fields = self.arm(union, field);
