@@ -409,7 +409,8 @@ fn samples_include_every_variant_with_a_source() {
     }
 }
 
-/// Messages name what the user did, and leave out numbers that are unknown.
+/// The messages about landing buffers, overlong credentials, cancelled calls and chunks that are too small have the
+/// expected text. Numbers that are unknown are left out.
 #[test]
 fn messages_fit_the_situation() {
     let procedure = "P.Q";

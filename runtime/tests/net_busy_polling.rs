@@ -32,7 +32,7 @@ struct Seen {
     returned: AtomicUsize,
     /// Number of polls between a reply and the return of its call.
     between: AtomicUsize,
-    /// Number of these polls that were allowed to busy-poll.
+    /// Number of polls between a reply and the return of its call that were allowed to busy-poll.
     in_the_way: AtomicUsize,
 }
 

@@ -255,8 +255,8 @@ async fn a_rolling_restart_fails_nothing() {
     .await;
 }
 
-/// A server that is connected but silent gets few calls, with growing pauses, although it has the fewest calls in
-/// flight.
+/// A server that is connected but silent gets few calls, with growing pauses between them, although it has the fewest
+/// calls in flight. When it replies again, it is used as before.
 #[tokio::test]
 async fn a_silent_server_is_avoided() {
     timed(in_step(async {

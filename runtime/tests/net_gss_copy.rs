@@ -41,7 +41,7 @@ async fn expiry(transport: Transport, level: ProtectionLevel) {
     assert!(contexts >= 8, "{contexts} contexts, so they did not expire");
 }
 
-/// Contexts have a lifetime at the client, which replaces them earlier.
+/// Contexts have a lifetime at the client. The client replaces each context before its lifetime ends.
 async fn replacement(transport: Transport, level: ProtectionLevel) {
     let (service, mut user) = (CopyService::default(), mechanism("alice@TEST"));
     user.lifetime = Some(Duration::from_secs(6));

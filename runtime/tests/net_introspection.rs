@@ -160,7 +160,7 @@ impl Service for Numbered {
     }
 }
 
-/// Pages cover each item exactly once.
+/// Connections, services and procedures are reported in pages of at most 32, and each item is in one page.
 async fn pages(transport: Transport) {
     let gate = Arc::new(Semaphore::new(0));
     let server = (1..=62).rev().fold(server(&gate), |server, version| server.service(Numbered(version)));
@@ -220,7 +220,7 @@ async fn access(transport: Transport) {
     assert!(matches!(absent, CallError::Rpc { source: RpcError::ProgramUnavailable, .. }), "{absent:?}");
 }
 
-/// A server that executes no more calls can still be inspected. Limits for the program itself apply.
+/// A server at its limit of concurrent calls can still be inspected. Limits for the introspection program itself apply.
 async fn saturated(transport: Transport) {
     let gate = Arc::new(Semaphore::new(0));
     let one = || Limits::new().concurrency(1).queue(0);

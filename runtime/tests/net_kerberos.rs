@@ -1,7 +1,7 @@
-//! RPCSEC_GSS with Kerberos over every transport, with a realm and a KDC of its own (`tests/krb5/realm`).
+//! RPCSEC_GSS with Kerberos over every transport. The tests have a realm and a KDC of their own (`tests/krb5/realm`).
 //!
-//! The library reads the environment of its process, so the tests run in a child process with the environment of the
-//! realm.
+//! The Kerberos library reads the environment of its process, so the tests run in a child process with the environment
+//! of the realm.
 #![allow(missing_docs)]
 
 #[path = "net_support/copy.rs"]
@@ -154,8 +154,9 @@ fn security(level: ProtectionLevel) -> GssSecurity<KerberosClient> {
     GssSecurity::new(KerberosClient::new("nfs@localhost"), level)
 }
 
-/// Changed messages are noticed, and data is readable on the network with every protection level except privacy. With
-/// `RPCRDMA_TEST_EVERY_BIT`, every bit is changed.
+/// A message with one changed bit is noticed, unless the bit is in the rotation count of an encrypted token. Data is
+/// readable on the network with every protection level except privacy. With `RPCRDMA_TEST_EVERY_BIT`, each bit is
+/// changed, and otherwise every fifth or eleventh.
 async fn changed_messages(transport: Transport, level: ProtectionLevel) {
     kinit("1h");
     let service = TestService::default();
@@ -197,7 +198,7 @@ async fn evicted_contexts() {
     }
 }
 
-/// RFC 2203 §5.3.3.1: repeated calls are silently discarded, over any connection.
+/// RFC 2203 §5.3.3.1: a repeated call is silently discarded, on the same connection and on another.
 async fn repeated_calls() {
     kinit("1h");
     for level in LEVELS {
@@ -261,8 +262,8 @@ const LIFETIME: u64 = 8;
 
 /// Contexts expire with their tickets in the middle of copies. No call fails as long as the user has a valid ticket.
 ///
-/// Contexts expire in real time. Tickets expire by the clock of the realm, which stands while they are in use, so that
-/// the user has a valid one on a busy machine as well.
+/// Contexts expire in real time. Tickets expire by the clock of the realm. That clock is stopped while a ticket is in
+/// use, so that the user has a valid ticket even on a busy machine.
 async fn renewed_tickets(mut clock: RealmClock, copies: &[(&str, Transport, ProtectionLevel)]) {
     const TICKETS: u32 = 3;
     let lifetime = format!("{LIFETIME}s");

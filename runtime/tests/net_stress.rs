@@ -125,7 +125,8 @@ async fn ends<T>(what: impl std::fmt::Debug, body: impl Future<Output = T>) -> T
     tokio::time::timeout(TIME_LIMIT, body).await.unwrap_or_else(|_| panic!("timed out: {what:?}"))
 }
 
-/// Starts a server and a channel, and makes many calls.
+/// Starts a server and a channel, and makes many calls. The server may shut down meanwhile. Checks that all calls end
+/// and that everything is released.
 async fn round(transport: &Transport, numbers: &mut Numbers) {
     let credits = numbers.one_of(&[1, 2, 8, 128]);
     let versions = numbers.one_of(&[Versions::V1, Versions::Both]);

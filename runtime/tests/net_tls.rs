@@ -78,7 +78,7 @@ async fn server_authentication() {
     .await;
 }
 
-/// TCP keep-alive detects dead hosts, below TLS too.
+/// With TLS too, client and server enable TCP keep-alive, which detects dead hosts.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sockets_ask_for_a_sign_of_life() {
@@ -158,7 +158,8 @@ impl Authenticator for ByHost {
     }
 }
 
-/// Both sides see the certificate of the other side, and compute the same channel binding.
+/// The server sees the certificate of the client, and can deny the client by it. Both sides compute the same channel
+/// binding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutual_authentication() {
     timed(async {
@@ -182,7 +183,8 @@ async fn mutual_authentication() {
     .await;
 }
 
-/// A client without a certificate is anonymous if the server allows it.
+/// If the server allows it, a client without a certificate connects, and its calls have no identity. A client with a
+/// certificate has one.
 #[tokio::test]
 async fn anonymous_clients() {
     timed(async {
@@ -322,7 +324,7 @@ async fn reconnected_channels_are_protected() {
     .await;
 }
 
-/// A proxy that records what passes, in both directions.
+/// A proxy that records the bytes of both directions.
 struct Proxy {
     addr: SocketAddr,
     seen: Arc<Mutex<Vec<u8>>>,
@@ -368,7 +370,7 @@ async fn record(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpi
     let _ = to.shutdown().await;
 }
 
-/// Only the probe and its reply are readable on the network.
+/// With TLS, the token of the offer is readable on the network, but the arguments and results of calls are not.
 #[tokio::test]
 async fn plaintext_does_not_appear_on_the_network() {
     timed(async {

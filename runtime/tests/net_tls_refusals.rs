@@ -387,7 +387,7 @@ async fn stalled_handshakes_of_another_host() {
     .await;
 }
 
-/// A client without TLS may wait with its first call, unless TLS is required.
+/// If TLS is not required, a client without TLS may make its first call after the handshake timeout.
 #[tokio::test]
 async fn late_first_calls() {
     timed(in_step(async {

@@ -23,7 +23,7 @@ pub use self::etcd::{EtcdError, EtcdRegistration, EtcdService};
 #[cfg(feature = "kubernetes")]
 pub use self::kubernetes::{KubernetesError, KubernetesService};
 
-/// The guide's page about these services.
+/// The guide's page about service discovery, compiled as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../examples/guide/src/discovery.md")]
 pub struct Guide;

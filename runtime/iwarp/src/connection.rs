@@ -1,4 +1,5 @@
-//! A connected queue pair: an [`Endpoint`] on its TCP socket, with the time limits for closing.
+//! A connected queue pair: an [`Endpoint`] on its TCP socket, with time limits for closing, the workaround for an
+//! unnoticed first message ([`PeerActivity`]), and busy polling.
 
 use std::{
     fmt,

@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// The parameters negotiated at connection set-up.
+/// The parameters of an established connection: those negotiated at set-up, and those of the local Receives.
 #[derive(Debug, Clone)]
 pub(crate) struct NegotiatedParams {
     /// `true` if CRCs are generated and verified.
@@ -52,7 +52,7 @@ pub(crate) struct NegotiatedParams {
     pub(crate) pool: BufferPool,
 }
 
-/// The state of a connection.
+/// The phase of an established connection, up to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EndpointPhase {
     /// Full operation.
@@ -99,7 +99,7 @@ pub(super) struct IncomingSend {
     pub(super) opcode: Opcode,
 }
 
-/// One side of an established connection.
+/// The local side of an established connection.
 pub(crate) struct Endpoint {
     pub(super) max_ulpdu: usize,
     pub(super) ird: usize,
@@ -121,7 +121,8 @@ pub(crate) struct Endpoint {
     pub(super) current: FramedMessage,
     /// `true` if the next message is an RDMA Read Response when work requests are waiting too.
     pub(super) response_turn: bool,
-    /// Sends shorter than this are framed when they are posted. 0 while something else must be framed or written first.
+    /// Sends shorter than this, in bytes, are framed when they are posted. 0 while something else must be framed or
+    /// written first.
     pub(super) frames_below: usize,
     /// The number of the last Send that was framed when it was posted, if the batch has no mark for it yet.
     pub(super) unmarked_sends: Option<u64>,
@@ -148,12 +149,12 @@ pub(crate) struct Endpoint {
     pub(super) copied_payload: u64,
     /// Total number of bytes read.
     pub(super) received: u64,
-    /// `true` if the last attempt to read found nothing and registered the waker. Another attempt is not made before
-    /// the next poll of the task.
+    /// `true` if the last attempt to read found nothing and registered the waker. The next attempt is then made after
+    /// [`seek_input`](Self::seek_input) or a write error.
     pub(super) input_drained: bool,
 }
 
-/// The amount of work left after a poll.
+/// The reason why a poll returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoProgress {
     /// All work waits for the link, whose waker is registered.
@@ -302,7 +303,7 @@ impl Endpoint {
         matches!(self.phase, EndpointPhase::Open | EndpointPhase::Draining)
     }
 
-    /// Returns `true` if the connection is in full operation.
+    /// Returns `true` if new requests are still accepted: neither side has begun to end the connection.
     #[inline]
     pub(crate) fn is_fully_open(&self) -> bool {
         matches!(self.phase, EndpointPhase::Open)
@@ -362,7 +363,7 @@ impl Endpoint {
         self.input_drained && self.is_framed() && self.output.is_empty()
     }
 
-    /// Returns `true` if the connection is in full operation and everything is framed.
+    /// Returns `true` if new requests are still accepted and everything is framed.
     #[inline]
     pub(super) fn is_framed(&self) -> bool {
         self.frames_below > 0

@@ -20,7 +20,7 @@ use crate::{
     provider::{Access, Completion, MemoryHandle, RegisterableMemory, RemoteMemory, WorkRequest, WrId},
 };
 
-/// A stream that arrives in pieces and accepts everything.
+/// A stream whose input arrives in pieces. Accepts and records all output.
 pub(crate) struct Script<'a> {
     /// The data that has not arrived yet.
     pub(crate) incoming: &'a [u8],
@@ -165,7 +165,8 @@ pub fn mpa_frames(bytes: &[u8]) {
     }
 }
 
-/// Overwrites the STags of the FPDUs in `stream` with `stags`, in rotation.
+/// Overwrites the STag field of each FPDU in `stream`, and the field of an RDMA Read Request's source STag, with
+/// `stags`, in rotation.
 fn name_stags(stream: &mut [u8], stags: &[u32]) {
     let (mut at, mut turn) = (0, 0);
     while let Some(&[high, low]) = stream.get(at..).and_then(|rest| rest.first_chunk::<2>()) {

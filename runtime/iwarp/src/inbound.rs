@@ -34,7 +34,7 @@ const READS: usize = 16;
 
 impl Endpoint {
     /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended. The end of the
-    /// stream is reported (RFC 5041 §6.2.2, §7, RFC 5044 §7.2).
+    /// stream ends the connection (RFC 5041 §6.2.2, §7, RFC 5044 §7.2).
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut read = false;
         self.input_drained = false;
@@ -173,7 +173,8 @@ impl Endpoint {
         segment.placed += len;
     }
 
-    /// Processes everything that has been read.
+    /// Processes the complete segments that have been read. Stops at a protocol fault, and returns it with the faulty
+    /// segment.
     #[inline]
     pub(super) fn process(&mut self) -> Result<(), (ProtocolFault, Option<FaultySegment>)> {
         while self.segment.is_some() || !self.deliver_whole_sends() {
@@ -184,8 +185,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Processes the current segment, or else the next one, when its CRC has been checked (RFC 5044 §4.4, §6). Returns
-    /// `false` if more bytes are needed, or the connection is ending.
+    /// Places the staged payload of the current segment, or else of the next one. Delivers the segment if it is
+    /// complete and its CRC is correct (RFC 5044 §4.4, §6). Returns `false` if more bytes are needed, or the connection
+    /// is ending.
     fn process_segment(&mut self) -> Result<bool, (ProtocolFault, Option<FaultySegment>)> {
         let mut segment = match self.segment.take() {
             Some(segment) => segment,
@@ -235,7 +237,7 @@ impl Endpoint {
         Ok(self.is_open())
     }
 
-    /// Copies payload from the staging buffer to its destination.
+    /// Removes a segment's payload from the staging buffer, and copies it to its destination, if it has one.
     fn place_staged(&mut self, segment: &mut InboundSegment) {
         let from = segment.placed;
         let len = self.input.staged().len().min(segment.len.saturating_sub(from));
@@ -319,7 +321,8 @@ impl Endpoint {
         }
     }
 
-    /// Checks an RDMA Write. An access that is not permitted is reported (RFC 5041 §8.3).
+    /// Checks that the peer may write `len` bytes at `offset` of `stag` (RFC 5041 §8.3). Accepts segments without
+    /// payload unchecked.
     fn check_write(&mut self, stag: u32, offset: u64, len: usize) -> Result<PayloadTarget, ProtocolFault> {
         // RFC 5041 §5.2: the STag and TO of a zero-length message MUST NOT be checked. Such a message may be the
         // ready-to-receive indication of RFC 6581 §9.2.
@@ -430,7 +433,8 @@ impl Endpoint {
         Ok(PayloadTarget::Control)
     }
 
-    /// Delivers an intact segment.
+    /// Processes a segment that has been placed and whose CRC is correct. If the segment ends a message other than an
+    /// RDMA Write, the message is delivered.
     fn deliver(&mut self, segment: &InboundSegment) -> Result<(), ProtocolFault> {
         match segment.header {
             Some(DdpHeader::Tagged { control, .. }) if control.opcode == Opcode::ReadResponse as u8 => {
@@ -527,7 +531,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Delivers a Terminate to the upper layer (RFC 5040 §5.4).
+    /// Ends the connection with the error in a Terminate (RFC 5040 §5.4). If the error denies access to an RDMA Read,
+    /// completes that Read with the error first.
     fn deliver_terminate(&mut self, segment: &InboundSegment) {
         let payload = self.input.control.get(..segment.len).unwrap_or_default();
         let Some(received) = ReceivedTerminate::decode(payload) else {
@@ -558,7 +563,8 @@ fn ended_early(message: String) -> DisconnectReason {
     DisconnectReason::Transport(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message).into())
 }
 
-/// Marks a segment whose memory was invalidated while it arrived. The rest of it is dropped (RFC 5042 §6.2.2).
+/// Marks a segment as faulty because its destination was invalidated while the segment arrived. The rest of the segment
+/// is dropped (RFC 5042 §6.2.2).
 fn revoked(segment: &mut InboundSegment) {
     segment.target = PayloadTarget::Discard;
     segment.fault = Some(ProtocolFault::new(

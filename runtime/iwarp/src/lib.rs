@@ -7,6 +7,7 @@
 //! | DDP: segments, queues, sequence and bounds checks | 5041 | `ddp`, `outbound`, `inbound`, `read_ahead`, `stag` |
 //! | RDMAP: messages, ordering, Terminate | 5040 | `rdmap`, `terminate`, `outbound`, `inbound`, `work`, `receives`, `whole_sends` |
 //! | teardown and error reporting | 5040 §6.2, §7; 5041 §6.2, §7; 5044 §8 | `endpoint`, `connection` |
+//! | byte streams: TCP sockets, or streams in memory | | `byte_stream`, `stream`, `socket`, `memory_stream` |
 //!
 //! The provider is wire-compatible with Linux's `siw` and with iWARP adapters. [`IwarpConnector`] and [`IwarpListener`]
 //! implement the traits of [`rpcrdma_proto::provider`]. They run on tokio, and carry any protocol that uses RDMA. The

@@ -35,14 +35,14 @@ pub(crate) enum PieceLocation {
     Response(u64),
 }
 
-/// An event that occurs when all bytes before it are written.
+/// A position in the output that is reached when all bytes before it have been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendMark {
-    /// The last byte of the work request of this number.
+    /// The end of the work request of this number.
     Work(u64),
-    /// The last byte of this work request and of all Sends before it whose messages were copied.
+    /// The end of the Send of this number, and of all copied Sends that were framed directly before it.
     Sends(u64),
-    /// The last byte of the oldest RDMA Read Response.
+    /// The end of the oldest RDMA Read Response.
     Response,
 }
 
@@ -61,7 +61,8 @@ pub(crate) struct SendBatch {
     crc: Crc32c,
     /// `true` if `crc` covers at least one byte.
     crc_started: bool,
-    /// Offset of the staged bytes that `crc` does not cover yet. They are added in one call.
+    /// Offset of the first staged byte that `crc` does not cover yet. The bytes from there on are added to `crc` in one
+    /// call.
     unchecked: usize,
     /// The staging buffer, of which the first `staged` bytes belong to the batch.
     stage: Vec<u8>,
@@ -233,7 +234,8 @@ impl SendBatch {
         fpdu[covered..].copy_from_slice(&crc);
     }
 
-    /// Adds a mark that is reached once everything framed so far has been written.
+    /// Adds a mark that is reached once everything framed so far has been written. Successive [`SendMark::Sends`]
+    /// become one mark.
     pub(crate) fn mark(&mut self, mark: SendMark) {
         let framed = self.framed();
         match (self.marks.back_mut(), mark) {
@@ -304,7 +306,7 @@ impl SendBatch {
         self.empty_stage();
     }
 
-    /// Makes the staging buffer free for the next batch.
+    /// Empties the staging buffer for the next batch.
     fn empty_stage(&mut self) {
         (self.staged, self.tail, self.unchecked) = (0, 0, 0);
         self.is_started = false;

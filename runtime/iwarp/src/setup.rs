@@ -141,8 +141,8 @@ impl IwarpConnector {
         Ok(Connected { queue_pair, private_data, local_addr, peer_addr })
     }
 
-    /// Returns the local IRD and ORD that result from the reply (RFC 6581 §9.1). Fails if the reply does not match the
-    /// request: in the wrong mode, of revision 1, or without enhanced data.
+    /// Returns the local IRD and ORD that result from the reply (RFC 6581 §9.1). Fails if the request is enhanced, and
+    /// the reply is not or selects peer-to-peer mode.
     fn read_depths(
         &self,
         request: &MpaFrame,
@@ -375,7 +375,8 @@ impl ConnectRequest for IwarpRequest {
     }
 }
 
-/// Converts a number of RDMA Reads to a 14-bit field, whose highest value means "not negotiated" (RFC 6581 §9.1).
+/// Converts a number of RDMA Reads to the value of a 14-bit field. Clamps it to 0x3ffe, because 0x3fff means "not
+/// negotiated" (RFC 6581 §9.1).
 fn depth(reads: u32) -> u16 {
     u16::try_from(reads).unwrap_or(u16::MAX).min(UNNEGOTIATED - 1)
 }

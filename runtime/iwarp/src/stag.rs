@@ -1,4 +1,5 @@
-//! STags: the table of registered memory of one connection, which is its protection domain (RFC 5042 §2.2.4, §2.2.5).
+//! STags: the table of a connection's registered memory. Each connection is a protection domain of its own (RFC 5042
+//! §2.2.4, §2.2.5).
 //!
 //! Each connection has its own table, so an STag of another connection is unknown here (RFC 5042 §6.1.1). Every access
 //! is checked against bounds and access rights (RFC 5042 §6.2.1, §6.3.1). RPC-over-RDMA requires this of its providers
@@ -64,7 +65,7 @@ pub(crate) enum InvalidateOutcome {
     Now(RegisterableMemory),
     /// The memory will be released when its last user is done.
     Later,
-    /// The handle is unknown.
+    /// The handle is unknown, or an earlier Invalidate of it is still waiting.
     Unknown,
 }
 
@@ -137,7 +138,8 @@ impl StagTable {
         self.writable > 0
     }
 
-    /// Checks an RDMA Write segment (RFC 5041 §4.2, §7.1, §7.2, §8.3.1) and returns its offset in the memory, in bytes.
+    /// Checks an RDMA Write segment (RFC 5041 §4.2, §7.1, §7.2, §8.3.1), records that its range is written, and returns
+    /// its offset in the memory, in bytes.
     pub(crate) fn check_write(&mut self, stag: u32, offset: u64, len: usize) -> Result<usize, TerminateCode> {
         // RFC 5041 has no code for memory that is not writable. The second check of §7.1 covers it: the STag has no
         // buffer that allows placement.
@@ -190,7 +192,8 @@ impl StagTable {
         Ok(())
     }
 
-    /// Removes a user of the memory. Returns the memory if an Invalidate was waiting and no user is left.
+    /// Removes a user of the memory. If no user is left and an Invalidate request waits, also removes the registration,
+    /// and returns the ID of the request and the memory.
     pub(crate) fn end_use(&mut self, stag: u32) -> Option<(WrId, RegisterableMemory)> {
         let entry = self.entries.get_mut(&stag)?;
         entry.users = entry.users.saturating_sub(1);

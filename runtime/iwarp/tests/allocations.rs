@@ -1,4 +1,5 @@
-//! After a few rounds, the provider no longer allocates memory for messages, FPDUs or registrations.
+//! A connection that has warmed up allocates no memory for messages, FPDUs or registrations, and copies no tagged
+//! payload.
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
@@ -74,7 +75,8 @@ impl Ends {
         }
     }
 
-    /// Registers memory, and performs an RDMA Write and an RDMA Read of 300 000 bytes and several small Sends.
+    /// Registers memory, performs an RDMA Write and an RDMA Read of [`LEN`] bytes and three small Sends, and
+    /// invalidates the memory.
     async fn round(&mut self) {
         let target = self.server.register(self.sinks[1].take().unwrap(), Access::RemoteWrite).unwrap();
         let landing = self.client.register(self.sinks[0].take().unwrap(), Access::ReadSink).unwrap();

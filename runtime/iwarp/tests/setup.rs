@@ -133,7 +133,8 @@ async fn depths_left_to_the_upper_layers() {
     }
 }
 
-/// RFC 5044 §7.1.1: the initiator puts markers and CRCs into its stream as the reply requires.
+/// RFC 5044 §7.1.1: the initiator sends markers if the reply requires them. It sends and checks CRCs if either side
+/// requests them.
 #[tokio::test]
 async fn initiator_follows_the_reply() {
     for (own_crc, flags, markers, crc) in [
@@ -345,7 +346,8 @@ async fn rejection_encoding() {
     }
 }
 
-/// RFC 6581 §10: a responder that only supports revision 1 closes the connection, and the initiator retries.
+/// RFC 6581 §10: a responder that only supports revision 1 closes the connection, or replies with revision 1. The
+/// initiator retries with revision 1.
 #[tokio::test]
 async fn falls_back_to_revision_1() {
     let closes = |listener: TcpListener| async move {

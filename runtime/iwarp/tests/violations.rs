@@ -1,4 +1,5 @@
-//! Peers that violate DDP or RDMAP. Checks the bytes of each Terminate, and the reason reported locally.
+//! Peers that violate MPA, DDP or RDMAP, and invalid local requests. Checks the bytes of each Terminate, and the reason
+//! reported locally.
 
 mod iwarp_common;
 
@@ -20,8 +21,8 @@ fn terminate(header: &[u8]) -> Vec<u8> {
     untagged(TERMINATE, 0, 2, 1, 0, header)
 }
 
-/// Returns a Terminate with the segment length and the DDP header of `offender`. The Terminate also has the RDMA Read
-/// Request header if `with_read` is `true`.
+/// Returns a Terminate with the segment length and the DDP header of `offender`. `types` is the byte with the layer and
+/// the error type. The Terminate also has the RDMA Read Request header if `with_read` is `true`.
 fn terminate_with(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<u8> {
     let ddp_len = if offender[0] & 0x80 != 0 { 14 } else { 18 };
     let mut out = vec![types, code, if with_read { 0xe0 } else { 0xc0 }, 0];
@@ -40,7 +41,8 @@ struct Stags {
 }
 
 /// Sends FPDUs that violate the protocol. `build` returns them and the expected Terminate. Checks the Terminate that
-/// the peer receives, and that the local reason contains `words`. Returns the completions.
+/// the peer receives, that the local disconnect reason contains `words`, and that no payload was copied. Returns the
+/// completions.
 async fn violation(build: impl FnOnce(Stags) -> (Vec<Vec<u8>>, Vec<u8>), words: &str) -> Vec<Completion> {
     let (mut raw, mut queue_pair) = accepted(params()).await;
     let sink =
@@ -128,7 +130,8 @@ async fn nothing_is_delivered_after_an_error() {
     }
 }
 
-/// RFC 5040 §7.1: a request that cannot become a message ends the connection with a Terminate.
+/// RFC 5040 §7.1: an invalid work request fails and ends the connection. The Terminate is sent only if the peer has
+/// sent an FPDU.
 #[tokio::test]
 async fn invalid_requests_end_the_connection() {
     for received in [true, false] {
@@ -477,8 +480,8 @@ async fn message_too_long() {
     violation(build, "longer than the 64 bytes").await;
 }
 
-/// Each Send consumes a Receive, even if it has no payload. Plain Sends and Sends with Solicited Event are delivered in
-/// different ways.
+/// Each Send consumes a Receive, even if it has no payload, so the fifth Send to four Receives is refused. Plain Sends
+/// and Sends with Solicited Event are tested because they are delivered by different code.
 #[tokio::test]
 async fn no_receive_posted() {
     for control in [[0x41, 0x43], [0x41, 0x45]] {
@@ -586,7 +589,8 @@ async fn wrong_read_responses() {
     }
 }
 
-/// Zero-length tagged messages are not checked (RFC 5041 §5.2), nor are zero-length Reads (RFC 5040 §5.2.1).
+/// The STag and the offset are not checked in zero-length tagged messages (RFC 5041 §5.2) and in zero-length RDMA Read
+/// Requests (RFC 5040 §5.2.1).
 #[tokio::test]
 async fn empty_messages_are_not_checked() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

@@ -73,6 +73,10 @@ impl ClientStream for ScriptedClient<'_> {
 /// Sends `bytes` to a server, either from the start of the connection or after a probe and its reply. The first byte is
 /// not sent. It selects one of these two ways, the policy of the server, and the number of bytes that the server reads
 /// at once. Returns the number of bytes that the server sends. Must run in a tokio runtime with a clock.
+///
+/// # Panics
+/// Panics if the server sends too much before the end of the handshake, continues without TLS although its policy
+/// requires TLS, or loses received bytes.
 pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
     let Some((&choice, bytes)) = bytes.split_first() else { return 0 };
     let probe = probe::probe(7, 100_003, 3).expect("a short header");

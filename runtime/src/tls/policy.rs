@@ -13,7 +13,8 @@ pub(crate) enum TlsUnavailable {
 
 /// Returns the policy for one connection or listener. `configured` is the policy of the TLS configuration, if there is
 /// one. `requested` is the policy in the URL, which takes precedence. `is_tcp` is `true` for `tcp://`, the only
-/// transport that supports TLS; the others ignore [`TlsPolicy::Opportunistic`].
+/// transport that supports TLS. Fails if another transport requires TLS, or if `tcp://` needs a TLS configuration and
+/// there is none. Other transports ignore [`TlsPolicy::Opportunistic`].
 pub(crate) fn effective_policy(
     configured: Option<TlsPolicy>,
     requested: Option<TlsPolicy>,
@@ -32,7 +33,8 @@ pub(crate) fn effective_policy(
 mod tests {
     use super::*;
 
-    /// Every policy of the configuration is combined with every policy of the URL.
+    /// Every policy of the configuration, or none, is combined with every policy of the URL, or none, for TCP and for
+    /// another transport.
     #[test]
     fn policies_of_configuration_and_url() {
         use TlsPolicy::{Off, Opportunistic, Required};

@@ -49,8 +49,8 @@ impl TlsSetUp {
         Self { stream: TlsOrTcp::Tcp(stream), session: None, received }
     }
 
-    /// Checks a session against RFC 9289 §5, and reads the peer's identity. `may_lack_alpn` is `true` if a session
-    /// without ALPN is accepted.
+    /// Checks the TLS version and the ALPN protocol of a session (RFC 9289 §5), and reads the peer's identity and the
+    /// channel binding. `may_lack_alpn` is `true` if a session without ALPN is accepted.
     pub(super) fn secured(stream: TlsStream<TcpStream>, may_lack_alpn: bool) -> Result<Self, TlsError> {
         let (_, common) = stream.get_ref();
         check(common, may_lack_alpn)?;
@@ -88,7 +88,8 @@ fn check(common: &CommonState, may_lack_alpn: bool) -> Result<(), TlsError> {
     }
 }
 
-/// Returns the identity in a certificate that was verified.
+/// Returns the identity in a certificate that was verified. Fails if the certificate cannot be parsed, or has a DNS
+/// name with a wildcard.
 fn identity(certificate: &rustls::pki_types::CertificateDer<'_>) -> Result<TlsIdentity, TlsError> {
     let parsed = webpki::EndEntityCert::try_from(certificate)
         .map_err(|_| TlsError::Certificate { problem: "cannot be parsed" })?;

@@ -16,7 +16,7 @@ use tracing::{
     subscriber::{Interest, NoSubscriber, with_default},
 };
 
-/// A subscriber that records the fields of spans and the messages of events.
+/// A subscriber that records the messages of events, and the span fields that are set after the span was created.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<LogEntries>);
 

@@ -19,9 +19,10 @@ impl UrlOption {
     /// The option `version` of every RDMA scheme: the versions of RPC-over-RDMA that a client offers.
     pub(super) const VERSION: Self = Self::new("version", "1|2|both", |value| value.parse::<Versions>().is_ok());
 
-    /// The options `priority` and `weight` of every scheme.
+    /// The option `priority` of every scheme.
     pub(super) const PRIORITY: Self =
         Self::new("priority", "0-65535", |value| is_number(value) && value.parse::<u16>().is_ok());
+    /// The option `weight` of every scheme.
     pub(super) const WEIGHT: Self =
         Self::new("weight", "NUMBER", |value| is_number(value) && value.parse::<u32>().is_ok());
 

@@ -370,8 +370,8 @@ async fn unavailable_is_safe_to_retry(scheme: &str) {
     assert_eq!(setup.client().fail(UNAVAILABLE).await.unwrap(), 2);
 }
 
-/// With RPCSEC_GSS, the reply that is sent again has a new verifier and new protection, and the client is identified by
-/// its principal.
+/// At every level of RPCSEC_GSS, a call that is sent again is answered from the cache, and the client accepts the
+/// reply. The cache identifies the client by its principal.
 async fn secured_calls(scheme: &str) {
     for level in [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy] {
         let mechanism = |name: &str| InsecureTestMechanism::new(77, name);
@@ -387,7 +387,8 @@ async fn secured_calls(scheme: &str) {
     }
 }
 
-/// The store decides about calls that the cache does not know.
+/// For a call that the cache does not know, the server returns the reply in the store. If the store fails, the call
+/// fails as unavailable. The replies of executed calls are saved in the store.
 async fn stored_replies_are_used(scheme: &str) {
     /// A store that has the reply to every call of `ADD`, and fails for calls of `FAIL`.
     struct Known(Mutex<Vec<(RequestKey, RecordedReply)>>);
@@ -458,7 +459,8 @@ over_both! {
     stored_replies_are_used
 }
 
-/// Settings for single procedures override `@idempotent`.
+/// `cover` can exclude a procedure that is not `@idempotent` from the cache. A setting for another version has no
+/// effect.
 #[tokio::test]
 async fn covered_procedures_can_be_chosen() {
     timed(async {
@@ -485,7 +487,8 @@ async fn a_cache_needs_a_service() {
     .await;
 }
 
-/// XIDs of a channel are consecutive across its connections, and an AUTH_SYS credential gets a random stamp.
+/// The XIDs of a channel are consecutive. Channels differ in their XIDs, and in the random stamps of their AUTH_SYS
+/// credentials. A call that arrives twice on one connection is executed once.
 #[tokio::test]
 async fn xids_and_stamps() {
     timed(async {

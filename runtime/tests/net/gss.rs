@@ -323,7 +323,8 @@ async fn slow_mechanism(transport: Transport) {
     slow.await.unwrap().unwrap();
 }
 
-/// While a large body of a context is in progress at the server, the check of a header delays only its own call.
+/// While a large body of a context is in progress at the server, a call whose header has to be checked with this
+/// context waits. Calls of the connection without this context do not wait.
 async fn busy_contexts(transport: Transport) {
     let mechanism = user("nfs@server");
     let (server, _) = serve(&transport, GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator)).await;
@@ -430,7 +431,7 @@ fn short_bodies_of_busy_contexts() {
     runtime.block_on(timed(test)).unwrap();
 }
 
-/// A context uses few threads for blocking work, however many calls wait for it.
+/// While many calls wait for a large body of their context, there are threads for the blocking work of other contexts.
 #[test]
 fn large_bodies_leave_threads() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -483,7 +484,8 @@ async fn expiry_before_the_body(transport: Transport) {
     assert_eq!(user.started.load(Ordering::Relaxed), 2);
 }
 
-/// A context that expires between the first step of a call and its signature is replaced, and the call succeeds.
+/// A context that expires between the first step of a call and its signature is replaced, and the call succeeds. If
+/// each new context expires as well, the call fails.
 async fn expiry_before_the_signature(transport: Transport) {
     let (server, _) = serve(&transport, gss(GssServerConfig::new())).await;
     for level in LEVELS {
@@ -592,7 +594,8 @@ async fn failures_of_the_server(transport: Transport) {
     }
 }
 
-/// Errors say what failed.
+/// The error of a call names its cause: a server without RPCSEC_GSS, an invalid key, protection that is too weak, or a
+/// body that cannot be encrypted. The loss of the connection is not reported as a security error.
 async fn errors(transport: Transport) {
     let (server, _) = serve(&transport, gss(GssServerConfig::new().min_level(ProtectionLevel::Integrity))).await;
     let security = |error: CallError| match error {

@@ -75,7 +75,8 @@ async fn calls_wait_for_memory_of_other_connections(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// Connections that close while their call waits or is in progress release their memory and their place in the queue.
+/// A connection that closes while its call waits for memory leaves the queue, over TCP only once the server reads
+/// again. A call in progress holds its memory until its handler ends.
 async fn disconnected_clients_release_their_memory(transport: Transport) {
     let (running, state) = serve(&transport).await;
     let (a, b, c) = (connect(&running).await, connect(&running).await, connect(&running).await);

@@ -1,4 +1,4 @@
-//! Reconnection attempts do not depend on the deadlines of single calls, and end with the channel.
+//! Reconnection of channels, retries of calls after a lost connection, lazy channels, and channels over local sockets.
 
 use std::{
     net::SocketAddr,
@@ -23,14 +23,14 @@ use tokio::{
     sync::watch,
 };
 
-/// Behaviour of the path to a server.
+/// Behavior of the path to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// A connection takes 150 ms to reach the server.
     Slow,
     /// Open connections are cut.
     Cut,
-    /// Connections get no response.
+    /// New connections get no response.
     Silent,
 }
 
@@ -41,8 +41,8 @@ struct Seen {
     ended: AtomicUsize,
 }
 
-/// Starts a proxy to the server that delays new connections by 150 ms and then forwards data at once. Returns its
-/// address, a sender that sets its behaviour, and its counts.
+/// Starts a proxy to the server at `to`. Returns the address of the proxy, a sender that sets its behavior, and its
+/// counts. The first behavior is [`Way::Slow`].
 async fn way(to: SocketAddr) -> (SocketAddr, watch::Sender<Way>, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, seen) = (listener.local_addr().unwrap(), Arc::new(Seen::default()));
@@ -298,7 +298,7 @@ async fn waits_for_a_server_that_restarts() {
 }
 
 /// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause takes 100 ms,
-/// and the three pauses of a call without a deadline take between 350 and 700 ms.
+/// and the three pauses of a call without a deadline take between 400 and 700 ms.
 #[tokio::test]
 async fn retries_end() {
     timed(in_step(async {

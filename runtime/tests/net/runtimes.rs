@@ -186,7 +186,7 @@ async fn connections_are_spread(transport: Transport) {
     end(running).await;
 }
 
-/// TLS sessions are set up in the runtime that serves the connection.
+/// Connections with TLS are spread over the runtimes as well.
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_connections_are_spread() {

@@ -40,7 +40,7 @@ const WRAPPING: usize = 8;
 struct Scrambled {
     key: u8,
     sequence: u32,
-    /// `true` if no body can be protected.
+    /// `true` if every attempt to protect a body fails.
     fails: bool,
 }
 
@@ -94,7 +94,7 @@ fn opaque(bytes: &[u8]) -> OpaqueAuth {
 struct Mic {
     key: u8,
     sequence: u32,
-    /// The sealed headers, up to the end of the credential.
+    /// The headers of all sealed calls of the context, each up to the end of the credential.
     sealed: Arc<Mutex<Vec<Bytes>>>,
     protects: bool,
     /// `true` if the call is to be secured again after a denial and after a failure to seal it.
@@ -144,7 +144,7 @@ struct Context {
     key: u8,
     /// `true` if bodies are left unprotected.
     authentication_only: bool,
-    /// `true` if calls are to be secured again.
+    /// `true` if calls are to be secured again after a denial and after a failure to seal them.
     secures_again: bool,
     sequence: AtomicU32,
     sealed: Arc<Mutex<Vec<Bytes>>>,
@@ -180,18 +180,18 @@ struct Guard {
     authentication_only: bool,
     /// `true` if replies get a wrong verifier.
     impostor: bool,
-    /// The behavior of the security of replies.
+    /// The behavior of [`Reply`].
     reply: ReplyBehavior,
     /// The controls with which a test holds back the decisions. `None` to decide at once.
     slow: Option<Arc<SlowDecisions>>,
     /// The key of the bodies, if it differs from `key`.
     body_key: Option<u8>,
     let_in: Arc<AtomicUsize>,
-    /// Received sequence numbers and their headers.
+    /// The sequence numbers and the signed headers of accepted calls.
     seen: Arc<Mutex<(HashSet<u32>, Vec<Bytes>)>>,
 }
 
-/// The behavior of the security of replies.
+/// The behavior of [`Reply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ReplyBehavior {
     #[default]
@@ -287,8 +287,8 @@ fn keyed(key: u8) -> (Guard, Context) {
     (Guard { key, ..Guard::default() }, Context { key, ..Context::default() })
 }
 
-/// Awaits a call. Returns its result and the counters of the channel. Bytes read, written and copied, and
-/// registrations, are those of this call only.
+/// Awaits a call. Returns its result and the counters of the channel. Four of them count this call only: the bytes that
+/// the peer has read and written, the eligible bytes that were copied, and the registrations.
 async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, ConnectionCounters) {
     let before = channel.counters();
     let result = call.await;
@@ -300,9 +300,9 @@ async fn cost<T>(channel: &Channel, call: impl Future<Output = T>) -> (T, Connec
     (result, after)
 }
 
-/// Length in bytes of the header of a call, with credential and verifier. `REPLY_HEADER` is the length of the header of
-/// a reply with verifier.
+/// Length in bytes of the header of a call, with credential and verifier.
 const CALL_HEADER: u64 = 24 + 8 + 4 + 8 + 8;
+/// Length in bytes of the header of a reply, with verifier.
 const REPLY_HEADER: u64 = 12 + 8 + 8 + 4;
 
 async fn nothing_is_reduced(transport: Transport) {
@@ -392,7 +392,8 @@ async fn verifiers_cover_the_header(transport: Transport) {
     }
 }
 
-/// Invalid bodies and verifiers are refused by client and server.
+/// Client and server refuse invalid bodies and verifiers. A call that the context of the client cannot secure or seal
+/// is not sent.
 async fn invalid_bodies_and_verifiers(transport: Transport) {
     let (guard, context) = keyed(2);
     let calls = Arc::clone(&guard.let_in);

@@ -68,7 +68,7 @@ fn mark(len: u32) -> Vec<u8> {
     words(&[1 << 31 | len])
 }
 
-/// Returns the header of a call without credentials (RFC 5531 §9).
+/// Returns the header of a call with AUTH_NONE as credential and verifier (RFC 5531 §9).
 fn call_head(xid: u32, procedure: u32) -> [u32; 10] {
     [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0]
 }
@@ -95,7 +95,7 @@ async fn one_attacker_holds_memory(running: &Running) {
     others_are_served(running).await;
 }
 
-/// Checks that all memory is released once the attackers have left.
+/// Checks that all memory is released once the attackers have left, and shuts the server down.
 async fn all_is_released(running: Running, resources: &Resources) {
     eventually(|| {
         let memory = running.handle.memory();
@@ -298,7 +298,7 @@ async fn handlers_learn_that_their_client_has_left() {
     .await;
 }
 
-/// A connection keeps nothing for calls that have been answered.
+/// An open connection holds no memory of the server for calls that have been answered.
 #[tokio::test]
 async fn answered_calls_hold_nothing() {
     timed(async {

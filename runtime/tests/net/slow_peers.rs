@@ -1,4 +1,5 @@
-//! Clients that do not accept replies or accept them slowly, and servers that are suspended in the meantime.
+//! Clients that do not accept replies, accept them slowly, or send arguments slowly, and servers that are suspended
+//! during calls.
 
 use std::{
     future::Future as _,
@@ -127,7 +128,7 @@ async fn never_quite_ending() {
     assert_eq!(server.handle.memory().held, 0);
 }
 
-/// A result that takes longer than the timeout succeeds as long as data flows.
+/// A result that takes longer than the reply timeout succeeds as long as data flows.
 async fn slow(transport: Transport) {
     const LEN: u32 = 24 << 20;
     let server = serve(&transport, Duration::from_secs(2)).await;
@@ -157,7 +158,7 @@ async fn slow_argument() {
     sleep.await.unwrap().unwrap();
 }
 
-/// A server process that was suspended during a call for longer than its timeouts does not blame its peers.
+/// A server process that was suspended during a call for longer than its timeouts does not close the connection.
 ///
 /// The clock moves on by the time of a suspension while no input is left. The input follows, as it does when the
 /// runtime reports after a suspension that a timer has expired and only then that a socket is ready.

@@ -14,7 +14,7 @@ use rpcrdma::{
 use super::{Node, SCHEME, balanced, calls, endpoints, try_call};
 use crate::net_support::{PROGRAM, TestService, VERSION, chain, eventually, spawn_server, timed};
 
-/// Starts servers of which the first `reporting` report their health.
+/// Starts `count` servers, of which the first `reporting` report their health.
 async fn nodes(network: &str, count: u16, reporting: usize) -> Vec<Node> {
     let mut nodes = super::nodes(network, count).await;
     for node in &mut nodes[..reporting] {
@@ -93,8 +93,8 @@ async fn no_server_is_serving() {
     .await;
 }
 
-/// A server that shuts down loses its clients before its connections are closed. A new server in its place gets calls
-/// again.
+/// A server that shuts down gets no more calls while it still drains its connections. A new server in its place gets
+/// calls again.
 #[tokio::test(start_paused = true)]
 async fn servers_that_shut_down() {
     timed(async {
@@ -146,7 +146,7 @@ async fn servers_that_do_not_answer_the_question() {
     .await;
 }
 
-/// A server without the program counts as serving. The server is asked again on each new connection.
+/// A server without the health program counts as serving. A server is asked again on each new connection.
 #[tokio::test(start_paused = true)]
 async fn servers_that_say_nothing() {
     timed(async {

@@ -34,11 +34,11 @@ pub struct Faults {
     pub hold: Hold,
     /// The switch that holds back the steps of contexts.
     pub hold_steps: Hold,
-    /// Number of the latest context that has expired, as [`InsecureTestMechanism::started`] counts them. Such a context
-    /// makes no messages either.
+    /// Number of the latest expired context, as [`InsecureTestMechanism::started`] counts them. Contexts up to this
+    /// number neither accept nor make messages.
     pub expired: AtomicUsize,
-    /// Number of the latest context that no longer accepts messages but still makes them, as an expired Kerberos
-    /// context does.
+    /// Number of the latest stale context. Contexts up to this number make messages but accept none, as expired
+    /// Kerberos contexts do.
     pub stale: AtomicUsize,
 }
 
@@ -88,7 +88,7 @@ impl Hold {
     }
 }
 
-/// A key. Its debug output does not show it, as with any mechanism.
+/// A key that its debug output does not show.
 #[derive(Clone, Copy)]
 pub struct TestKey(pub u64);
 

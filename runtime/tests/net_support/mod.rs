@@ -1,4 +1,5 @@
-//! A handwritten service, equivalent to generated code, with servers and channels for it.
+//! A handwritten service, equivalent to generated code, with servers and channels for it, and macros that define a test
+//! for each transport.
 #![allow(dead_code, missing_docs, unreachable_pub, unused_imports)]
 
 mod clock;
@@ -164,7 +165,7 @@ procedures! {
     Gate = 5, u32 => u32, false, |_a| (4, &[]);
     Panic = 6, u32 => (), false, |_a| (0, &[]);
     Fail = 7, u32 => (), false, |_a| (0, &[]);
-    /// Returns the number of bytes that its argument states. The bounds of the procedure allow 5000.
+    /// Returns as many bytes as its argument states. The bounds of the procedure allow 5000.
     Exceed = 8, u32 => Data, false, |_a| (4, &[5000]);
     /// Calls `Bound`, with the bound of `Exceed`.
     Underestimate = 15, u32 => Data, false, |_a| (4, &[5000]);
@@ -446,7 +447,7 @@ pub async fn start_with(transport: Transport, builder: ChannelBuilder) -> (Runni
     (running, state, channel)
 }
 
-/// Returns the messages of an error and its causes.
+/// Returns the messages of an error and its causes, separated by colons.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -550,7 +551,8 @@ macro_rules! over_each_in_step {
 #[allow(unused_imports)]
 pub(crate) use over_each_in_step;
 
-/// Forwards the methods of `QueuePair` except `poll` and `set_busy_poll` to the field `$inner`.
+/// Forwards `max_transfer` and the required methods of `QueuePair`, except `poll`, to the field `$inner`. The other
+/// methods have their defaults.
 #[allow(unused_macros)]
 macro_rules! forward_to_queue_pair {
     ($inner:tt) => {

@@ -15,14 +15,14 @@ use tokio::{
     },
 };
 
-/// The direction of a record.
+/// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     ToServer,
     ToClient,
 }
 
-/// A change of the next record in one direction.
+/// A change of one bit in the next message of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flip {
     pub direction: Direction,
@@ -33,7 +33,7 @@ pub struct Flip {
 #[derive(Debug, Default)]
 struct ProxyState {
     flip: Option<Flip>,
-    /// The records that arrived, without record marks.
+    /// The messages that arrived, without record marks.
     records: Vec<(Direction, Vec<u8>)>,
     connections: usize,
     /// The latest connection to the server.
@@ -100,7 +100,7 @@ impl Proxy {
         proxy
     }
 
-    /// Makes the proxy change the next record in the direction of `flip`.
+    /// Makes the proxy change the next message in the direction of `flip`.
     pub fn flip(&self, flip: Flip) {
         self.state.lock().unwrap().flip = Some(flip);
     }
@@ -110,7 +110,7 @@ impl Proxy {
         self.state.lock().unwrap().flip.is_none()
     }
 
-    /// Returns and forgets the records so far.
+    /// Returns and forgets the messages so far.
     pub fn records(&self) -> Vec<(Direction, Vec<u8>)> {
         std::mem::take(&mut self.state.lock().unwrap().records)
     }
@@ -195,7 +195,7 @@ async fn forward_fpdus(
 }
 
 /// Returns the RPC message in a ULPDU, or `None` unless the ULPDU is a whole Send with a message without chunks (RFC
-/// 5041 §4.3, RFC 5040 §4.3, RFC 8166 §4.2, RPC-over-RDMA v2 §6.2).
+/// 5041 §4.3, RFC 5040 §4.1, RFC 8166 §4.2, RPC-over-RDMA v2 §6.2).
 fn rpc_message(ulpdu: &mut [u8]) -> Option<&mut [u8]> {
     const UNTAGGED: usize = 18;
     // Untagged, and the last segment. The opcodes 3 to 6 are those of Sends.

@@ -259,8 +259,8 @@ impl TowerV1 for Greeter {
     }
 }
 
-/// A layer tells handlers who calls. Layers inside of it can replace the value. Nothing remains for other calls of the
-/// connection.
+/// A layer passes the name of the caller to the handler as an extension of the call. An inner layer can change the
+/// extension. Other calls of the connection do not have it.
 #[tokio::test(start_paused = true)]
 async fn layers_add_extensions() {
     timed(async {

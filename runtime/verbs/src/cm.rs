@@ -168,14 +168,16 @@ pub(super) struct ConnParam<'a> {
     pub(super) private_data: &'a [u8],
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
-    /// Number of times that both sides repeat packets without an acknowledgment. The initiator's number counts.
+    /// Maximum number of times that both sides repeat a packet that is not acknowledged. Only the initiator's number
+    /// counts.
     pub(super) retries: u8,
-    /// Number of times that the peer repeats a Send that found no Receive; 7 means without limit.
+    /// Maximum number of times that the peer repeats a Send that found no Receive; 7 means without limit.
     pub(super) rnr_retries: u8,
 }
 
 impl ConnParam<'_> {
-    /// Returns the C structure, which is valid as long as `self.private_data`.
+    /// Returns the C structure, which is valid as long as `self.private_data`. Fails if the private data is longer than
+    /// 255 bytes.
     fn raw(&self) -> io::Result<ffi::rdma_conn_param> {
         let private_data_len = u8::try_from(self.private_data.len())
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "private data is longer than 255 bytes"))?;

@@ -91,7 +91,7 @@ pub struct VerbsQueuePair {
     pub(super) sends: usize,
     /// The device number of the last posted request that transfers data to the peer, plus 1.
     pub(super) transfers_end: u64,
-    /// `true` if Receives were flushed on iWARP and the cause is not known yet.
+    /// `true` if requests or Receives were flushed on iWARP and the cause is not known yet.
     pub(super) awaits_cause: bool,
     pub(super) limit: Option<Pin<Box<Sleep>>>,
     pub(super) progress: u64,
@@ -107,8 +107,8 @@ pub struct VerbsQueuePair {
 }
 
 impl VerbsQueuePair {
-    /// Creates a queue pair for `id`, whose device is known, and posts its Receives. `shared` are the queues of its
-    /// listener.
+    /// Creates a queue pair for `id`, whose device is known, and posts its Receives. `shared` contains the queues that
+    /// the connections of a listener share, if they share any.
     pub(super) fn new(
         id: CmId,
         events: CmEvents,

@@ -88,8 +88,8 @@ impl VerbsError {
         }
     }
 
-    /// Creates the error for an empty device list. The libraries hide devices whose files the user may not open, so
-    /// this checks whether the kernel has a device.
+    /// Creates the error for an empty device list. The libraries hide devices whose files the user may not open. The
+    /// error is therefore [`NoPermission`](Self::NoPermission) if the kernel has a device.
     pub(super) fn none_found() -> Self {
         match std::fs::read_dir("/sys/class/infiniband").map(|mut devices| devices.next().is_some()) {
             Ok(true) => Self::NoPermission(io::ErrorKind::PermissionDenied.into()),
@@ -105,7 +105,8 @@ impl VerbsError {
         }
     }
 
-    /// Creates an error for a failed registration of `len` bytes.
+    /// Creates an error for a failed registration of `len` bytes: [`LockedMemory`](Self::LockedMemory) if the limit on
+    /// locked memory may be the cause, and otherwise [`Os`](Self::Os).
     pub(super) fn registration(len: usize, source: io::Error) -> Self {
         match (source.raw_os_error(), locked_memory_limit()) {
             // If the limit is exceeded, the kernel reports ENOMEM, or EAGAIN in some versions.

@@ -42,11 +42,11 @@ struct VerbsExposure {
     is_bound: bool,
     /// Number of local RDMA Reads in flight into the memory.
     reads: u32,
-    /// `true` if the caller has requested the memory.
+    /// `true` if the caller has requested the return of the memory by an Invalidate.
     is_requested: bool,
 }
 
-/// The registration of memory.
+/// The region that contains exposed memory.
 enum ExposureRegistration {
     /// No registration, because the memory is empty.
     Nothing,
@@ -76,10 +76,10 @@ struct ExposedMemory {
     bind: Option<PreparedRequest>,
 }
 
-/// The method of invalidating memory.
+/// The way in which memory is invalidated before it is returned to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InvalidationMethod {
-    /// The handle is unknown, or its memory was already requested.
+    /// The handle is unknown, or an earlier Invalidate of it is in progress.
     Unknown,
     /// The memory is available at once.
     Now,
@@ -117,7 +117,7 @@ impl Exposures {
         }
     }
 
-    /// Returns `true` if callers must wait for the completion of window binds.
+    /// Returns `true` if the completion of each window bind must be awaited, because the window is freed after its use.
     pub(super) fn awaits_binding(&self) -> bool {
         !self.windows_are_reusable
     }
@@ -343,7 +343,8 @@ impl Exposures {
         }
     }
 
-    /// Ends all access and returns the memory. The window must be invalidated, or the queue pair destroyed.
+    /// Ends all access and returns the memory. Frees the window if it is still bound. No request that uses the window
+    /// or the memory may be in progress.
     pub(super) fn take(&mut self, handle: MemoryHandle) -> Result<RegisterableMemory, String> {
         let entry = self.entries.remove(&handle.0).ok_or_else(|| format!("{handle:?} is not registered"))?;
         let VerbsExposure { window, region, copy, memory, is_bound, .. } = entry;

@@ -16,7 +16,7 @@
 //! | memory exposed to the peer, by handle | `exposures` |
 //! | work requests: order, signaling, chains | `queue`, `wr`, `status` |
 //! | connections: state and completions; posting; closing | `connection`, `posting`, `teardown` |
-//! | asynchronous device events | `device_events` |
+//! | asynchronous device events; closing of removed devices | `device_events`; `removed_devices` |
 //! | polling of rare event sources | `event_readiness` |
 //!
 //! # Memory

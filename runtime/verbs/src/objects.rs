@@ -42,7 +42,7 @@ impl Pd {
         self.pd.as_ptr()
     }
 
-    /// Registers memory.
+    /// Registers `len` bytes of memory for the access `rights`.
     ///
     /// # Safety
     /// The memory must stay allocated until the region is dropped. Nothing else may access it while work requests or a
@@ -489,7 +489,7 @@ impl Qp {
         }
     }
 
-    /// Queries attributes. Returns `None` if the device refuses.
+    /// Queries the attributes in `mask`. Returns `None` if the device refuses.
     fn query(&self, mask: qp_attribute) -> Option<ffi::ibv_qp_attr> {
         // SAFETY: plain integers, for which zeros are valid.
         let (mut attributes, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = unsafe { std::mem::zeroed() };

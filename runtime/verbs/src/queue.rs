@@ -190,8 +190,8 @@ impl SendQueue {
         needs_marker
     }
 
-    /// Returns `true` if the last request of the chain must be signaled. `last` is `true` if no request follows in the
-    /// chain.
+    /// Returns `true` if the request that was just put into the chain must be signaled. `last` is `true` if no request
+    /// follows it in the chain.
     pub(super) fn signal(&mut self, last: bool) -> bool {
         let alone = !last && self.posted.back().is_some_and(|posted| posted.completion == CompletionMode::Individual);
         let signal = alone || self.unsignaled >= SIGNAL_EVERY || (last && self.is_awaited);
@@ -216,7 +216,8 @@ impl SendQueue {
         }
     }
 
-    /// Fails the last `count` requests, which the device refused. `error` is the cause for the first of them.
+    /// Fails the last `count` requests, which the device refused: the first of them with `error`, the others with
+    /// [`WorkError::Flushed`].
     pub(super) fn refused(&mut self, count: usize, error: &WorkError) {
         let from = self.posted.len().saturating_sub(count);
         for (n, posted) in self.posted.split_off(from).into_iter().enumerate() {
@@ -285,7 +286,7 @@ impl SendQueue {
         self.unsignaled > 0 && !self.posted.is_empty()
     }
 
-    /// Returns the total number of requests that the device has finished.
+    /// Returns the total number of requests before the first that the device has not finished.
     pub(super) fn retired(&self) -> u64 {
         self.first_posted
     }
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!((queue.in_device(), queue.retired()), (0, 3));
     }
 
-    /// A Send may complete before an RDMA Read posted earlier, whose data has not arrived yet.
+    /// The completion of a Send does not complete RDMA Reads that were posted earlier. The Send is reported after them.
     #[test]
     fn individual_completions() {
         let mut queue = SendQueue::default();

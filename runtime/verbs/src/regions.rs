@@ -1,8 +1,8 @@
 //! Registrations of pool buffers. Each is made when the buffer is first used and kept for reuse, because registration
 //! costs a system call and locks each page.
 //!
-//! The registrations permit local access and the binding of windows. The peer can access a buffer only while a window
-//! is bound to it.
+//! The registrations permit local access and, if the device has windows of type 2B, the binding of windows. The peer
+//! can access a buffer only while a window is bound to it.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -44,10 +44,11 @@ impl PooledRegions {
         self.pool.find_buffer(address, len).filter(|buffer| buffer.len <= self.max_bytes)
     }
 
-    /// Returns the registration of a pool buffer.
+    /// Returns the registration of a pool buffer. Registers the buffer if that has not been done. Drops the least
+    /// recently used registrations if the new one would exceed the limit, or fails.
     ///
     /// # Errors
-    /// Returns an error if the registration fails.
+    /// Returns an error if the registration fails although no other registration is left to drop.
     pub(super) fn registration(&mut self, pd: &Pd, buffer: PoolBuffer) -> io::Result<Arc<Mr>> {
         self.clock += 1;
         if let Some(kept) = self.kept.get_mut(&buffer.number) {

@@ -26,15 +26,15 @@ const CONSUMER_REJECTED: i32 = 28;
 /// InfiniBand's reason code for a rejection because nothing listens.
 const NO_LISTENER: i32 = 8;
 
-/// Number of times that a peer repeats a Send that finds no Receive, unless configured. Credits guarantee a Receive, so
+/// Default maximum number of times that a peer repeats a Send that finds no Receive. Credits guarantee a Receive, so
 /// only a peer that exceeds its credits is affected (RFC 8166 §3.3.1). Linux does not retry either.
 const RNR_RETRIES: u8 = 0;
 
-/// Number of times that a peer repeats a Send that finds no shared Receive, unless configured. All shared Receives may
-/// be in use for a moment. 7 means without limit.
+/// Default maximum number of times that a peer repeats a Send that finds no shared Receive. All shared Receives may be
+/// in use for a moment. 7 means without limit.
 const SHARED_RNR_RETRIES: u8 = 7;
 
-/// A connector for RDMA devices.
+/// A connector whose connections use RDMA devices.
 #[derive(Debug, Clone, Default)]
 pub struct VerbsConnector {
     config: VerbsConfig,
@@ -177,7 +177,7 @@ pub struct VerbsIncoming {
     pub(super) event: CmEvent,
     pub(super) peer_addr: SocketAddr,
     pub(super) config: VerbsConfig,
-    /// The queues of the listener's connections.
+    /// The queues that the connections of the listener share.
     pub(super) shared: SharedQueues,
 }
 
@@ -194,7 +194,7 @@ impl Incoming for VerbsIncoming {
     }
 }
 
-/// A peer's connection request.
+/// A peer's connection request that has not been accepted or rejected yet.
 #[derive(Debug)]
 pub struct VerbsRequest(VerbsIncoming);
 
@@ -316,7 +316,8 @@ mod tests {
         assert!(widest.check().is_ok());
     }
 
-    /// Without a device, connecting and listening report an error about RDMA. With a device, listening succeeds.
+    /// Listening succeeds or reports an error about RDMA. Connecting to a port on which nothing listens fails. Both
+    /// hold with and without a device.
     #[tokio::test]
     async fn without_a_device() {
         let listening = crate::VerbsListener::bind("127.0.0.1:0".parse().unwrap(), VerbsConfig::default());

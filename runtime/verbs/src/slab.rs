@@ -174,7 +174,7 @@ impl LandingMemory for SlotGuard {
     }
 }
 
-/// Returns slots without a device.
+/// Returns slots of memory that is not registered with a device.
 #[cfg(test)]
 pub(super) fn unregistered_slots(count: u32, slot_len: usize) -> Vec<SlotGuard> {
     let memory = Arc::new(SlabMemory::new(count, slot_len).unwrap());

@@ -20,7 +20,7 @@ use crate::provider::{Completion, DisconnectReason, QueuePair as _};
 /// Time limit without progress for sending posted requests after a disconnect was requested.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time limit for the device to flush a failed queue pair.
+/// Time limit without progress for the device to flush a failed queue pair.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time to wait for the cause after an iWARP queue pair has failed, because it is reported separately from the flushed
@@ -28,7 +28,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const CAUSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl VerbsQueuePair {
-    /// Ends the connection. Only the first cause is kept.
+    /// Starts to end the connection. Does nothing if the end has started before, so that only the first cause counts.
     pub(super) fn end(&mut self, reason: DisconnectReason) {
         if !self.is_open() {
             return;

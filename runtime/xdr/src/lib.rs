@@ -45,7 +45,7 @@
 //! | feature | effect |
 //! | --- | --- |
 //! | `serde` | Implements `serde`'s traits for the field types of generated types, so that generated types can derive them |
-//! | `arbitrary` | Implements `arbitrary::Arbitrary` for these field types. The `arbitrary` crate needs the standard library |
+//! | `arbitrary` | Implements `arbitrary::Arbitrary` for the field types of generated types. The `arbitrary` crate needs the standard library |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 // docs.rs shows the feature that each item needs.

@@ -71,7 +71,7 @@ impl ProcedureInfo {
     }
 }
 
-/// The number of a procedure in a version of a program.
+/// The numbers that identify a procedure: those of the program, its version and the procedure.
 ///
 /// ```
 /// # extern crate rpcrdma_xdr as rpcrdma;

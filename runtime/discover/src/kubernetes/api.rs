@@ -1,4 +1,4 @@
-//! List and watch requests for EndpointSlices to the Kubernetes API.
+//! Requests to the Kubernetes API that list and watch EndpointSlices.
 
 use std::time::Duration;
 
@@ -48,19 +48,19 @@ struct Page {
     items: Option<Vec<EndpointSlice>>,
 }
 
-/// The type of an event of a watch, which determines the type of the event's object.
+/// The type of a watch event. It determines the type of the object in the event.
 #[derive(Deserialize)]
 struct EventType {
     r#type: String,
 }
 
-/// An event of a watch.
+/// The object of a watch event whose [`EventType`] is known.
 #[derive(Deserialize)]
 struct Event<T> {
     object: T,
 }
 
-/// The reason why a request failed: a `Status` object of Kubernetes.
+/// The `Status` object with which the API server explains a failed request or the end of a watch.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -106,8 +106,8 @@ impl Api {
 
     /// Reads all slices, page by page, and calls `found` for each slice. Returns the resource version of the list.
     ///
-    /// If a page expires before it is read (status 410), the list starts over, and `found` is called again for earlier
-    /// slices. Fails after [`MAX_PAGES`] pages.
+    /// If a page expires before it is read (status 410), the list starts over, and `found` is called again for slices
+    /// of earlier pages. Fails if a request fails, or if the list has not ended after [`MAX_PAGES`] pages.
     pub(super) async fn list(&self, mut found: impl FnMut(EndpointSlice)) -> Result<String, KubernetesError> {
         let mut next: Option<String> = None;
         for _ in 0..MAX_PAGES {
@@ -144,8 +144,8 @@ impl Api {
         Ok(Watch { reader, deadline: tokio::time::Instant::now() + WATCH_TIMEOUT })
     }
 
-    /// Sends a request, and returns a reader of the response body. Returns [`KubernetesError::Refused`] if the response
-    /// has an error status.
+    /// Sends a request, and returns a reader of the response body. Fails with [`KubernetesError::Request`] if there is
+    /// no response, and with [`KubernetesError::Refused`] if the response has an error status.
     async fn begin(&self, request: http::Request<Body>) -> Result<BodyReader, KubernetesError> {
         let response = self.client.send(request).await.map_err(KubernetesError::request)?;
         let code = response.status();
@@ -167,7 +167,7 @@ async fn limited<T>(request: impl Future<Output = Result<T, KubernetesError>>) -
     tokio::time::timeout(TIMEOUT, request).await.map_err(KubernetesError::request)?
 }
 
-/// A reader of a response body.
+/// A reader of a response body, as a whole or line by line.
 struct BodyReader {
     body: Body,
     buffer: Vec<u8>,
@@ -176,7 +176,7 @@ struct BodyReader {
 }
 
 impl BodyReader {
-    /// Reads more of the body. Returns `false` at its end.
+    /// Reads the next part of the body into the buffer. Returns `false` at the end of the body.
     async fn more(&mut self) -> Result<bool, KubernetesError> {
         let Some(frame) = self.body.frame().await else { return Ok(false) };
         if let Some(data) = frame.map_err(KubernetesError::request)?.data_ref() {
@@ -224,8 +224,8 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Waits for the next change. Returns `None` if the watch has ended or [`WATCH_TIMEOUT`] has passed. Another watch
-    /// can then continue after the last change. Fails if the API server reports an error, or an event cannot be parsed.
-    /// Events of unknown types are skipped.
+    /// can then continue after the last change. Fails if the API server reports an error, or an event is too long or
+    /// cannot be parsed. Events of unknown types are skipped.
     pub(super) async fn next(&mut self) -> Result<Option<Change>, KubernetesError> {
         loop {
             let Ok(line) = tokio::time::timeout_at(self.deadline, self.reader.line()).await else { return Ok(None) };

@@ -30,8 +30,8 @@ use self::{
 ///
 /// A pod with addresses of both families is listed with its IPv4 address.
 ///
-/// With TLS, the certificate of each server must have the name `SERVICE.NAMESPACE.svc`. The URL of each server has the
-/// [option `name`](rpcrdma::transport::Url) for that, unless [`port`](Self::port) sets it.
+/// With TLS, the certificate of each server must have the name `SERVICE.NAMESPACE.svc`. The URLs of the servers have it
+/// as the [option `name`](rpcrdma::transport::Url), unless the options of [`port`](Self::port) name another.
 ///
 /// If the API server is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s. The
 /// account of the client needs the verbs `list` and `watch` for `endpointslices` in the API group `discovery.k8s.io`.
@@ -146,7 +146,7 @@ impl KubernetesService {
     }
 }
 
-/// The task that follows the EndpointSlices of a Service.
+/// The state of the task that follows the EndpointSlices of a Service.
 struct Follower {
     api: Api,
     slices: Slices,
@@ -192,8 +192,8 @@ impl Follower {
         }
     }
 
-    /// Reads all EndpointSlices, and retries until this succeeds. `pause` follows the first failure. Returns the pause
-    /// to use after the next failure.
+    /// Reads all EndpointSlices, and retries until this succeeds. `pause` is the pause after the first failure. Returns
+    /// the pause to use after the next failure.
     async fn list_again(&mut self, sender: &ServersSender, mut pause: Duration) -> Duration {
         let service = self.api.service().to_owned();
         while let Err(error) = self.list(sender).await {
@@ -205,7 +205,8 @@ impl Follower {
         pause
     }
 
-    /// Applies the changes of one watch until it ends.
+    /// Applies the changes of one watch to the list of servers. Returns `Ok` if the watch has ended and another one can
+    /// continue after the last change.
     async fn watch(&mut self, sender: &ServersSender) -> Result<(), WatchEnd> {
         let mut watch = self.api.watch(&self.version).await?;
         while let Some(change) = watch.next().await? {

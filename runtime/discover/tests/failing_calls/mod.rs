@@ -14,7 +14,7 @@ use rpcrdma::{
 use rpcrdma_proto::ErrorChain;
 use tokio::time::Instant;
 
-/// A call without arguments and results.
+/// An idempotent procedure without arguments or results.
 struct Null;
 
 impl Procedure for Null {
@@ -30,7 +30,8 @@ impl Procedure for Null {
     }
 }
 
-/// Makes calls until the causes of their errors contain `text`.
+/// Makes calls to `servers`, each of which must fail, until an error or its causes contain `text`. Panics after 60
+/// seconds.
 pub(crate) async fn fails_with(servers: Servers, text: &str) {
     let endpoints = Endpoints::new(servers, Channel::builder());
     let caller = ServiceCaller::balanced(endpoints, RetryPolicy::default());

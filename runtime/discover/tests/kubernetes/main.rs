@@ -1,4 +1,5 @@
-//! Watches of EndpointSlices, replayed by an HTTP server. The objects have the form that Kubernetes 1.33 gives them.
+//! Service discovery with Kubernetes: lists and watches of EndpointSlices from an HTTP server of the test. The objects
+//! have the form that Kubernetes 1.33 gives them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod api_server;
@@ -80,7 +81,7 @@ fn blobs() -> KubernetesService {
     KubernetesService::new("blobs").unwrap()
 }
 
-/// Starts to follow a service, whose first list is `slices` at version 100.
+/// Starts to follow `service`, and answers the first list request with `slices` at resource version 100.
 async fn follow(api: &mut ApiServer, service: KubernetesService, slices: &[String]) -> Servers {
     let servers = tokio::spawn(service.client(api.client()).servers());
     api.next_list().await.answer(200, list("100", "", slices));
@@ -92,7 +93,7 @@ async fn next(servers: &mut Servers) -> Vec<String> {
     list.into_iter().collect()
 }
 
-/// Waits for the watch of version 100, and returns its stream.
+/// Waits for the watch request after version 100, and returns the stream for its events.
 async fn watch(api: &mut ApiServer) -> api_server::Stream {
     api.next_watch("100").await.stream()
 }
@@ -134,7 +135,7 @@ async fn changes_are_followed() {
     tokio::time::timeout(HANG, stream.closed()).await.unwrap();
 }
 
-/// Pods that are not ready or are terminating get no calls. An unknown state counts as ready.
+/// Pods that are not ready or are terminating are not listed. Pods without known conditions are listed.
 #[tokio::test]
 async fn conditions_of_pods() {
     let mut api = ApiServer::start().await;
@@ -156,7 +157,8 @@ async fn conditions_of_pods() {
     assert_eq!(next(&mut servers).await, Vec::<String>::new());
 }
 
-/// The slices of both address families are used. A pod in both is one server.
+/// IPv4 and IPv6 slices are used, and FQDN slices are not. A pod in slices of both families is one server, with its
+/// IPv4 address if that is known.
 #[tokio::test]
 async fn address_families() {
     let mut api = ApiServer::start().await;
@@ -173,7 +175,8 @@ async fn address_families() {
     assert_eq!(next(&mut servers).await, ["iwarp://[fd00::2]:20100", "iwarp://[fd00::3]:20100"]);
 }
 
-/// The port is chosen by its name or its protocol, and determines the scheme of the URL.
+/// By default, a port is used if its `appProtocol` or its name is a scheme. A port selected by name has the scheme and
+/// the options that the client names. Pods without a valid port are not listed.
 #[tokio::test]
 async fn ports() {
     let named = |name: &str, port: u32| format!(r#"{{"name":"{name}","port":{port},"protocol":"TCP"}}"#);
@@ -212,8 +215,8 @@ async fn ports() {
     assert!(error.to_string().contains("unknown scheme"), "{error}");
 }
 
-/// If the API server no longer knows the changes, the client lists all slices again. Slices that were removed in the
-/// meantime disappear.
+/// If the API server no longer has the changes since the client's resource version (status 410), the client lists all
+/// slices again. The servers of slices that were removed in the meantime disappear from the list of servers.
 #[tokio::test]
 async fn lists_again_after_status_410() {
     let mut api = ApiServer::start().await;
@@ -262,7 +265,7 @@ async fn a_connection_is_lost() {
     api.next_watch("102").await.stream();
 }
 
-/// Events may arrive in pieces of any size, and several at once.
+/// Events are read whether they arrive byte by byte or two at once.
 #[tokio::test]
 async fn a_slow_stream() {
     let mut api = ApiServer::start().await;
@@ -284,7 +287,7 @@ async fn a_slow_stream() {
     while next(&mut servers).await.len() < 3 {}
 }
 
-/// A list may have several pages, and the pages may expire.
+/// A list of several pages is read page by page. If the second page has expired, the list starts over.
 #[tokio::test]
 async fn pages() {
     let mut api = ApiServer::start().await;
@@ -306,8 +309,8 @@ async fn pages() {
     api.next_watch("200").await.stream();
 }
 
-/// After an error of the API server, the client keeps the list and tries again. An error of the first request is
-/// returned.
+/// An error of the first list is returned. After a later error, the servers stay as they are, and the client lists the
+/// slices again. Invalid names are refused.
 #[tokio::test]
 async fn errors() {
     let refused = async |answer: fn(Exchange)| {
@@ -369,7 +372,8 @@ async fn errors_of_calls_have_the_error_of_kubernetes() {
     }
 }
 
-/// The sizes of answers are bounded, and invalid parts of an object are skipped.
+/// At most 1000 endpoints of a slice count, and invalid endpoints and a slice with an overlong name are skipped. After
+/// a line without an end or a list without an end, the client lists the slices again.
 #[tokio::test]
 async fn hostile_answers() {
     let mut api = ApiServer::start().await;
@@ -405,7 +409,7 @@ async fn hostile_answers() {
     assert!(!after.target.contains("continue="), "a new list: {}", after.target);
 }
 
-/// The client uses TLS and a token, as its configuration requires.
+/// The client uses TLS and a token, as its configuration requires, and refuses the certificate of another authority.
 #[tokio::test]
 async fn tls() {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

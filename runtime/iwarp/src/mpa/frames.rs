@@ -36,7 +36,7 @@ impl FrameKind {
     }
 }
 
-/// A frame without its private data.
+/// A frame without the private data of the upper layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MpaFrame {
     pub(crate) kind: FrameKind,

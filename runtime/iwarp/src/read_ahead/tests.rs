@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// A stream that arrives in pieces, and then is silent.
+/// A stream whose input arrives in pieces. Reads are pending after the end of the input, and all output is dropped.
 struct Pieces<'a> {
     incoming: &'a [u8],
     /// Maximum lengths of reads in bytes, in rotation.
@@ -67,7 +67,7 @@ fn append(out: &mut Vec<u8>, header: &DdpHeader, payload: &[u8]) {
 /// The payload of the Send that follows the RDMA Read Response.
 const SEND: &[u8] = &[9; 100];
 
-/// An endpoint with an RDMA Read in flight, and its sink.
+/// An endpoint with an RDMA Read in flight. `sink` is the Read's sink, and `data` the data to expect in it.
 struct Reader {
     endpoint: Endpoint,
     sink: MemoryHandle,
@@ -190,7 +190,8 @@ fn each_crc_is_checked() {
     }
 }
 
-/// Sends between the segments of a response arrive intact, wherever the bytes that were read into the sink are cut.
+/// Sends between two segments of an RDMA Read Response arrive intact, wherever their bytes that were read into the sink
+/// are cut.
 #[test]
 fn sends_between_segments_arrive_intact() {
     let mut reader = Reader::new(100_000);
@@ -242,7 +243,8 @@ fn a_response_that_ends_early_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// The same data arrives however the stream is cut. If the segments have one size, nothing is copied.
+    /// An RDMA Read Response in segments of one size arrives intact however the stream is cut. Its payload is not
+    /// copied.
     #[test]
     fn any_split_delivers_the_same(
         len in 1_usize..6000,
@@ -255,7 +257,7 @@ proptest! {
         prop_assert_eq!(reader.endpoint.copied_payload, 0);
     }
 
-    /// The same data arrives from segments of any sizes.
+    /// An RDMA Read Response in segments of any sizes arrives intact however the stream is cut.
     #[test]
     fn any_sizes_deliver_the_same(
         len in 1_usize..6000,
@@ -268,7 +270,8 @@ proptest! {
     }
 }
 
-/// Appends an RDMA Write of `data` at the start of `stag`, in segments of `size` bytes, and a Send.
+/// Appends an RDMA Write of `data` at the start of `stag`, in segments of `size` bytes, and the Send with the message
+/// sequence number `msn`.
 fn append_write(out: &mut Vec<u8>, stag: MemoryHandle, data: &[u8], size: usize, msn: u32) {
     for from in (0..data.len()).step_by(size) {
         let end = data.len().min(from + size);
@@ -280,7 +283,8 @@ fn append_write(out: &mut Vec<u8>, stag: MemoryHandle, data: &[u8], size: usize,
 }
 
 /// Receives RDMA Writes of the lengths `writes`, in segments of `size` bytes, each into memory of `room` bytes. Reads
-/// return at most `lens` bytes, in rotation. Returns the number of reads, and the number of bytes copied.
+/// return at most `lens` bytes, in rotation. Checks the data. Returns the number of reads, and the number of bytes
+/// copied.
 fn receive_writes(room: usize, writes: &[usize], size: usize, lens: &[usize]) -> (usize, u64) {
     let mut endpoint = Reader::new(1).endpoint;
     endpoint.receives.posted = writes.len();
@@ -325,7 +329,8 @@ fn short_writes_are_not_read_ahead() {
     assert_eq!(copied, 0);
 }
 
-/// Memory that the peer has written is never used for bytes that may belong elsewhere.
+/// Read-ahead gets no memory before the end of an RDMA Write or after an invalidation, because the bytes that it reads
+/// may belong elsewhere.
 #[test]
 fn written_memory_is_not_read_into() {
     let mut stags = Reader::new(1).endpoint.stags;

@@ -35,7 +35,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Frames a ULPDU in an FPDU.
+/// Returns an FPDU with this ULPDU and a CRC, without markers.
 pub fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     let mut out = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
     out.extend_from_slice(ulpdu);
@@ -113,7 +113,7 @@ impl Raw {
         self.0.write_all(bytes).await.expect("write");
     }
 
-    /// Sends ULPDUs in one write.
+    /// Sends each ULPDU in an FPDU of its own, and all FPDUs in one write.
     pub async fn fpdus(&mut self, ulpdus: &[&[u8]]) {
         let bytes: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
         self.write(&bytes).await;
@@ -156,17 +156,19 @@ impl Raw {
     }
 }
 
-/// Returns a queue pair that accepted a [`Raw`] peer in enhanced set-up, with IRD and ORD 16 and CRCs.
+/// Connects a [`Raw`] peer to a queue pair by enhanced set-up, and returns both. The peer has IRD and ORD 16 and
+/// requests CRCs.
 pub async fn accepted(params: SetupParams) -> (Raw, IwarpQueuePair) {
     accepted_from(&mpa(REQUEST, 0x50, 2, &[0, 16, 0, 16]), params).await
 }
 
-/// Returns a queue pair that accepted a [`Raw`] peer, which sent the MPA request `request` and has read the reply.
+/// Connects a [`Raw`] peer to a queue pair with the MPA request `request`, and returns both. The peer has read the
+/// reply.
 pub async fn accepted_from(request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
     accepted_with(IwarpConfig::default(), request, params).await
 }
 
-/// Returns a queue pair of a listener with this configuration, like [`accepted_from`].
+/// Like [`accepted_from`], but with this configuration of the listener.
 pub async fn accepted_with(config: IwarpConfig, request: &[u8], params: SetupParams) -> (Raw, IwarpQueuePair) {
     let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), config).await.expect("bind");
     let peer = async {
@@ -183,7 +185,7 @@ pub async fn accepted_with(config: IwarpConfig, request: &[u8], params: SetupPar
     tokio::join!(peer, accept)
 }
 
-/// Waits for completions, and returns those that arrive together.
+/// Waits for at least one completion, and returns all that the poll reports.
 pub async fn completions(queue_pair: &mut IwarpQueuePair) -> Vec<Completion> {
     let mut completions = Vec::new();
     let poll = poll_fn(|cx| queue_pair.poll(cx, &mut completions));

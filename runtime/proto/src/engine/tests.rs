@@ -1,4 +1,4 @@
-//! Tests of the resources that the connections of a server share, and of the source files.
+//! Tests of the memory that the connections of a server share, and of the numbers in the source files.
 #![allow(clippy::unwrap_used)]
 
 use std::{fs, path::Path};

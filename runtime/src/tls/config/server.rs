@@ -139,8 +139,8 @@ impl TlsServerBuilder {
         self
     }
 
-    /// Uses `config` in place of files. The ALPN protocols of `config` are replaced, and early data is disabled
-    /// (RFC 9289 §5, §6.1).
+    /// Uses `config` in place of files. The ALPN protocols of `config` are replaced (RFC 9289 §5), and early data is
+    /// disabled (RFC 9289 §6).
     pub fn rustls(mut self, config: Arc<ServerConfig>) -> Self {
         self.rustls = Some(config);
         self

@@ -1,4 +1,4 @@
-//! Balanced calls, with other features.
+//! Balanced calls combined with memory limits, duplicate request caches, deadlines and RPCSEC_GSS.
 
 use std::{io, sync::LazyLock};
 
@@ -79,8 +79,8 @@ fn started(nodes: &[Node]) -> usize {
     nodes.iter().map(|node| node.state.started.load(Ordering::SeqCst)).sum()
 }
 
-/// A second attempt completes a call whose server has no memory for its arguments. If the first attempt gets memory
-/// later, it releases the memory.
+/// With hedging, a second attempt completes a call whose server has no memory for its arguments. If the first attempt
+/// gets memory later, it releases the memory. Without hedging, the call waits.
 #[tokio::test(start_paused = true)]
 async fn second_attempts_do_not_wait_for_memory() {
     timed(async {

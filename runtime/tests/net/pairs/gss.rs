@@ -1,4 +1,4 @@
-//! RPCSEC_GSS with other features, with a mechanism that is for tests only.
+//! RPCSEC_GSS combined with other features. The mechanism is for tests only.
 
 use rpcrdma::{
     client::ChannelPool,
@@ -82,7 +82,7 @@ async fn protected_arguments_hold_memory() {
     .await;
 }
 
-/// Calls that are given up do not block the window of sequence numbers for later calls, however they are given up.
+/// Calls that are given up at their deadline or dropped do not block the window of sequence numbers for later calls.
 #[tokio::test(start_paused = true)]
 async fn calls_given_up_leave_the_window() {
     timed(async {

@@ -1,4 +1,4 @@
-//! The memory limit of a server, with other features.
+//! The memory limit of a server combined with probes, idle time-outs, duplicate request caches and shutdowns.
 
 use rpcrdma::{
     client::Reconnect,
@@ -94,7 +94,7 @@ async fn copies_return_their_memory() {
     .await;
 }
 
-/// Calls that wait for memory do not delay a shutdown, and leave nothing behind.
+/// Calls that wait for memory fail at a shutdown and do not delay it. No memory stays held.
 #[tokio::test(start_paused = true)]
 async fn waits_for_memory_do_not_delay_a_shutdown() {
     timed(async {

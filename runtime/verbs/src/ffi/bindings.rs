@@ -3,8 +3,8 @@
 //!
 //! The bindings belong to `libibverbs.so.1` and `librdmacm.so.1`, and load these files by name. A program compiled from
 //! any version of the headers has the same layouts compiled in, through the inline functions. The libraries therefore
-//! cannot change them without a new name. `tests/bindings/check` compares them with installed headers, and
-//! `tests/bindings/generate` writes them.
+//! cannot change the layouts without a new name. `tests/bindings/generate` writes `generated.rs`, and
+//! `tests/bindings/check` compares it with installed headers.
 
 use std::{
     ffi::{CStr, c_int},

@@ -185,7 +185,7 @@ pub fn take_array_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>, max: u
     elements(decoder, count, T::decode_ref)
 }
 
-/// Reads a `T x[len]` that is not stored as an array.
+/// Reads a fixed-length array, `T x[len]`, that is stored as a vector.
 ///
 /// # Errors
 /// Returns an error if the rest of the stream cannot hold `len` elements, if an element cannot be decoded, or if the

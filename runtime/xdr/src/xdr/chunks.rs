@@ -36,7 +36,7 @@ pub(super) struct ChunkCursor<'a> {
 
 impl<'a> ChunkCursor<'a> {
     /// Returns the chunk of the eligible item of `len` bytes at `position` in the unreduced stream; `None` if the item
-    /// is inline.
+    /// is inline. Fails if the next chunk does not fit the item.
     #[inline(never)]
     pub(super) fn next(&mut self, len: usize, position: u64) -> Result<Option<&'a Bytes>, DecodeError> {
         if let Some(data) = self.next_read(len, position)? {

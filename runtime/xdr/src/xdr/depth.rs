@@ -1,4 +1,4 @@
-//! The nested levels of recursive types.
+//! The limits on the nested levels of recursive types.
 
 use super::EncodeError;
 

@@ -27,7 +27,7 @@ pub fn arbitrary_opaque<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<
     input.bytes(len).map(Bytes::copy_from_slice)
 }
 
-/// Generates `opaque x[LEN]`, with exactly `LEN` bytes. Missing input counts as zero.
+/// Generates `opaque x[LEN]`, with exactly `LEN` bytes.
 ///
 /// # Errors
 /// Never returns an error, because missing input counts as zero.

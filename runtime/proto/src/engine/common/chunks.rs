@@ -189,7 +189,8 @@ mod tests {
         }
     }
 
-    /// Segments are adjacent, full except for the last, and none is empty (RFC 8166 §3.4.4).
+    /// `cut` divides memory into adjacent segments that cover it. None is empty, and all but the last have the maximum
+    /// length.
     #[test]
     fn all_cuts_are_complete() {
         let short = (0..=40).flat_map(|len| (0..=9).map(move |max| (len, max)));

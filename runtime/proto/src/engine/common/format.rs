@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{rpc::peek_words, xdr::Output};
 
-/// `rdma_proc`, or `rdma_htype`, of an error, the same in all versions (RFC 8166 §4.2.4).
+/// `rdma_proc`, or `rdma_htype`, of an error (RFC 8166 §4.2.4), the same in all versions (RFC 8166 §4.2).
 pub(in crate::engine) const PROC_ERROR: u32 = 4;
 
 /// Length of an XDR word in bytes.
@@ -24,7 +24,7 @@ const EMPTY_LISTS_LEN: usize = 3 * WORD_LEN as usize;
 /// Upper bound in bytes of the length of a header without its segments.
 const MAX_LEN_WITHOUT_SEGMENTS: u64 = 64;
 
-/// The words at the same place in the headers of all versions (RFC 8166 §4.2).
+/// The words at the same place in the headers of all versions, except the credit value (RFC 8166 §4.2).
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct FixedWords {
     pub(in crate::engine) xid: u32,
@@ -43,7 +43,7 @@ impl FixedWords {
 
 impl ChunkLists {
     /// Returns the length in bytes of the header of a reply to a call with these lists. The header repeats the Write
-    /// list and the Reply chunk (RFC 8166 §4.3.2.2, §4.3.3). `lists_offset` is the offset of the lists in the header,
+    /// list and the Reply chunk (RFC 8166 §3.4.6, §4.3.3). `lists_offset` is the offset of the lists in the header,
     /// in bytes.
     pub(in crate::engine) fn reply_header_len(&self, lists_offset: u64) -> u64 {
         let writes = self.writes.iter().map(|chunk| chunk.len() as u64);

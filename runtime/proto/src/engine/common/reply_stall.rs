@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Progress of the Sends and RDMA Writes of replies.
+/// The timer that detects when the Sends and RDMA Writes of replies make no progress.
 ///
 /// One deadline covers all of them. It is set only when none is set, so that replies that complete in time cost no
 /// timer.
@@ -40,8 +40,8 @@ impl ReplyStallTimer {
         self.due = None;
     }
 
-    /// Starts the timeout of replies, unless it is running. `waiting` is `true` if replies wait for a credit of the
-    /// peer. `bytes` returns the total number of bytes sent so far.
+    /// Starts the timeout of replies, unless it is running. Stops it if no reply is in flight or waiting. `waiting` is
+    /// `true` if replies wait for a credit of the peer. `bytes` returns the total number of bytes sent so far.
     pub(super) fn watch(&mut self, waiting: bool, bytes: impl FnOnce() -> u64, now: Instant, timeout: Duration) {
         if self.in_flight == 0 && !waiting {
             self.due = None;
@@ -50,7 +50,7 @@ impl ReplyStallTimer {
         }
     }
 
-    /// Returns the time at which the replies count as stalled.
+    /// Returns the time at which the replies count as stalled, or `None` if the timeout is not running.
     pub(in crate::engine) fn due(&self) -> Option<Instant> {
         self.due
     }

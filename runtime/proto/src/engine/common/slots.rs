@@ -1,4 +1,5 @@
-//! Storage for known calls: reusable slots with an index, and keys that are never reused.
+//! Storage for known calls, in slots that are reused. A call is found by the index of its slot, or by a key that later
+//! calls in the slot do not have.
 
 /// A slot, reused after its value has been removed.
 #[derive(Debug)]
@@ -8,7 +9,7 @@ struct SlabSlot<T> {
 }
 
 /// Storage of values, which are found by index or by key. A key combines the index with the generation of the slot, so
-/// that a stale key never finds a later value.
+/// that the key of a removed value does not find a later value. Generations repeat after 2^32 values of a slot.
 #[derive(Debug)]
 pub(in crate::engine) struct GenerationalSlab<T> {
     slots: Vec<SlabSlot<T>>,

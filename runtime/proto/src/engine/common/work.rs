@@ -34,7 +34,8 @@ impl PostedFor {
         if is_last { Self::ReplySend { slot } } else { Self::UnsignaledReplySend { slot } }
     }
 
-    /// Returns the slot of the served call, if the work belongs to one.
+    /// Returns the slot of the served call for which the work request transfers data. Returns `None` for all other work
+    /// requests, including Invalidates for served calls.
     pub(in crate::engine) fn served_slot(self) -> Option<u32> {
         match self {
             Self::FetchRead { slot, .. }

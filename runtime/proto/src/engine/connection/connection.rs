@@ -1,5 +1,5 @@
-//! A connection of RPC-over-RDMA: calls in both directions, timers, memory and shutdown, independent of the wire
-//! version.
+//! A connection of RPC-over-RDMA: negotiation of the version, calls in both directions, timers, memory and shutdown.
+//! The modules of the versions implement what depends on the version.
 
 use std::time::Instant;
 
@@ -153,9 +153,9 @@ impl Connection {
         &self.core.shared.config
     }
 
-    /// Sets the number of messages that the peer may have in flight, within 1 to 65535. The initial value is
-    /// [`EngineConfig::credits`]. A higher limit takes effect with the next message, a lower limit as the peer uses its
-    /// remaining credits. Does nothing in version 1.
+    /// Sets the maximum number of messages that the peer may have in flight, clamped to 1 to 65535. The initial value
+    /// is [`EngineConfig::credits`]. A higher limit takes effect with the next message, a lower limit as the peer uses
+    /// its remaining credits. Does nothing in version 1.
     pub fn set_credits(&mut self, credits: u32) {
         self.wire.set_credits(credits);
     }

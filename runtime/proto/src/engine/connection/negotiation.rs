@@ -45,7 +45,7 @@ pub(super) enum FirstMessage {
 }
 
 impl Negotiation {
-    /// Classifies a message by its version.
+    /// Decides how to handle a message, and updates the state of the negotiation.
     pub(super) fn classify(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {
         match (*self, core.role) {
             (Self::Agreed, _) => FirstMessage::Accept,
@@ -58,7 +58,7 @@ impl Negotiation {
         }
     }
 
-    /// Classifies a message that a client receives.
+    /// Classifies a message that a client receives before the version is agreed.
     // RPC-over-RDMA v2 §4.2.3.2, §7.1.1: use a version that both support, never one that the server lacks. §4.2.3.3: a
     // version that is agreed does not change.
     fn classify_reply(&mut self, message: &[u8], wire: &dyn Wire, core: &mut ConnectionCore) -> FirstMessage {

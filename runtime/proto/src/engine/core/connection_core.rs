@@ -4,7 +4,7 @@ use crate::engine::{
     ReverseDirection, Role, common::shared::EngineShared, requester::calls::LocalCalls, responder::served::ServedCalls,
 };
 
-/// Calls in both directions and the state they share.
+/// The calls of both directions, and the state that these share.
 #[derive(Debug)]
 pub(in crate::engine) struct ConnectionCore {
     pub(in crate::engine) role: Role,

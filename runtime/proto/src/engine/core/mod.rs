@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `connection_core` | calls in both directions and the state they share |
+//! | `connection_core` | the calls of both directions, and the state that these share |
 //! | `completions` | completions of work requests |
 //! | `credits` | credits of version 1; posted Receives |
 //! | `wire` | the trait that each version implements, in `v1` and `v2` |

@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// A list contains the items that it was created from. An empty list allocates no memory.
+    /// Lists return the items that they were created with, and those added later. Empty lists allocate no memory.
     #[test]
     fn lists_have_their_items() {
         let spare = Arc::default();

@@ -109,7 +109,7 @@ pub struct SpareLists {
 }
 
 impl EngineConfig {
-    /// Returns a copy for one connection, which does not share memory for reuse with other connections.
+    /// Returns a copy for one connection. The copy does not share memory for reuse with other connections.
     #[doc(hidden)]
     pub fn for_connection(&self) -> Self {
         Self { pool: self.pool.for_connection(), spare: SpareLists::default(), ..self.clone() }

@@ -120,7 +120,7 @@ pub trait Engine {
     /// Copies the counters of the connection to `counters`.
     fn copy_counters(&self, counters: &mut ConnectionCounters);
 
-    /// Returns the limits that currently apply.
+    /// Returns the limits of the connection, as far as they have been negotiated.
     fn peer_limits(&self) -> PeerLimits {
         PeerLimits::default()
     }

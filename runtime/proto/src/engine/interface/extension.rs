@@ -15,10 +15,11 @@ use crate::xdr::XdrEncode;
 pub struct ExtensionMessage {
     /// Header type (`rdma_htype`). It must not be one of the base protocol's.
     pub header_type: u32,
-    /// XID, whose meaning the extension defines. The peer identifies a message that it rejects by this XID (§7.1.2), so
-    /// use different XIDs for messages of different header types.
+    /// XID, whose meaning the extension defines. The peer identifies a message that it rejects by this XID
+    /// (RPC-over-RDMA v2 §7.1.2), so use different XIDs for messages of different header types.
     pub xid: u32,
-    /// Flags that the extension defines (appendix B.3). The engine clears the flags of the base protocol.
+    /// Flags that the extension defines (RPC-over-RDMA v2 appendix B.3). The engine clears the flags of the base
+    /// protocol.
     pub flags: u32,
     /// XDR of the header type, which follows the prefix.
     pub body: Bytes,
@@ -32,7 +33,7 @@ impl ExtensionMessage {
     }
 }
 
-/// A transport property that an extension defines (appendix B.4).
+/// A transport property that an extension defines (RPC-over-RDMA v2 appendix B.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtensionProperty {
     /// Identifier of the property (`rpcrdma2_propid`). It must not be one of the base protocol's.
@@ -71,8 +72,8 @@ pub enum ExtensionOutcome {
     Unknown,
     /// The extension handled the message or property. The engine sends these messages in response.
     Done(Vec<ExtensionMessage>),
-    /// The message conveys this RPC message (appendix B.2). The engine handles it like an RDMA2_MSG without chunks that
-    /// has the same XID and RDMA2_F_RESPONSE flag.
+    /// The message conveys this RPC message (RPC-over-RDMA v2 appendix B.2). The engine handles it like an RDMA2_MSG
+    /// without chunks, with the XID and the RDMA2_F_RESPONSE flag of the extension's message.
     Conveys(Bytes),
     /// The message belongs to this extension but is invalid, and the engine reports this error. A property always gets
     /// RDMA2_ERR_BAD_PROPVAL. Reject a property that cannot be parsed in [`Extension::check_property`], before other
@@ -83,17 +84,17 @@ pub enum ExtensionOutcome {
 /// An extension on one connection.
 ///
 /// The engine offers everything that the base protocol does not know to each extension, in the order of registration,
-/// until one recognizes it. The rules of §5.1, §6.1 and §7 apply to the rest: the engine ignores unknown properties,
-/// rejects unknown header types, and discards unknown error codes.
+/// until one recognizes it. The rules of RPC-over-RDMA v2 §5.1, §6.1 and §7 apply to the rest: the engine ignores
+/// unknown properties, rejects unknown header types, and discards unknown error codes.
 pub trait Extension: fmt::Debug + Send {
     /// Returns the properties to send to the peer.
     fn properties(&mut self) -> Vec<ExtensionProperty> {
         Vec::new()
     }
 
-    /// Returns `true` if a property from the peer can be parsed. The engine checks all properties of a message before
-    /// it calls [`property`](Self::property) for any of them. If one check fails, the engine replies with
-    /// RDMA2_ERR_BAD_PROPVAL and applies none of them (§7.2.2). An extension accepts properties that it does not know.
+    /// Returns `true` if a property from the peer can be parsed, or is unknown to this extension. The engine checks all
+    /// properties of a message before it calls [`property`](Self::property) for any of them. If one check fails, the
+    /// engine replies with RDMA2_ERR_BAD_PROPVAL and applies none of them (RPC-over-RDMA v2 §7.2.2).
     fn check_property(&self, which: u32, value: &[u8]) -> bool {
         let _ = (which, value);
         true
@@ -120,14 +121,14 @@ pub trait Extension: fmt::Debug + Send {
     ///
     /// If the peer rejects the header type, the engine sends a call again as RDMA2_MSG. It cannot do so for a reply. An
     /// extension should therefore convey messages only after its peer has announced support, for example by a property
-    /// (appendix B.2).
+    /// (RPC-over-RDMA v2 appendix B.2).
     fn convey(&mut self, message: RpcMessage<'_>) -> Option<ExtensionMessage> {
         let _ = message;
         None
     }
 
-    /// Handles an RDMA2_ERROR with a code that the base protocol does not know (appendix B.5). Returns `true` if this
-    /// extension defines the code. If it does, a call in flight with this XID fails with the code.
+    /// Handles an RDMA2_ERROR with a code that the base protocol does not know (RPC-over-RDMA v2 appendix B.5). Returns
+    /// `true` if this extension defines the code. If it does, a call in flight with this XID fails with the code.
     fn error(&mut self, xid: u32, code: u32) -> bool {
         let _ = (xid, code);
         false

@@ -55,8 +55,9 @@ pub enum CallFailure {
     /// Nothing was sent.
     #[error("the call cannot be sent: {0}")]
     Malformed(MalformedCall),
-    /// A call in the reverse direction does not fit in one Send. Version 1 has no chunks in this direction
-    /// (RFC 8167 §5.3), and a peer of version 2 may not support them (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
+    /// A call in the reverse direction does not fit in one Send. In version 1, the engine uses no chunks in this
+    /// direction, as RFC 8167 §5.3 allows. A peer of version 2 may not support them (RPC-over-RDMA v2 §5.2.5). Nothing
+    /// was sent.
     #[error(
         "a reverse-direction call of {len} bytes does not fit inline, the limit is {max} bytes (RFC 8167 section 5.3)"
     )]
@@ -278,8 +279,8 @@ pub enum MessageFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallLimit {
-    /// The reply repeats the chunks of the call, and its header would exceed the inline threshold
-    /// (RFC 8166 §4.3.2.2, §4.3.3).
+    /// The reply repeats the Write list and the Reply chunk of the call, and its header would exceed the inline
+    /// threshold (RFC 8166 §3.4.6, §4.3.3).
     #[error("the header of its reply would exceed the inline threshold")]
     ReplyHeader,
     /// The chunks need more segments than fit in a header, or than the peer accepts (RPC-over-RDMA v2 §5.2.4).
@@ -368,7 +369,8 @@ pub enum ProtocolViolation {
     /// A call invalidated a handle (RFC 8797 §4.1).
     #[error("it invalidated a handle with a call")]
     InvalidatingCall,
-    /// Messages of extensions require more responses than the peer accepts (RPC-over-RDMA v2 appendix B.2).
+    /// The peer's messages of extensions (RPC-over-RDMA v2 appendix B.2) cause more messages in response than the peer
+    /// accepts.
     #[error("it causes more messages of extensions than it receives")]
     TooManyExtensionMessages,
     /// The peer breaks sequences of continued messages without completing them (RPC-over-RDMA v2 §7.1.3).
@@ -402,7 +404,7 @@ pub enum NegotiationFailure {
 mod tests {
     use super::*;
 
-    /// RFC 5531 §9, RPC-over-RDMA v2 §7: only a call that the responder has not executed may be sent again.
+    /// `is_unexecuted` returns `true` only for failures that exclude an execution of the call.
     #[test]
     fn failures_before_execution() {
         let reason = CloseReason::Idle(Duration::ZERO);

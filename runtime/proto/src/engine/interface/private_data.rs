@@ -38,7 +38,7 @@ impl PrivateData {
     pub const LEN: usize = 8;
 
     /// Creates the private data of a peer with this configuration. `remote_invalidation` is `true` if its provider
-    /// supports Send with Invalidate. Sizes are rounded down to a multiple of 1024 within 1024 to 262144.
+    /// supports Send with Invalidate. Sizes are rounded down to multiples of 1024, and limited to 1024 to 262144 bytes.
     #[must_use]
     pub fn new(config: &EngineConfig, remote_invalidation: bool) -> Self {
         Self {
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// RFC 8797 §4.2: sizes are multiples of 1024 bytes from 1024 to 262144.
+    /// RFC 8797 §4.2: sizes are rounded down to multiples of 1024 bytes, from 1024 to 262144.
     #[test]
     fn rounds_sizes_to_kib() {
         let encoded_size = |size| {

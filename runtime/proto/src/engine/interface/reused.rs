@@ -115,7 +115,7 @@ impl<T> fmt::Debug for SpareMemory<T> {
 mod tests {
     use super::*;
 
-    /// Values reuse the memory of earlier values. A list keeps at most [`MAX_SPARE`] of them.
+    /// Values reuse the memory of earlier values. A list keeps the memory of at most [`MAX_SPARE`] values.
     #[test]
     fn memory_is_reused() {
         let spare = Arc::new(SpareMemory::default());

@@ -76,7 +76,7 @@ impl FromStr for Versions {
     }
 }
 
-/// The error of selecting a version of RPC-over-RDMA that does not exist.
+/// The error for a number or a text that selects no supported version of RPC-over-RDMA.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown version `{0}` of RPC-over-RDMA, expected 1, 2 or both")]
 pub struct UnknownVersion(String);
@@ -85,7 +85,7 @@ pub struct UnknownVersion(String);
 mod tests {
     use super::*;
 
-    /// Every selection has a text and a meaning. Any other text or number is an error.
+    /// Each selection has a text, and allows the versions that the text names. Any other text or number is an error.
     #[test]
     fn texts_and_numbers() {
         for (text, versions, allowed) in [

@@ -172,7 +172,7 @@ impl LocalCall {
     }
 }
 
-/// A validated reply whose memory is still being invalidated.
+/// A reply whose chunks have been validated. The caller gets it once the memory of the call has been invalidated.
 #[derive(Debug)]
 pub(in crate::engine) struct CheckedReply {
     /// Payload stream, if it is inline.

@@ -226,7 +226,7 @@ impl LocalCalls {
         self.urgent.is_some() && self.queue.front().copied() == self.urgent
     }
 
-    /// Returns the slot of the next call to send. Fails calls whose deadline has passed.
+    /// Removes the next call to send from the queue, and returns its slot. Fails calls whose deadline has passed.
     #[inline(always)]
     pub(in crate::engine) fn next_queued(&mut self, now: Instant, shared: &mut EngineShared) -> Option<u32> {
         while let Some(key) = self.queue.pop_front() {

@@ -69,8 +69,8 @@ impl CheckedReply {
     }
 }
 
-/// Validates the chunks of a reply against those that the call provided. A reply with errors is discarded
-/// (RFC 8166 §4.5).
+/// Validates the chunks of a reply against those that the call provided. Also checks that the reply has exactly one
+/// payload stream. A reply with errors is discarded (RFC 8166 §4.5).
 pub(in crate::engine) fn check_reply(
     call: &LocalCall,
     inline: Option<MessageBuf>,
@@ -149,7 +149,8 @@ mod tests {
     use super::*;
     use crate::{engine::message_buf, memory::BufferPool};
 
-    /// The format of a reply follows from its chunks. A reply over a byte stream has the format of its call.
+    /// The format of a reply follows from its payload stream and from the Write chunks that have data. A reply over a
+    /// byte stream has the format of its call.
     #[test]
     fn formats_of_replies() {
         let reply = |is_inline: bool, continued, lens: &[u64]| {

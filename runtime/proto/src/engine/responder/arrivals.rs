@@ -1,4 +1,5 @@
-//! Validation of a received call's chunks before it is processed (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
+//! Arrival of calls: validation of their chunks, delivery to the upper layer, and errors for refused messages
+//! (RFC 8166 §4.5, RPC-over-RDMA v2 §7).
 
 use std::fmt;
 

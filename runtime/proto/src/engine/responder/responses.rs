@@ -144,7 +144,7 @@ impl ServedCalls {
 type Results = smallvec::SmallVec<[Option<bytes::Bytes>; 1]>;
 
 /// Assigns the results of a reply to the Write chunks, and chooses its format. Returns the result for each Write chunk,
-/// and the format. Fails if the requester provided too few resources.
+/// and the format. Fails if the requester provided too few resources, or the reply is too short for an RPC message.
 fn fit(
     call: &ServedCall,
     reply: &mut OutgoingReply,

@@ -203,8 +203,8 @@ impl ServedCalls {
     /// Delivers a complete call to the upper layer.
     ///
     /// # Errors
-    /// Fails if the payload is not an RPC call. The error is its `msg_type`, or `None` if its XID differs from the
-    /// header's.
+    /// Fails if the payload came in a Position-Zero chunk and is not an RPC call. The error is its `msg_type`, or
+    /// `None` if it is too short or its XID differs from the header's. An inline payload is not checked here.
     pub(super) fn announce(&mut self, slot: u32, shared: &mut EngineShared) -> Result<(), Option<u32>> {
         let token = ReplyToken(self.calls.key(slot));
         let Some(call) = self.calls.get_mut(slot) else { return Ok(()) };
@@ -242,7 +242,8 @@ impl ServedCalls {
         Ok(())
     }
 
-    /// Sets the upper layer's response to a call.
+    /// Queues the upper layer's response to a call. Does nothing if the call already has a response, or was lost with
+    /// its connection.
     #[inline(always)]
     pub(in crate::engine) fn set_response(&mut self, token: ReplyToken, response: OutgoingResponse) {
         // A token of a lost connection, or one used twice, refers to no call.
@@ -329,7 +330,7 @@ impl ServedCalls {
         self.calls.get(slot).map_or(&NO_CHUNKS, ServedCall::lists)
     }
 
-    /// Removes a call without a response.
+    /// Removes a call that gets no response.
     pub(super) fn forget(&mut self, slot: u32) {
         if let Some(call) = self.calls.get(slot) {
             self.xids.remove(call.xid);
@@ -399,7 +400,7 @@ impl ServedCalls {
         self.fetcher.has_fetches() || !self.fetcher.is_idle()
     }
 
-    /// Posts RDMA Reads while there is memory for them. Calls that cannot be fetched are refused.
+    /// Posts RDMA Reads while there is memory for them. Refuses calls whose Read chunks cannot be fetched.
     pub(in crate::engine) fn fetch_chunks(&mut self, qp: &mut dyn QueuePair, shared: &mut EngineShared) {
         while let Some(slot) = self.fetcher.admit(&mut self.calls, qp, shared) {
             self.respond(slot, NOT_FETCHED);

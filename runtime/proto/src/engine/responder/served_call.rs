@@ -36,9 +36,9 @@ pub(super) struct ServedCall {
     pub(super) xid: u32,
     pub(super) stage: ServedStage,
     pub(super) format: MessageFormat,
-    /// Maximum length in bytes of a payload stream that fits in one Send.
+    /// Maximum length in bytes of a reply's payload stream that fits inline after the transport header.
     pub(super) max_inline: u64,
-    /// `None` for a call without chunks that arrived in one message. Boxed because nearly all calls are of this kind.
+    /// `None` for a call without chunks that arrived in one message, as nearly all calls do. Boxed for that reason.
     pub(super) chunks: Option<Box<ServedChunks>>,
     /// `true` if the call has been delivered to the upper layer.
     pub(super) announced: bool,

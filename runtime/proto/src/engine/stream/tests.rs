@@ -1,4 +1,4 @@
-//! Tests of record marking and of the engine, without a socket.
+//! Tests of record marking and of [`StreamConnection`], the engine for byte streams, without a socket.
 
 mod bounds;
 mod ending;
@@ -163,7 +163,8 @@ fn markers() {
     }
 }
 
-/// XIDs wrap, replies arrive in reverse order, and replies to finished calls are discarded.
+/// Replies in reverse order finish their calls, also after the XIDs have wrapped. Replies to finished calls are
+/// discarded.
 #[test]
 fn replies_are_matched() {
     let now = Instant::now();
@@ -353,8 +354,8 @@ fn fragments_of_small_records_need_no_shared_memory() {
     assert_eq!((budget.held(), budget.waiting(), arrived(&mut server).1), (5008, 0, 2));
 }
 
-/// An announced length takes no memory of the server. Reads are short until a part of the record has arrived. Then the
-/// whole record is charged.
+/// Until 8192 bytes of a record have arrived, the record takes no memory of the server, and reads are short. Then its
+/// whole length is charged, or the maximum length of a record if more fragments follow.
 #[test]
 fn announced_records_cost_nothing() {
     let budget = MemoryBudget::new(1 << 20);
@@ -472,7 +473,8 @@ fn one_way() {
     assert_eq!(drain(&mut server, now, usize::MAX), []);
 }
 
-/// Queued output is sent before the local side is closed. Calls fail after the peer has closed its side.
+/// Queued output is sent before the local side is closed. After the peer has closed its side too, new calls fail as not
+/// sent.
 #[test]
 fn closing_sends_queued_output_first() {
     let now = Instant::now();
@@ -592,7 +594,7 @@ fn other_overlong_records_close_the_connection() {
     assert!(matches!(client.close_reason(), Some(CloseReason::Stream(StreamError::RecordTooLong { .. }))));
 }
 
-/// Memory use depends on the bytes that have arrived, not on the announced length.
+/// For an announced fragment of almost 2 GiB, at most 256 KiB are allocated before its bytes arrive.
 #[test]
 fn announced_length_allocates_nothing() {
     let mut assembler = RecordAssembler::new(StreamConfig { max_record: u64::MAX, ..StreamConfig::default() });
@@ -639,7 +641,7 @@ proptest! {
         prop_assert_eq!(records(&mut std::iter::once(&bytes[..])), records(&mut bytes.chunks(piece)));
     }
 
-    /// After any input, the engine can still close the connection cleanly.
+    /// After any input and the end of the stream, the engine reports that the connection is closed.
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), server in any::<bool>()) {
         let mut engine = engine(if server { Role::Server } else { Role::Client }, |_, _| {});

@@ -30,11 +30,11 @@
 //! | 8166 §3.4.6 | Write chunks are copied into the reply | a reply without a Write list used no chunk | older responders do this |
 //! | 8166 §4.3.3 | the Reply chunk is copied into the reply | an RDMA_MSG reply may omit it | Linux's client accepts this as well |
 //! | 8166 §3.3.1 | a grant of zero is not allowed | counts as a grant of one | the connection would deadlock |
-//! | 8166 §4.2.1 | XIDs identify transactions | a call with the XID of a call in progress is discarded | their replies could not be distinguished |
+//! | 8166 §4.2.1 | XIDs identify transactions | a call with the XID of a call in progress is discarded | the replies to the two calls could not be distinguished |
 //! | 8797 §4.1 | any handle of the call may be invalidated | only if the call has no other handle | Linux's client also offers handles of memory that stays registered |
 //! | 8166 §4.4.1 | memory of cancelled calls is protected from the responder | it stays registered and owned by the engine until the reply arrives or [`EngineConfig::abandoned_call_timeout`](super::EngineConfig::abandoned_call_timeout) expires | the memory is not reused meanwhile; deregistering it while the responder uses it would break the connection |
-//! | 8797 §3.1 | Receives have the announced size | at least 4096 bytes | Linux's server sends 4096 bytes to every client |
-//! | 8167 §6 | an endpoint may lack the reverse direction | if [`EngineConfig::reverse_credits`](super::EngineConfig::reverse_credits) is 0, its messages are discarded and their Receives posted again | the connection survives them |
+//! | 8797 §4.2 | Receives have the announced size | at least 4096 bytes | Linux's server sends 4096 bytes to every client |
+//! | 8167 §6 | an endpoint may lack the reverse direction | if [`EngineConfig::reverse_credits`](super::EngineConfig::reverse_credits) is 0, messages of that direction are discarded, and their Receives are posted again | the connection survives them |
 
 mod format;
 pub mod header {

@@ -35,8 +35,8 @@ impl From<TransportError> for Rpcrdma2Error {
     }
 }
 
-/// Encodes the body of RDMA2_ERROR. An extension's error code that the base protocol defines is replaced by
-/// RDMA2_ERR_SYSTEM.
+/// Encodes the body of RDMA2_ERROR. Replaces an extension's error code by RDMA2_ERR_SYSTEM if the base protocol defines
+/// that code with data.
 pub(super) fn encode_error(refusal: TransportError) -> Vec<u8> {
     let mut bytes = Vec::new();
     // An extension code that equals a code of the base protocol does not encode.

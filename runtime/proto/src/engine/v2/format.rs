@@ -30,7 +30,8 @@ pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 /// Minimum length of the payload of RDMA2_MSG in bytes. Its first word is part of the header type
 /// (RPC-over-RDMA v2 §6.3.1).
 pub(super) const MIN_PAYLOAD: u64 = 4;
-/// Unit in bytes of the boundaries between continued messages: a word (RPC-over-RDMA v2 §6.2.2.2).
+/// Length of an XDR word in bytes. Payloads are divided into continued messages at words, although RPC-over-RDMA v2
+/// §4.4.2 allows any boundary.
 const WORD_LEN: usize = 4;
 /// Length in bytes of the field that counts the properties of a propset (RPC-over-RDMA v2 §5.1).
 pub(super) const PROPERTY_COUNT_LEN: usize = 4;
@@ -39,8 +40,9 @@ pub(super) const PROPERTY_COUNT_LEN: usize = 4;
 const PROPERTY_HEAD_LEN: usize = 8;
 /// Maximum number of credits in one grant, and of credits outstanding: 16 bits each (RPC-over-RDMA v2 §4.2.1.1).
 pub(super) const MAX_CREDITS: u32 = 0xffff;
-/// Maximum length in bytes of the first message of a client, because the server may support only version 1, and minimum
-/// of the sizes that a peer may announce (RPC-over-RDMA v2 §4.2.3, RFC 8166 §3.3.3).
+/// Maximum length in bytes of the first message of a client, because the server may support only version 1
+/// (RPC-over-RDMA v2 §4.2.3). Also the minimum of the sizes that a peer may announce: every implementation of version 1
+/// supports it (RFC 8166 §3.3.3).
 pub(super) const MIN_SIZE: u32 = 1024;
 
 /// The properties of a peer that announces none (RPC-over-RDMA v2 §5.2, table 1).
@@ -120,8 +122,7 @@ pub(super) fn property_len(len: usize) -> usize {
     PROPERTY_HEAD_LEN + padded_len(len)
 }
 
-/// Returns the maximum payload length of a message that is continued: whole words, and at most `len` bytes
-/// (RPC-over-RDMA v2 §6.2.2.2).
+/// Returns the maximum payload length in bytes of a message that is continued: whole words, and at most `len` bytes.
 pub(super) fn continued_len(len: usize) -> usize {
     len - len % WORD_LEN
 }
@@ -205,7 +206,7 @@ pub(super) fn extension_flags(flags: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Absent chunk lists decode as with the generated codec.
+    /// A header of zeros after the prefix, complete or truncated, decodes as with the generated codec.
     #[test]
     fn headers_without_chunks() {
         for len in 0..BARE_LEN + 4 {
@@ -229,8 +230,8 @@ mod tests {
         }
     }
 
-    /// RPC-over-RDMA v2 §6.2.2.2, appendix B.3: parts consist of whole words, and an extension cannot set the flags of
-    /// the base protocol.
+    /// The parts of a continued payload consist of whole words. An extension cannot set the flags of the base protocol
+    /// (RPC-over-RDMA v2 appendix B.3).
     #[test]
     fn parts_and_flags() {
         assert_eq!([0, 3, 4, 7, 8].map(continued_len), [0, 0, 4, 4, 8]);

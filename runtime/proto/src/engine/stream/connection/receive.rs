@@ -246,7 +246,7 @@ impl StreamConnection {
         MessagePayload::Inline(MessageBuf::received(memory, record.len()))
     }
 
-    /// Reports that the peer has closed its side.
+    /// Ends the connection, because the peer has closed its side of the stream.
     pub fn ended(&mut self) {
         let reason = match (self.input.expected(), self.input.in_progress()) {
             // A record that is too long, of which too little arrived to identify its call.

@@ -1,4 +1,5 @@
-//! Tests of a connection that ends, and of the memory that connections share.
+//! Tests of connections that end, of the memory that connections share, of the limit of calls in flight, and of
+//! timeouts.
 
 use super::*;
 use crate::{
@@ -31,7 +32,7 @@ fn limited(budget: &std::sync::Arc<MemoryBudget>, role: Role) -> StreamConnectio
     })
 }
 
-/// A connection that closes, or is lost, waits for no memory, and holds none.
+/// A connection that closes or is lost stops waiting for memory at once. Once it is lost, it holds no memory.
 #[test]
 fn ended_connections_hold_no_memory() {
     type End = fn(&mut StreamConnection);
@@ -81,7 +82,8 @@ fn ended_connections_hold_no_memory() {
     }
 }
 
-/// A connection that is closing delivers no further calls, and accepts no replies.
+/// A connection that is closing sends the replies that it has accepted before. It accepts no further replies, and
+/// delivers no further calls.
 #[test]
 fn closing_connections_deliver_nothing() {
     let now = Instant::now();
@@ -188,7 +190,8 @@ fn awaited_replies_need_no_free_memory() {
     }
 }
 
-/// Input is handled record by record, and none is left over.
+/// `handle_records(1)` handles one record. The next read has room for 16 KiB, or for the rest of the fragment in
+/// progress. With a memory limit, it has room for the rest only after the record has been charged.
 #[test]
 fn input_is_handled_record_by_record() {
     let mut server = engine(Role::Server, |_, _| {});
@@ -252,7 +255,8 @@ fn overlong_replies_return_their_memory() {
     assert_eq!((failed(client.poll_event()).0, budget.held()), (id, 0));
 }
 
-/// The bytes of unanswered calls count from the first byte, but the first call is always accepted.
+/// All bytes of unanswered calls count against `max_fetched`. If no call is unanswered, the next call is accepted even
+/// at the limit.
 #[test]
 fn bytes_of_calls_count_from_zero() {
     let mut server = engine(Role::Server, |config, _| config.max_fetched = 0);
@@ -266,7 +270,8 @@ fn bytes_of_calls_count_from_zero() {
     assert!(!server.wants_input());
 }
 
-/// A reply to a call that expects results completes the call. A short item is copied into its record.
+/// Reduced items of calls and replies arrive in the record. Only items shorter than `min_reduce` are copied. A reply
+/// with an item beyond the end of its message is not sent.
 #[test]
 fn calls_with_items() {
     let now = Instant::now();
@@ -304,7 +309,7 @@ fn calls_with_items() {
 }
 
 /// One of the eight calls that may be in flight is kept for urgent calls. With a limit of zero, one call is made at a
-/// time.
+/// time. Urgent calls exceed such low limits by one. No call is added to an output of 256 KiB.
 #[test]
 fn calls_in_flight_are_bounded() {
     let now = Instant::now();
@@ -344,7 +349,7 @@ fn calls_in_flight_are_bounded() {
     }
 }
 
-/// The timeout of a record begins with the record. The timeout of replies runs until bytes are sent.
+/// The timeout of records starts anew with each record, and the timeout of replies whenever bytes are sent.
 #[test]
 fn timeouts_begin_anew_with_progress() {
     let now = Instant::now();

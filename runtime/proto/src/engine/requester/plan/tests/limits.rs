@@ -1,4 +1,5 @@
-//! Tests of the limits of plans: the bytes, segments and memory of calls and their replies.
+//! Tests of the limits of plans: the bytes, segments and memory of calls and their replies, the positions of arguments,
+//! and the copies for resends.
 
 use bytes::Bytes;
 
@@ -13,7 +14,7 @@ const HEADER: u64 = 28;
 /// Length of a segment of the Read list in bytes.
 const READ: u64 = 24;
 
-/// Returns the state of a client of version 1 with thresholds of 1000 bytes.
+/// Returns the state of a client of version 1 with inline thresholds of 1000 bytes, after `change`.
 fn shared(change: impl FnOnce(&mut EngineShared)) -> EngineShared {
     let config = EngineConfig { min_reduce: 100, ..EngineConfig::default() };
     let rules =
@@ -24,7 +25,7 @@ fn shared(change: impl FnOnce(&mut EngineShared)) -> EngineShared {
     shared
 }
 
-/// Returns the state of a client of version 2 with thresholds of 4096 bytes.
+/// Returns the state of a client of version 2 with inline thresholds of 4096 bytes, after `change`.
 fn continued(change: impl FnOnce(&mut EngineShared)) -> EngineShared {
     shared(|shared| {
         let rules = ConnectionRules {
@@ -56,8 +57,8 @@ impl Planned {
     }
 }
 
-/// Plans a call with a payload stream of `len` bytes, arguments with these positions and lengths, and results with
-/// these maximum lengths.
+/// Plans a call with a payload stream of `len` bytes, arguments with these positions and lengths, results with these
+/// maximum lengths, and `max_inline` bytes for the rest of the reply.
 fn plan(shared: &mut EngineShared, len: u64, args: &[(u64, usize)], max_inline: u64, results: &[u64]) -> Planned {
     plan_with_policy(shared, len, args, max_inline, results, CallPolicy::default())
 }
@@ -214,7 +215,8 @@ fn small_results_go_inline_if_they_fit() {
     }
 }
 
-/// A copy is kept only of a call that may be sent again.
+/// A copy is kept of an idempotent call, of a call with chunks and of a Long call, because these may be sent again. No
+/// copy is kept of a sealed call.
 #[test]
 fn copies_are_kept_of_calls_that_may_be_sent_again() {
     let idempotent = CallPolicy { idempotent: true, ..CallPolicy::default() };
