@@ -39,7 +39,7 @@ impl From<TransportError> for Rpcrdma2Error {
 /// that code with data.
 pub(super) fn encode_error(refusal: TransportError) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // An extension code that equals a code of the base protocol does not encode.
+    // An extension code that the base protocol defines with data does not encode.
     if Rpcrdma2Error::from(refusal).encode(&mut FlatSink::new(&mut bytes)).is_err() {
         bytes = encode_error(TransportError::System);
     }
