@@ -245,7 +245,8 @@ mod tests {
         prop_oneof![4 => message, 1 => Just(connprop), 4 => proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
-    /// Generates a record that is often a probe or an offer of TLS, in one fragment or two.
+    /// Generates a record of two fragments, one of which may be empty, and appends any bytes. The record is a TLS probe
+    /// or an offer of TLS, sometimes with a changed byte.
     #[cfg(feature = "tls")]
     fn first_record() -> impl Strategy<Value = Vec<u8>> {
         let probe = [9_u32, 0, 2, 7, 1, 0, 7, 0, 0, 0].map(u32::to_be_bytes).concat();

@@ -1,6 +1,6 @@
-//! The synchronization primitives of the modules that threads share.
+//! Synchronization primitives for modules whose state several threads share.
 //!
-//! The thread tests compile such a module a second time, with `model` in place of this module.
+//! The thread tests compile such a module a second time, with the primitives of `model` in place of these.
 
 #[cfg(feature = "discover")]
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32};

@@ -39,7 +39,7 @@ pub(crate) struct File {
     /// The words in definitions that could not be parsed. The compiler does not report a name among these words as
     /// missing.
     pub(crate) failed_words: HashSet<String>,
-    /// Uses of dialects. They are accepted, and reported in strict mode.
+    /// Uses of dialects. They are errors in strict mode, and are accepted otherwise.
     pub(crate) dialects: Vec<Dialect>,
     /// `true` if parsing stopped early because of too many syntax errors. Missing definitions are then not reported.
     pub(crate) stopped_early: bool,

@@ -194,7 +194,8 @@ fn unreduced(
     Ok(OutgoingCall { message, reduced: ChunkItems::new(), reply, deadline, policy })
 }
 
-/// A connection that carries the control calls of a security.
+/// A connection that carries the control calls of a [`Security`], for example to create a security context. Records
+/// their failures.
 pub(super) struct ControlConnection<'a> {
     link: &'a ChannelLink,
     config: &'a ChannelConfig,

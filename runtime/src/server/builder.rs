@@ -417,7 +417,8 @@ impl ServerBuilder {
     /// Sets the time after the set-up of a connection within which the client must send its first call. Longer than
     /// zero. Default 120 s. [`Duration::MAX`] means no limit.
     ///
-    /// A connection without a first call is closed even if other bytes arrive, unless the server calls its client.
+    /// A connection without a first call is closed even if other bytes arrive. After the first call, only
+    /// [`idle_timeout`](Self::idle_timeout) applies.
     pub fn first_call_timeout(mut self, timeout: Duration) -> Self {
         self.config.first_call_timeout = Some(timeout);
         self

@@ -158,7 +158,7 @@ pub struct Message {
     pub body: Body,
 }
 
-/// The message behind a header.
+/// The contents that follow the header of a [`Message`], or the payload of a [`Segment`].
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Body {
     /// Nothing.

@@ -58,8 +58,8 @@ pub(crate) struct Cli {
     /// Number of calls
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
-    /// Seconds between calls, 0.2 by default. With --watch, seconds between questions to the server, which also reports
-    /// changes itself if it can, 10 by default
+    /// Seconds between calls. Default: 0.2. With --watch, seconds between queries. Default: 10. A server that supports
+    /// callbacks also reports changes between the queries
     #[arg(short, long, value_name = "S", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) interval: Option<Duration>,
     /// Time limit for connecting and for each call, in seconds

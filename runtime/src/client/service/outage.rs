@@ -12,7 +12,8 @@ use std::{
 use super::health::{EndpointFailure, HealthEvents, LastFailure};
 use crate::client::target::Target;
 
-/// The latest error of the source of a list. `None` if the source has listed the servers since.
+/// The latest error of service discovery, shared with the sender of the list of servers. `None` if there was none, or
+/// if the servers have been listed since.
 pub(in crate::client) type SharedFailure = Arc<Mutex<Option<Arc<dyn Error + Send + Sync>>>>;
 
 /// The reason why no server of a balancer takes calls.

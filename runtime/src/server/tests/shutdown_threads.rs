@@ -82,7 +82,7 @@ fn connects(server: &Arc<ServerShared>, end: End) -> JoinHandle<()> {
     })
 }
 
-/// Shuts the server down. Polls the shutdown up to `polls` times.
+/// Starts a thread that shuts the server down, but drops the shutdown if it is still pending after `polls` polls.
 fn ends(server: &Arc<ServerShared>, grace: Duration, polls: usize) -> JoinHandle<()> {
     let server = Arc::clone(server);
     thread::spawn(move || {

@@ -130,8 +130,8 @@ impl TlsClientBuilder {
         self
     }
 
-    /// Uses `config` in place of files. Its ALPN protocols are replaced, and early data is disabled
-    /// (RFC 9289 §5, §6.1).
+    /// Uses `config` in place of files. The ALPN protocols of `config` are replaced, and early data is disabled
+    /// (RFC 9289 §5, §6).
     pub fn rustls(mut self, config: Arc<ClientConfig>) -> Self {
         self.rustls = Some(config);
         self

@@ -25,7 +25,7 @@ const MAX_ROUNDS: usize = 16;
 pub struct Mutant {
     /// The number that selects the mutant.
     pub number: u32,
-    /// Name of the part of the project that the mutant belongs to, as in `areas::AREAS`.
+    /// Name of the area that the mutant belongs to, as in [`Area::name`](super::areas::Area::name).
     pub area: String,
     /// Manifest of the package, relative to the root of the repository.
     pub manifest: PathBuf,

@@ -1,9 +1,9 @@
 //! Benchmark of the generated codec against a handwritten codec, the codecs of other crates, and rpcgen with libtirpc:
 //! `cargo bench --manifest-path tests/peers/Cargo.toml`.
 //!
-//! `--quick` takes shorter turns. `--instructions [MESSAGE]` counts instructions and allocations with valgrind.
-//! `--test` only compares the encoded and decoded messages. `--profile MESSAGE ARM WAY TIMES` runs one operation for a
-//! profiler.
+//! `--quick` measures for a shorter time. `--instructions [MESSAGE]` counts instructions and allocations with valgrind.
+//! `--test` only compares the encoded and decoded messages. `--profile MESSAGE ARM WAY TIMES` repeats one operation
+//! TIMES times for a profiler. ARM is the name of a codec, and WAY is `encode` or `decode`.
 
 mod by_hand;
 #[cfg(libtirpc)]
