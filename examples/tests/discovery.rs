@@ -265,7 +265,7 @@ async fn wait_until_unused(load: &Load, servers: &[Blobstore], server: usize) {
     eventually("its connections are closed", || connections_to(servers[server].addr) == 0).await;
 }
 
-/// Returns the number of TCP connections of this process's network namespace to an address.
+/// Returns the number of established TCP connections to `addr` in the network namespace of this process.
 fn connections_to(addr: SocketAddr) -> usize {
     let SocketAddr::V4(addr) = addr else { panic!("{addr}") };
     let wanted = format!("{:08X}:{:04X}", addr.ip().to_bits().to_be(), addr.port());

@@ -153,8 +153,8 @@ pub fn print_line(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{what}");
 }
 
-/// Returns the address of the host to which the limits of a client apply: an IPv4 address, or the first 64 bits of an
-/// IPv6 address, because a host often has all addresses with its prefix (RFC 4291 §2.5.4).
+/// Returns the address under which per-host limits count a client: its IPv4 address, or the first 64 bits of its IPv6
+/// address. A host can often use all addresses with these 64 bits (RFC 4291 §2.5.4).
 pub(crate) fn limited_host(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => IpAddr::V6((addr.to_bits() & !u128::from(u64::MAX)).into()),

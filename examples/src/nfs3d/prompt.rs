@@ -14,7 +14,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-/// The speed of the file system of an export, which determines the calls that do not wait.
+/// The speed of the file system of an export. It determines which kinds of work may be attempted without a blocking
+/// thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileSystemSpeed {
     /// A file system on which any call may have to wait.

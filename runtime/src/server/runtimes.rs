@@ -72,7 +72,7 @@ impl Drop for RuntimeShare {
     }
 }
 
-/// The failure of a set-up in one of the runtimes.
+/// The reason why a connection was not set up: the set-up failed, or no runtime of the server could execute it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandOverError {
     #[error(transparent)]

@@ -57,7 +57,8 @@ fn print_minimal(seed: u64) {
     }
 }
 
-/// Minimum number of seeds with which the program fails if a kind of fault never took effect.
+/// A run of at least this many seeds fails if a kind of fault never took effect. With fewer seeds, this can happen by
+/// chance.
 const MIN_SEEDS_WITH_ALL_FAULTS: u64 = 500;
 
 /// The totals of all runs.

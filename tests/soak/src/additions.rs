@@ -1,5 +1,5 @@
-//! The workload of the counters service. Each worker adds to its own counters, and derives the possible value of each
-//! counter from the replies.
+//! The workload of the counters service. Each worker adds to its own counters, and derives bounds of their values from
+//! the replies. A value outside of its bounds shows that an addition was lost or executed twice.
 
 use std::time::Duration;
 

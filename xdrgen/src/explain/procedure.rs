@@ -43,7 +43,7 @@ pub(super) struct ProcedureData {
     short: (bool, Option<bool>),
 }
 
-/// Computes the DDP-eligible items and the maximum message sizes of `procedure`.
+/// Returns the DDP-eligible items of `procedure`, and the maximum sizes of its arguments and of its result.
 pub(super) fn procedure_data(names: &ItemUsers<'_>, procedure: &Procedure) -> ProcedureData {
     let spec = names.spec;
     let arguments = procedure.args.iter().flat_map(|argument| eligible_items(spec, argument));

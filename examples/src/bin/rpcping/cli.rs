@@ -48,7 +48,7 @@ pub(crate) struct Cli {
     /// With --call: file with the Upper-Layer Binding of the specification
     #[arg(long, value_name = "FILE", requires = "call")]
     pub(crate) ulb: Vec<PathBuf>,
-    /// With --call: folder of files that the specification includes
+    /// With --call: directory to search for files that the specification includes. May be given several times
     #[arg(short = 'I', long, value_name = "DIR", requires = "call")]
     pub(crate) include: Vec<PathBuf>,
     /// List the programs of a server that offers the program INTROSPECTION, in place of calling one

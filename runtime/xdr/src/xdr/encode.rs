@@ -147,8 +147,8 @@ pub struct ReducedItem {
 enum ReductionPolicy {
     /// The policy for calls. Every item of at least the given number of bytes becomes a Read chunk.
     AtLeast(usize),
-    /// The policy for messages whose engine reinserts the inline items. The sink removes every item that is kept by
-    /// reference, and any other item of at least the given number of bytes.
+    /// The policy for messages whose engine decides which items go inline and reinserts them. The sink removes every
+    /// non-empty item that is stored as [`Bytes`], and any other item of at least the given number of bytes.
     ByReference(usize),
     /// The policy for replies. Items go to the requester's Write chunks, in order. `false` marks an empty Write chunk,
     /// which forces its item inline (RFC 8166 §4.3.2.3).

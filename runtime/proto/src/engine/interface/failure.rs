@@ -201,7 +201,7 @@ pub enum MessageFault {
     /// The reply has two payload streams (RFC 8166 §4.2.4).
     #[error("it has both an inline payload and data in the Reply chunk")]
     TwoPayloads,
-    /// A Write chunk that the call provided empty has segments (RFC 8166 §4.3.2.3).
+    /// The reply has segments in a Write chunk that was empty in the call (RFC 8166 §4.3.2.3).
     #[error("it has segments in an empty Write chunk")]
     FilledEmptyChunk,
     /// A chunk lacks a segment of the call (RFC 8166 §3.4.6).

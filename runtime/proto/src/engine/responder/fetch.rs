@@ -32,7 +32,8 @@ pub(super) struct ReadChunkFetcher {
     deadline: TransferDeadline,
     /// Number of bytes being fetched or held by unanswered calls.
     fetched: u64,
-    /// Total length in bytes of the messages of calls in `waiting`.
+    /// Total length in bytes of those messages of calls in `waiting` that arrived in several Sends. A message that
+    /// arrived in one Send does not count.
     waiting_messages: u64,
     /// Number of sinks registered.
     sinks: u32,
@@ -68,8 +69,8 @@ impl ReadChunkFetcher {
         self.waiting.push_back(slot);
     }
 
-    /// Returns the number of bytes being fetched or held by unanswered calls, including the messages of calls that wait
-    /// for memory.
+    /// Returns the number of bytes being fetched or held by unanswered calls, including those messages of calls that
+    /// wait for memory that arrived in several Sends.
     pub(super) fn fetched(&self) -> u64 {
         self.fetched.saturating_add(self.waiting_messages)
     }
