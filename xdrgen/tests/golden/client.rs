@@ -73,7 +73,8 @@ pub mod calc_v1 {
         /// Calls the procedure like [`add`](Self::add), with a deadline, landing buffers or credentials.
         ///
         /// # Errors
-        /// Returns the same errors, and an error if the options do not fit the call.
+        /// Returns an error if the options do not fit the call, if the call cannot be sent, if no reply arrives, or
+        /// if the server rejects the call.
         pub async fn add_with(
             &self,
             arg: i32,

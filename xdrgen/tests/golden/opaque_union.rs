@@ -21,7 +21,7 @@ pub enum Device {
     Case2(Bytes),
     /// `default: void`
     ///
-    /// Holds the discriminant, which is none of the cases above.
+    /// Holds a discriminant that no other arm has.
     Default(i32),
 }
 

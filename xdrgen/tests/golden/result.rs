@@ -82,7 +82,7 @@ pub enum Outcome {
     Ok(i32),
     /// `default: void`
     ///
-    /// Holds the discriminant, which is none of the cases above.
+    /// Holds a discriminant that no other arm has.
     Default(Status),
 }
 
@@ -98,7 +98,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the value of a success, or else the status.
+    /// Returns the data of the success arm, or else the status.
     ///
     /// # Errors
     /// Returns the status if it is not success.

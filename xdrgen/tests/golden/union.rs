@@ -27,7 +27,7 @@ pub enum Answer {
     Case2,
     /// `default: string reason<64>`
     ///
-    /// Holds the discriminant, which is none of the cases above.
+    /// Holds a discriminant that no other arm has.
     Default(i32, XdrString),
 }
 
