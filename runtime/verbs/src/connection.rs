@@ -366,6 +366,16 @@ impl VerbsQueuePair {
         self.queues.poll_event(cx)
     }
 
+    /// Ends the connection, because the completion queue cannot be polled or armed. If the connection is already ending,
+    /// destroys the queue pair at once: a queue that has failed, as that of a removed device, reports no flushed
+    /// requests and causes no events, so there is nothing to wait for.
+    fn queue_failed(&mut self, error: io::Error) {
+        match self.phase {
+            VerbsPhase::Ending(_) => self.finish(),
+            _ => self.end(DisconnectReason::Transport(error.into())),
+        }
+    }
+
     /// Fails an invalid work request and ends the connection.
     fn fail_request(&mut self, id: WrId, kind: PostedKind, error: String) {
         self.queue.push_done(id, kind, Err(WorkError::Local(error)));
@@ -510,7 +520,7 @@ impl QueuePair for VerbsQueuePair {
                         // further completion would wake the task for them.
                         changed |= handled && !self.queue.is_posted();
                     }
-                    Err(error) => self.end(DisconnectReason::Transport(error.into())),
+                    Err(error) => self.queue_failed(error),
                 }
             }
             if !self.done.is_empty() {
@@ -549,7 +559,7 @@ impl QueuePair for VerbsQueuePair {
             match self.wait(cx) {
                 Ok(EventWait::Again) => {}
                 Ok(EventWait::Registered) => return Poll::Pending,
-                Err(error) => self.end(DisconnectReason::Transport(error.into())),
+                Err(error) => self.queue_failed(error),
             }
         }
     }

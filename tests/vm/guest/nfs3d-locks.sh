@@ -11,7 +11,7 @@ SERVER=10.9.3.1 CLIENT=10.9.3.2 OTHER=10.9.4.2 A=$SCRATCH/a EXPORT=$SCRATCH/expo
 # run on the first client. An interface connects it to that client, with the addresses 10.9.NUMBER.1 for the host and 10.9.NUMBER.2
 # for the other end. $SCRATCH is the same folder on all hosts, but each has its own mounts.
 host_up() {
-  start "$1" unshare --net --mount --uts bash -c "hostname $1 && exec sleep infinity"
+  start "$1" unshare --net --mount --uts bash -c "echo $1 >/proc/sys/kernel/hostname && exec sleep infinity"
   eventually 10 host_is_named "$1"
   nsenter --target "${PID[$1]}" --net --mount bash -e <<END
 ip link set lo up
@@ -24,7 +24,7 @@ mkdir /var/lib/nfs/sm /var/lib/nfs/sm.bak
 rpcbind -w
 END
 }
-host_is_named() { [ "$(nsenter --target "${PID[$1]}" --uts hostname)" = "$1" ]; }
+host_is_named() { [ "$(nsenter --target "${PID[$1]}" --uts cat /proc/sys/kernel/hostname)" = "$1" ]; }
 
 # locks_up: starts nfs3d with locks on the server's host
 locks_up() {
