@@ -40,7 +40,7 @@ log "two clients use a database, which locks ranges of bytes"
 sqlite3 "$A/db" 'create table t (n)'
 mkfifo "$SCRATCH/sql"
 exec 7<>"$SCRATCH/sql"
-start writer bash -c 'exec sqlite3 "$1" <"$2"' writer "$A/db" "$SCRATCH/sql"
+start writer bash -c 'exec sqlite3 -cmd ".timeout 20000" "$1" <"$2"' writer "$A/db" "$SCRATCH/sql"
 echo 'begin exclusive; insert into t values (1);' >&7
 # sqlite3 resolves symbolic links in the path, so it must run on the second client.
 OTHER_SQL=("${ON_OTHER[@]}" sqlite3) OTHER_DB=$SCRATCH/b/db

@@ -10,4 +10,5 @@ ping() { # ping ADDRESS SIZE COUNT
 }
 ping "$ADDR" 64 5
 ping "$ADDR" 65535 3
-ping "$ADDR6" 64 2
+# siw of Linux 7.3: rping's server waits for ever, and its client as well.
+if [ "$FABRIC" = siw ] && is_linux_7; then log "not over IPv6 with Linux 7"; else ping "$ADDR6" 64 2; fi

@@ -120,6 +120,9 @@ capture() {
 # listening PORT: succeeds if a kernel RDMA or TCP listener uses the port
 listening() { rdma resource show cm_id 2>/dev/null | grep -q "state LISTEN.*:$1 " || ss -Hltn "sport = :$1" | grep -q .; }
 
+# is_linux_7: succeeds with Linux 7 or later, which differs in what its drivers do
+is_linux_7() { [ "$(uname -r | cut -d. -f1)" -ge 7 ]; }
+
 # without_link SECONDS: takes the link down for that time
 without_link() {
   ip link set dm0 down
@@ -171,7 +174,7 @@ knfsd_up() {
   exportfs -ra
   rpc.mountd
   # Newer kernels remember clients only by this daemon, and do not end the grace period without it.
-  if [ "$(uname -r | cut -d. -f1)" -ge 7 ]; then
+  if is_linux_7; then
     mkdir -p /run/rpc_pipefs /var/lib/nfs/nfsdcld
     mount -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
     nfsdcld -p /run/rpc_pipefs -s /var/lib/nfs/nfsdcld

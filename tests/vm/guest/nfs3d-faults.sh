@@ -26,7 +26,16 @@ device_replugged() {
   log "the device is removed, while Linux reads, and comes back"
   other_device_made
   read_started
-  case $FABRIC in rxe) without_link 3 ;; esac
+  case $FABRIC in rxe)
+    # Linux 7's client keeps a removed rxe device for ever if it has unanswered calls: README.md.
+    if is_linux_7; then
+      log "not tried with Linux 7"
+      read_goes_on
+      return 0
+    fi
+    without_link 3
+    ;;
+  esac
   device_gone 20 try 15 "$BIN/rpcping" "rdma://$OTHER_ADDR:20063" --program 100003 --version 3 -c 1
   ended_process "${PID[nfs3d-a]}" && fail "nfs3d ended when its device was removed: $(last_words nfs3d-a)"
   device_made

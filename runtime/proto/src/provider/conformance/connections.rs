@@ -31,6 +31,7 @@ async fn exchange<A: QueuePair, B: QueuePair>(pair: &mut ConnectedPair<A, B>, co
 pub async fn memory_of_another_connection<C: Connector, L: Listener>(connector: C, listener: L) {
     let [mut honest, mut bad] = two(&connector, &listener, params()).await;
     let region = honest.server.sink(32, Access::RemoteWrite);
+    honest.announce().await;
     exchange(&mut honest, b"before").await;
     bad.client.write(vec![9; 20], region, 0);
     bad.server_refuses().await;
@@ -43,6 +44,7 @@ pub async fn memory_of_another_connection<C: Connector, L: Listener>(connector: 
 pub async fn invalidate_of_another_connection<C: Connector, L: Listener>(connector: C, listener: L) {
     let [mut honest, mut bad] = two(&connector, &listener, params()).await;
     let region = honest.server.sink(32, Access::RemoteWrite);
+    honest.announce().await;
     exchange(&mut honest, b"before").await;
     bad.client.send(b"x", Some(region.handle));
     let first = bad.server().await;

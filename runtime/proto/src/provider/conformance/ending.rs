@@ -7,6 +7,7 @@ pub async fn disconnect_in_order<C: Connector, L: Listener>(connector: C, listen
     let mut pair = pair(connector, listener).await;
     let data = pattern(1_000_000, 4);
     let target = pair.server.sink(data.len(), Access::RemoteWrite);
+    pair.announce().await;
     let write = pair.client.write(data.clone(), target, 0);
     let send = pair.client.send(b"bye", None);
     assert!(pair.client.qp().is_open());

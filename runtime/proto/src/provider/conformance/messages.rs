@@ -146,6 +146,7 @@ pub async fn send_with_invalidate<C: Connector, L: Listener>(connector: C, liste
         return;
     }
     let region = pair.client.sink(100, Access::RemoteWrite);
+    pair.announce().await;
     pair.client.send(b"write here", None);
     assert_eq!(pair.server_received().await, b"write here");
     assert!(matches!(pair.client().await, Completion::Sent { .. }));

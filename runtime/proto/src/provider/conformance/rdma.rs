@@ -7,6 +7,7 @@ pub async fn write_precedes_send<C: Connector, L: Listener>(connector: C, listen
     let mut pair = pair(connector, listener).await;
     let data = pattern(3_000_001, 3);
     let region = pair.server.sink(data.len(), Access::RemoteWrite);
+    pair.announce().await;
     pair.client.write(data.clone(), region, 0);
     pair.client.send(b"there", None);
     assert_eq!(pair.server_received().await, b"there");
@@ -30,6 +31,7 @@ pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L)
         data.copy_from_slice(&pattern(len, round));
         let data = data.freeze();
         let region = pair.server.register(RegisterableMemory::Sink(server_pool.alloc(len)), Access::RemoteWrite);
+        pair.announce().await;
         pair.client.write(data.clone(), region, 0);
         pair.client.send(b"written", None);
         assert_eq!(pair.server_received().await, b"written");
@@ -37,6 +39,7 @@ pub async fn pooled_memory<C: Connector, L: Listener>(connector: C, listener: L)
         assert!(sink_of(pair.server().await, id) == data, "written data differs");
         let source = pair.client.register(RegisterableMemory::Source(data.clone()), Access::RemoteRead);
         let sink = pair.server.register(RegisterableMemory::Sink(server_pool.alloc(len)), Access::ReadSink);
+        pair.announce().await;
         let read = pair.server.read(sink, 0, source, 0, len as u32);
         assert!(matches!(pair.server().await, Completion::Read { id } if id == read));
         let id = pair.server.invalidate(sink.handle);
@@ -60,6 +63,7 @@ pub async fn read_of_constants<C: Connector, L: Listener>(connector: C, listener
     let mut pair = pair(connector, listener).await;
     let source = pair.server.source(Bytes::from_static(&CONSTANT));
     let sink = pair.client.sink(20_000, Access::ReadSink);
+    pair.announce().await;
     let read = pair.client.read(sink, 0, source, 0, 20_000);
     assert!(matches!(pair.client().await, Completion::Read { id } if id == read));
     let id = pair.client.invalidate(sink.handle);
@@ -82,6 +86,7 @@ pub async fn empty_write_to_unknown_handle<C: Connector, L: Listener>(connector:
 pub async fn writes_at_every_offset<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(64, Access::RemoteWrite);
+    pair.announce().await;
     let mut expected = vec![0xee; 64];
     for at in 0..64_usize {
         let bytes = pattern((at * 5) % (64 - at) + 1, at);
@@ -100,6 +105,7 @@ pub async fn read_large<C: Connector, L: Listener>(connector: C, listener: L) {
     let data = pattern(2_500_003, 9);
     let source = pair.server.source(data.clone());
     let sink = pair.client.sink(data.len() + 10, Access::ReadSink);
+    pair.announce().await;
     let id = pair.client.read(sink, 7, source, 0, data.len() as u32);
     assert!(matches!(pair.client().await, Completion::Read { id: got } if got == id));
     let id = pair.client.invalidate(sink.handle);
@@ -127,6 +133,7 @@ pub async fn more_reads_than_depth<C: Connector, L: Listener>(connector: C, list
     let data = pattern(50_000, 2);
     let source = pair.server.source(data.clone());
     let sink = pair.client.sink(data.len(), Access::ReadSink);
+    pair.announce().await;
     let ids: Vec<_> = (0..50).map(|i| pair.client.read(sink, i * 1000, source, i * 1000, 1000)).collect();
     for id in ids {
         assert!(matches!(pair.client().await, Completion::Read { id: got } if got == id));
@@ -149,6 +156,7 @@ pub async fn completions_keep_order<C: Connector, L: Listener>(connector: C, lis
     let source = pair.server.source(pattern(400_000, 0));
     let sink = pair.client.sink(400_000, Access::ReadSink);
     let target = pair.server.sink(10, Access::RemoteWrite);
+    pair.announce().await;
     let read = pair.client.read(sink, 0, source, 0, 400_000);
     let write = pair.client.write(vec![1; 10], target, 0);
     let send = pair.client.send(b"last", None);
@@ -208,6 +216,7 @@ pub async fn invalidate_waits_for_reads<C: Connector, L: Listener>(connector: C,
     let data = pattern(5_000_000, 8);
     let source = pair.server.source(data.clone());
     let sink = pair.client.sink(data.len(), Access::ReadSink);
+    pair.announce().await;
     let read = pair.client.read(sink, 0, source, 0, data.len() as u32);
     let back = pair.client.invalidate(sink.handle);
     assert!(matches!(pair.client().await, Completion::Read { id } if id == read), "the Read completes first");

@@ -10,6 +10,7 @@ async fn bad_write<A: QueuePair, B: QueuePair>(
     at: u64,
     witness: Option<Region>,
 ) {
+    pair.announce().await;
     pair.client.write(vec![9; 20], to, at);
     pair.server_refuses().await;
     if let Some(witness) = witness {
@@ -32,6 +33,7 @@ pub async fn write_beyond_pooled<C: Connector, L: Listener>(connector: C, listen
     sink.fill(0xee);
     let mut pair = pair_with(connector, listener, params(), server).await;
     let region = pair.server.register(RegisterableMemory::Sink(sink), Access::RemoteWrite);
+    pair.announce().await;
     pair.client.write(vec![9; 20], region, 1981);
     pair.server_refuses().await;
     let id = pair.server.invalidate(region.handle);
@@ -79,6 +81,7 @@ pub async fn write_after_invalidate<C: Connector, L: Listener>(connector: C, lis
 
 async fn bad_read<A: QueuePair, B: QueuePair>(mut pair: ConnectedPair<A, B>, from: Region, at: u64) {
     let sink = pair.client.sink(32, Access::ReadSink);
+    pair.announce().await;
     let read = pair.client.read(sink, 0, from, at, 20);
     match pair.client().await {
         Completion::Failed { id, error: WorkError::RemoteAccess(_) | WorkError::Flushed } => assert_eq!(id, read),
@@ -156,6 +159,7 @@ pub async fn local_error_in_read<C: Connector, L: Listener>(connector: C, listen
     let mut pair = pair(connector, listener).await;
     let source = pair.server.source(vec![1; 32]);
     let sink = pair.client.sink(32, Access::ReadSink);
+    pair.announce().await;
     let read = pair.client.read(sink, 16, source, 0, 17);
     match pair.client().await {
         Completion::Failed { id, error: WorkError::Local(_) } => assert_eq!(id, read),
