@@ -366,9 +366,9 @@ impl VerbsQueuePair {
         self.queues.poll_event(cx)
     }
 
-    /// Ends the connection, because the completion queue cannot be polled or armed. If the connection is already ending,
-    /// destroys the queue pair at once: a queue that has failed, as that of a removed device, reports no flushed
-    /// requests and causes no events, so there is nothing to wait for.
+    /// Ends the connection, because the completion queue cannot be polled or armed. If the connection is already
+    /// ending, destroys the queue pair at once: a queue that has failed, as that of a removed device, reports no
+    /// flushed requests and causes no events, so there is nothing to wait for.
     fn queue_failed(&mut self, error: io::Error) {
         match self.phase {
             VerbsPhase::Ending(_) => self.finish(),
