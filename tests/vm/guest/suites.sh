@@ -72,12 +72,14 @@ TESTS
   at=$folder/general
   mkdir "$at"
   cp "$SUITES"/cthon04/general/* "$at/"
-  mount --bind "$at" "$BIN/suites/root/mnt"
-  mount --bind /dev "$BIN/suites/root/dev"
-  mount -t tmpfs tmpfs "$BIN/suites/root/tmp"
-  told cthon04/general "$results" env CC=gcc CFLAGS=-w NFSTESTDIR=/mnt timeout 1500 chroot "$BIN/suites/root" /bin/bash -c \
-    'cd /mnt && PATH=/usr/bin:/usr/sbin:. bash ./runtests.wrk FROM_RUNTESTS'
-  umount "$BIN"/suites/root/{mnt,dev,tmp}
+  # shellcheck disable=SC2016 # the inner shells expand these
+  told cthon04/general "$results" unshare --mount bash -ec '
+    mount --bind "$1" "$2/mnt"
+    mount --bind /dev "$2/dev"
+    mount -t tmpfs tmpfs "$2/tmp"
+    export CC=gcc CFLAGS=-w NFSTESTDIR=/mnt PATH=/usr/bin:/usr/sbin:.
+    exec timeout 1500 chroot "$2" /bin/bash -c "cd /mnt && exec bash ./runtests.wrk FROM_RUNTESTS"
+  ' - "$at" "$BIN/suites/root"
 }
 
 # random_operations FOLDER RESULTS: fsx and fsstress, with seeds
