@@ -1,5 +1,5 @@
 # about: Linux's NFS 3 client with Linux's server, both with TLS: the reference for nfs3d and nfscp
-# fabric: tcp@trixie
+# fabric: tcp@trixie-backports
 # timeout: 120
 . /suite/guest/nfs-roundtrip.sh
 . /suite/guest/tls.sh

@@ -1,5 +1,5 @@
 # about: Linux's NFS 3 client with nfs3d over TCP with TLS, without and with a certificate of the client
-# fabric: tcp@trixie
+# fabric: tcp@trixie-backports
 # programs: nfs3d
 # timeout: 240
 # Linux's tlshd sends no application protocol (ALPN).

@@ -1,5 +1,5 @@
 # about: nfscp over verbs with Linux's NFS server and Kerberos: files of up to 64 MiB with krb5, krb5i, krb5p
-# fabric: rxe@trixie siw@trixie
+# fabric: rxe@trixie-backports siw@trixie-backports
 # alternate: yes
 # programs: nfscp
 # timeout: 420

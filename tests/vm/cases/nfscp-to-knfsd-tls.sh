@@ -1,5 +1,5 @@
 # about: nfscp over TCP with TLS with Linux's NFS server, without and with a certificate of the client
-# fabric: tcp@trixie
+# fabric: tcp@trixie-backports
 # programs: nfscp
 # timeout: 180
 # Linux's tlshd sends no application protocol (ALPN).
