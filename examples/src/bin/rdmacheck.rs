@@ -14,7 +14,7 @@ use rpcrdma::provider::{
 use rpcrdma_examples::command::{self, Logging, unless_stopped};
 use rpcrdma_examples::say;
 
-/// Check an RDMA device of this machine with the provider conformance suite, both endpoints in this process
+/// Check RDMA devices of this machine with the provider conformance suite, with both endpoints in this process
 #[derive(Parser)]
 #[command(name = "rdmacheck", version, after_help = "Example:\n  rdmacheck 192.168.1.7 --case read --case write")]
 struct Args {

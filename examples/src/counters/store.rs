@@ -44,7 +44,7 @@ pub enum CounterError {
     /// The file of a new database exists already.
     #[error("{} exists: open it, or create the database elsewhere", .path.display())]
     Exists {
-        /// The path of the file.
+        /// The I/O error that the operating system returned.
         path: PathBuf,
     },
     /// The file cannot be read or written.

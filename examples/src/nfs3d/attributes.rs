@@ -72,7 +72,7 @@ impl Export {
     }
 
     /// Returns the `wcc_data` of an object: the attributes in `before`, and the current ones. The object must have been
-    /// locked since `before` was read.
+    /// locked since `before` was read. Otherwise, the client takes changes by other clients for its own.
     pub(super) fn wcc(&self, before: &Stat, object: &Object) -> WccData {
         WccData { before: before.before(), after: self.post_op(object) }
     }

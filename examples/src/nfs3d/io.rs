@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use rpcrdma::memory::BufferPool;
 use rpcrdma_specs::nfs3::{
-    Commit3args, Commit3res, Commit3resfail, Commit3resok, Nfsstat3, PostOpAttr, Read3args, Read3res, Read3resfail,
-    Read3resok, StableHow, WccData, Write3args, Write3res, Write3resfail, Write3resok, Writeverf3,
+    Commit3args, Commit3res, Commit3resfail, Commit3resok, Nfsstat3, PostOpAttr, PreOpAttr, Read3args, Read3res,
+    Read3resfail, Read3resok, StableHow, WccData, Write3args, Write3res, Write3resfail, Write3resok, Writeverf3,
 };
 use rustix::{
     fs::OFlags,
@@ -129,7 +129,9 @@ impl Export {
             Err(refusal) => return Commit3res::Default(refusal.0, Commit3resfail { file_wcc: NO_WCC }),
         };
         let (verf, synced) = self.commit_object(&object);
-        let file_wcc = self.wcc(&object.stat, &object);
+        // Without attributes from before: COMMIT does not lock the file, so the client would take a WRITE of another
+        // client that is performed meanwhile for its own, and keep its cached data.
+        let file_wcc = WccData { before: PreOpAttr::False, after: self.post_op(&object) };
         match synced {
             Ok(()) => Commit3res::Ok(Commit3resok { file_wcc, verf }),
             Err(refusal) => Commit3res::Default(refusal.0, Commit3resfail { file_wcc }),

@@ -388,7 +388,11 @@ impl Nfs {
 
     pub(crate) async fn commit(&self, file: &NfsFh3) -> Result3<Writeverf3> {
         match self.client.nfsproc3_commit(&Commit3args { file: file.clone(), offset: 0, count: 0 }).await.unwrap() {
-            Commit3res::Ok(ok) => Ok(ok.verf),
+            Commit3res::Ok(ok) => {
+                // Another client's WRITE may be performed during a COMMIT.
+                assert!(matches!(ok.file_wcc.before, PreOpAttr::False), "{:?}", ok.file_wcc);
+                Ok(ok.verf)
+            }
             Commit3res::Default(status, _) => Err(status),
         }
     }

@@ -346,11 +346,14 @@ impl ServerBuilder {
     /// Sets the maximum number of concurrent connections, including those in set-up. Default 1024.
     ///
     /// At the limit, a new connection takes the place of an idle connection. The first choice is the longest idle
-    /// connection of the host with the most connections, if that host has more connections than the host of the new one
-    /// would have. The second choice is the connection that has been idle for longest, if it has been idle for a minute
-    /// or more. If there is neither, the new connection is refused. A connection is idle if it has no call in flight,
-    /// or while its set-up waits for the client. A call whose arguments have not arrived yet does not count. IPv6
-    /// addresses with the same first 64 bits count as one host.
+    /// connection of the host with the most connections, among the hosts that have an idle connection and more
+    /// connections than the host of the new one would have. The second choice is the connection that has been idle for
+    /// longest, if it has been idle for a minute or more. If there is neither, or if too many connections are already
+    /// closing to make room, the new connection is refused.
+    ///
+    /// A connection is idle if it has no call in flight, or while its set-up waits for the client. A call whose
+    /// arguments have not arrived yet does not count. A connection over which a handler may still call the client is
+    /// not idle (RFC 8167 §5.4). IPv6 addresses with the same first 64 bits count as one host.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self

@@ -264,7 +264,8 @@ mod tests {
         runtimes.all.iter().map(|runtime| runtime.connections.load(Ordering::Relaxed)).collect()
     }
 
-    /// Sets a connection up at once. Returns the index of its runtime, and the time that this took.
+    /// Runs a set-up that completes as soon as a runtime executes it. Returns the index of that runtime or the error,
+    /// and the time that passed.
     async fn set_up(runtimes: &Runtimes) -> (Result<usize, HandOverError>, Duration) {
         let (start, chosen) = (Instant::now(), Arc::new(Mutex::new(None)));
         let set_up = {

@@ -31,7 +31,8 @@ impl EncodedValue {
     /// together with the whole buffer that it is a part of.
     ///
     /// # Errors
-    /// Returns an error if the value exceeds a bound of its XDR declaration, or is nested too deeply.
+    /// Returns an error if the value violates its XDR declaration, for example a maximum length, or is nested too
+    /// deeply.
     pub(crate) fn new(value: &(impl XdrEncode + ?Sized), max_copied: usize) -> Result<Self, EncodeError> {
         // Exact for a short value without eligible items.
         let stream = Vec::with_capacity(value.encoded_len().min(MAX_RESERVED_LEN));

@@ -11,7 +11,8 @@ const CLASSES: usize = 5;
 /// Memory that a magazine borrows from the limit of its pool at a time, in bytes.
 const STEP: usize = 64 << 10;
 
-/// Maximum memory that a magazine keeps, in bytes: the messages of 64 calls in flight.
+/// Maximum memory that a magazine keeps, in bytes. Enough for 64 calls in flight with 8 KiB each, for example a call
+/// and a reply of 4 KiB.
 const MAX_BORROWED: usize = 512 << 10;
 
 /// Maximum number of buffers that a magazine takes from the shared lists at a time.

@@ -100,7 +100,8 @@ async fn errors_of_the_listener() {
     }
 }
 
-/// Connections that are refused or whose set-up fails leave the room, and are counted.
+/// Connections that are refused or whose set-up fails occupy no place within the limits. They are counted in
+/// `setup_failed`.
 #[tokio::test(start_paused = true)]
 async fn connections_without_set_up() {
     let (shared, accepting) = accept(1, [Next::Failing]);

@@ -77,7 +77,8 @@ impl<T: Default> Drop for Reused<T> {
 /// Maximum number of values whose memory a list keeps.
 const MAX_SPARE: usize = 64;
 
-/// Memory for the values of later messages of a connection.
+/// A free list of allocations. When a message drops its `Reused` value, the allocation returns to this list, and a
+/// later message of the connection reuses it.
 #[allow(clippy::vec_box, reason = "the boxes move between this list and the messages")]
 #[doc(hidden)]
 pub struct SpareMemory<T>(Mutex<Vec<Box<Stored<T>>>>);

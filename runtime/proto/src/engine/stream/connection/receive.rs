@@ -169,9 +169,12 @@ impl StreamConnection {
         Ok(self.shared.memory.take(bytes).map(|charge| self.arriving = charge).is_some())
     }
 
-    /// Returns `true` if the record in progress, of `bytes` bytes, is the reply to a local call. The call may hold the
-    /// memory that the reply needs. A reply longer than the call has provided for waits for memory. Calls of the peer
-    /// also wait, even if a reply follows them. Otherwise, peers that do not reply could take memory without limit.
+    /// Returns `true` if the record in progress, of `bytes` bytes, must not wait for memory. This is the case for a
+    /// reply to a local call that is no longer than the call has provided for, because the call may hold the memory
+    /// that the reply needs.
+    ///
+    /// All other records wait: longer replies, and calls of the peer even if an awaited reply follows them. Otherwise,
+    /// peers that do not reply could take memory without limit.
     fn is_awaited(&self, bytes: u64) -> bool {
         if self.calls.in_flight() == 0 {
             return false;

@@ -131,8 +131,8 @@ fn parked_calls_hold_the_peer_back() {
     assert!(client.wants_input());
 }
 
-/// Small records need no memory of the server. Longer records wait for it, even if a local call waits for a reply
-/// behind them. Memory beyond the length of the record is returned.
+/// Small records are not charged to the memory budget of the server. Longer records wait until the budget has room,
+/// even if the reply to a local call may follow them. A charge beyond the length of the record is returned.
 #[test]
 fn records_and_memory() {
     let (budget, others) = exhausted();
