@@ -21,8 +21,8 @@ pub mod nfs3d;
 #[cfg(unix)]
 pub mod nfscp;
 
-/// Doc tests of the pages of the guide whose code needs features. `rpcrdma-tests` tests all pages without these
-/// features.
+/// Doc tests of the guide's pages with code that needs the feature `tls` or `gss`. `rpcrdma-tests` tests the same pages
+/// without these features.
 #[cfg(doctest)]
 mod guide {
     #[cfg(feature = "tls")]

@@ -1,13 +1,14 @@
-//! Lookup of the file of a [`FileId`] beneath the export's root, and never beyond it.
+//! Lookup of files by [`FileId`], confined to the tree beneath the export's root.
 //!
-//! Every file that is looked up, listed or created is recorded in memory with its place, which consists of its
-//! directory and its name there. To resolve a handle, the server combines these places to a path from the root, and
-//! walks the path with `openat2`. The kernel confines these system calls to files beneath the root and on the same file
-//! system, without symbolic links. If the result is not the file of the handle, the places are out of date. A file that
-//! is moved out of the export thus becomes inaccessible, and the server never follows symbolic links.
+//! The server records in memory the place of every file that is looked up, listed or created: its directory, and its
+//! name there. To resolve a handle, the server combines these places into a path from the root, and walks the path with
+//! `openat2`. The kernel confines these system calls to files beneath the root and on the same file system, without
+//! symbolic links. If the result is not the file of the handle, the places are out of date. A file that is moved out of
+//! the export thus becomes inaccessible, and the server never follows symbolic links.
 //!
-//! If the places do not lead to the file, because of a restart or because a local process has moved it, the server
-//! [searches](super::search) the tree. This requires no privileges and works on any file system.
+//! The places may not lead to the file: after a restart, if a local process has moved the file, or if the file was
+//! dropped from the records because it was not used recently. The server then [searches](super::search) the tree. This
+//! requires no privileges and works on any file system.
 //!
 //! Names are changed under the lock `names`, so that no other call comes between a rename and its record.
 

@@ -164,7 +164,8 @@ async fn squashed_to_the_servers_own_user() {
     assert_eq!(fs::metadata(served.root.join("a")).unwrap().uid(), own_uid());
 }
 
-/// Concurrent calls of several users, on the same threads, are each performed as their own caller.
+/// Each call is performed with the identity of its caller, even if calls of several users run concurrently on the same
+/// threads.
 #[tokio::test]
 async fn identities_do_not_mix() {
     if !enforced() {

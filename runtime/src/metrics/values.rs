@@ -17,7 +17,7 @@ use std::{
 /// Number of bits of the mantissa that select a bucket. Each power of two has `1 << PRECISION` buckets.
 const PRECISION: u32 = 5;
 
-/// Number of bits below those that select a bucket in a floating-point number.
+/// Number of low-order bits of a floating-point number that do not affect the choice of its bucket.
 const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - PRECISION;
 
 /// The bits of the floating-point number 1 above the lowest [`SHIFT`] bits.

@@ -71,8 +71,8 @@ impl ServiceRegistry {
         twice.map_or(Ok(Self { services, authenticator, trace, last_credential }), Err)
     }
 
-    /// Returns a registry for one connection. It has the services' own copies for the connection
-    /// ([`Service::for_connection`]), and no last credential.
+    /// Returns a registry for one connection, without a last credential. It contains the copy of each service that
+    /// [`Service::for_connection`] returns, or the service itself if there is no copy.
     pub(crate) fn for_connection(&self) -> Self {
         let services = self.services.iter().map(|service| RegisteredService {
             hooked: service.hooked.for_connection(),

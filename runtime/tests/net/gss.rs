@@ -295,8 +295,8 @@ async fn small_windows(transport: Transport) {
     call::<Null>(&channel, &()).await.unwrap();
 }
 
-/// A mechanism that blocks delays neither the runtime nor other callers. A call's deadline covers the creation of its
-/// context.
+/// A blocking GSS-API mechanism delays neither the runtime nor other callers. The deadline of a call covers the
+/// creation of its security context.
 async fn slow_mechanism(transport: Transport) {
     let mechanism = user("nfs@server");
     mechanism.faults.hold_steps.set(true);

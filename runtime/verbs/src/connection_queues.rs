@@ -21,7 +21,7 @@ use crate::provider::SetupParams;
 /// Maximum number of requests in the send queue of a connection that does not share its queues.
 const SENDS: u32 = 256;
 
-/// Maximum number of slots for Sends that do not fit a work request.
+/// Maximum number of slots for Sends that are too long to be posted inline.
 const SEND_SLOTS: usize = 64;
 
 /// The completion queue and the Receives of a connection.

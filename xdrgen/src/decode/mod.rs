@@ -70,7 +70,7 @@ use self::{
 };
 use crate::ir::Spec;
 
-/// The protocol of a message that is not in a capture.
+/// The encapsulation of the messages passed to [`Decoder::messages`], which come without the packets of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MessageFormat {

@@ -81,7 +81,7 @@ impl Capture {
     }
 }
 
-/// A TCP connection.
+/// A TCP connection between client and server whose packets are written to a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Tcp {
     pub(crate) capture: Capture,

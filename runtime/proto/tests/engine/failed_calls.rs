@@ -99,7 +99,8 @@ fn write_chunk_ends_one_connection() {
     assert!(take_call(&mut second.engine).is_none() && !second.raw.disconnected());
 }
 
-/// If a connection ends for another reason, its calls are not refused on the next connection.
+/// A call whose chunks did not cause the end of the connection, here because the client disconnected, is not refused on
+/// the next connection.
 #[test]
 fn other_ends_are_forgotten() {
     let failed = Arc::default();

@@ -31,8 +31,8 @@ pub(in crate::engine) struct ConnectionRules {
     pub(in crate::engine) long_calls: bool,
     /// Maximum length in bytes of a payload stream of a call that may go in several Sends.
     pub(in crate::engine) continued_calls: u64,
-    /// Maximum length in bytes of a payload stream of a reply that needs no Reply chunk although it exceeds the
-    /// threshold.
+    /// Maximum length in bytes of a reply's payload stream for which the requester relies on Message Continuation: a
+    /// reply up to this length needs no Reply chunk, even if it exceeds the inline threshold.
     pub(in crate::engine) continued_replies: u64,
     /// Maximum length in bytes of a segment that the peer accepts.
     pub(in crate::engine) segment_len: u32,

@@ -15,9 +15,11 @@ pub(super) struct Extensions {
 }
 
 impl Extensions {
-    /// Returns the message by which an extension conveys an RPC message, if an extension provides one that has at most
-    /// `threshold` bytes and a header type that neither belongs to the base protocol nor was refused by the peer.
-    /// Records the message, to attribute a refusal to it.
+    /// Asks the extensions in order to convey an RPC message, and returns the first message that one of them provides.
+    /// Returns `None` if that message has more than `threshold` bytes, or if its header type belongs to the base
+    /// protocol or was refused by the peer. Later extensions are not asked then.
+    ///
+    /// Records the returned message, so that a refusal can be attributed to it.
     pub(super) fn convey(&mut self, message: RpcMessage<'_>, threshold: u64) -> Option<ExtensionMessage> {
         let conveyed = self.list.iter_mut().find_map(|extension| extension.convey(message))?;
         let fits = (PREFIX_LEN + conveyed.body.len()) as u64 <= threshold;
