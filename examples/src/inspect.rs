@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub server: InspectServer,
     /// The services with their procedures.
     pub services: Vec<(InspectService, Vec<InspectProcedure>)>,
-    /// The open connections.
+    /// The open connections. The list ends once it has 4096 connections or more.
     pub connections: Vec<InspectConnection>,
     /// The slowest calls, the slowest first.
     pub slowest: Vec<InspectCall>,

@@ -116,7 +116,7 @@ fn versions_and_sources_of_arguments() {
     assert_eq!(child.wait_with_output().unwrap().stdout, b"9\n");
 }
 
-/// Errors name the value, procedure or file in question, and each kind has its own exit code.
+/// Errors name the value, procedure or file in question. The exit code distinguishes wrong usage from refused calls.
 #[test]
 fn errors_of_calls() {
     let ([url, _], _) = serve_both(echo());

@@ -21,7 +21,7 @@ struct Text {
     source: Option<Source>,
     /// The range in `text` and the source span of each token, in the order of the text.
     tokens: Vec<(Range<usize>, Span)>,
-    /// The source position of the end of `text`. Lines and columns count from 1.
+    /// The source position of the end of `text`. Lines and columns count from 1, and are 0 if the start is unknown.
     line: usize,
     column: usize,
 }
@@ -159,7 +159,7 @@ impl Text {
         (self.line, self.column) = (end.line(), end.column());
     }
 
-    /// Returns the span of the token at or after an offset in the text.
+    /// Returns the span of the token at or after an offset in the text, or of the last token if there is none.
     fn span_at(&self, at: usize) -> Span {
         let next = self.tokens.partition_point(|(range, _)| range.end <= at);
         self.tokens.get(next).or(self.tokens.last()).map_or_else(Span::call_site, |(_, span)| *span)

@@ -21,9 +21,9 @@ use syn::{DeriveInput, parse_macro_input};
 /// assert_eq!(nfs3::nfs_v3::PORT, 20049);
 /// ```
 ///
-/// Paths are relative to the folder of the crate's `Cargo.toml`. A change of the file triggers a rebuild. Invoke the
-/// macro at module level: the module then contains a type for each type of the specification, and a module for each
-/// version of a program.
+/// Paths are relative to the folder of the crate's `Cargo.toml`. A change of the file, of a file that it includes or of
+/// a binding triggers a rebuild. Invoke the macro at module level: the module then contains a type for each type of the
+/// specification, and a module for each version of a program.
 ///
 /// These options may follow the file name, in any order:
 ///

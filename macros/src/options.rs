@@ -85,8 +85,8 @@ impl Options {
         Ok(())
     }
 
-    /// Applies the options that do not concern the code generator to the compiler. Also requires a maximum for every
-    /// reply, because a macro cannot show the warning about an assumed maximum.
+    /// Applies the options that the compiler itself handles, except `ulb`. Also requires a maximum for every reply,
+    /// because a macro cannot show the warning about an assumed maximum.
     pub(crate) fn apply(&self, mut compiler: Compiler) -> syn::Result<Compiler> {
         for (name, path) in &self.externs {
             compiler = compiler.extern_type(name.unraw().to_string(), path);

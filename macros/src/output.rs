@@ -72,7 +72,7 @@ impl Inputs {
     }
 
     /// Returns the generated code, and items that make the build depend on the input files. Returns a compile error if
-    /// the options do not fit the specification.
+    /// the options do not fit the specification, or if the generated code does not parse.
     pub(crate) fn expand(&self, compiled: &Compiled, options: &Options) -> TokenStream {
         let emit = options.emit();
         if let Err(error) = emit.check(&compiled.spec) {

@@ -122,9 +122,10 @@ impl ConnectionConfig {
     /// [`Duration::MAX`] disables probes. Default 30 s.
     ///
     /// A probe is a call of procedure 0. While calls are in flight, the first probe is sent after four round trips
-    /// without a byte from the server, but not before 250 ms. The time to the next probe doubles, up to this interval.
-    /// On a connection without calls, the first probe is sent after this interval. The time to the next probe doubles,
-    /// up to eight times this interval.
+    /// without a byte from the server, but not before 250 ms, and not later than this interval. The time to the next
+    /// probe doubles, up to this interval. On a connection without calls in flight, the first probe is sent after this
+    /// interval. The time to the next probe doubles, up to eight times this interval. Before its first call, a
+    /// connection is not probed.
     pub fn keepalive_interval(mut self, interval: Duration) -> Self {
         self.keepalive.interval = interval;
         self
@@ -146,7 +147,7 @@ impl ConnectionConfig {
 
     /// Sets the maximum number of calls in flight on a connection, which a server grants and a client requests (RFC
     /// 8166 §3.3.1). 1 to 65535. Default 32. Of eight or more credits, a client keeps one for
-    /// [probes](Self::keepalive_interval).
+    /// [probes](Self::keepalive_interval), unless they are disabled.
     pub fn credits(mut self, credits: u32) -> Self {
         self.engine.credits = credits;
         self

@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    /// Runs the entry points that have seeds on these seeds, whole and truncated. Inputs that failed once become seeds.
+    /// Runs some of the entry points on their seeds, whole and truncated. Inputs that failed once become seeds.
     #[test]
     fn seeds() {
         type Target = fn(&[u8]);

@@ -2,7 +2,7 @@
 //! servers generated from them.
 //!
 //! [`source`] has the XDR files as text. [`binding`] has the Upper-Layer Bindings of the programs. This crate's README
-//! and the header of each file name the document that it comes from.
+//! and the header of each file name the document that it comes from, if there is one.
 //!
 //! The runtime generates its own copy of the RPC and RPC-over-RDMA header types. The copies here are for tools and
 //! tests that work with messages without the runtime.

@@ -88,7 +88,8 @@ fn numbers_match_the_specifications() {
     assert_eq!(nfs_v3::PORT, 20049, "RFC 8267 §9");
 }
 
-/// RFC 8267 §4: the data of WRITE and the path of SYMLINK are the only eligible arguments.
+/// RFC 8267 §4: the data of WRITE and the path of SYMLINK are eligible. The arguments of five other procedures have no
+/// eligible items.
 #[test]
 fn eligible_arguments_of_nfs3() {
     assert_eq!([nfs3::Write3args::MAX_DDP_ITEMS, nfs3::Symlink3args::MAX_DDP_ITEMS], [Some(1); 2]);

@@ -11,7 +11,7 @@ const FOLDERS: [&str; 2] = ["runtime/src", "runtime/proto/src"];
 const EXCEPTIONS: [&str; 4] = ["runtime/src/random.rs", "runtime/src/blocking.rs", "/tests", "threads.rs"];
 
 /// Calls `check` with the path and the code of each Rust file below `folder`, except [`EXCEPTIONS`]. The code is
-/// without comments and without unit tests at its end.
+/// without lines of comments and without unit tests at its end.
 fn each_file(folder: &Path, check: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.to_str().unwrap().to_owned();

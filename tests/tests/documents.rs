@@ -1,6 +1,6 @@
-//! README, guide and the other documents: links resolve, blocks of XDR, ULB and TOML are valid, and lists of pages,
-//! tests, settings and CI steps match the repository. Rust blocks are doc tests of this package, and shell blocks are
-//! checked where the programs are built (`xdrgen/tests/readme.rs`, `examples/tests/guide.rs`).
+//! README, guide and the other documents: relative links resolve, blocks of XDR, ULB and TOML are valid, and lists of
+//! pages, tests, settings and CI steps match the repository. Rust blocks are doc tests of this package, and shell
+//! blocks are checked where the programs are built (`xdrgen/tests/readme.rs`, `examples/tests/guide.rs`).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{
@@ -352,7 +352,7 @@ fn the_table_of_limits_names_tests() {
     }
 }
 
-/// The guide names every setting, so that each has a known use.
+/// The guide names every setting that is defined in the listed source files, so that each has a known use.
 #[test]
 fn the_guide_names_every_setting() {
     let guide: String = pages().iter().map(|page| read(page)).collect();

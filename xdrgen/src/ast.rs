@@ -261,7 +261,7 @@ pub(crate) enum TypeKind {
     Union(Option<Ident>, Box<UnionBody>),
 }
 
-/// The basic XDR types.
+/// The basic XDR types, and the short integer types of C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Primitive {
     /// `bool`

@@ -46,7 +46,7 @@ pub struct Build {
 pub enum BuildError {
     /// The specification has errors.
     Specification(Diagnostics),
-    /// [`Build`] has no XDR file.
+    /// [`Build`] has no XDR file, or the path of the first one has no file name.
     NoInput,
     /// The environment variable `OUT_DIR` is not set, and [`Build::out_dir`] was not called.
     NoOutDir,

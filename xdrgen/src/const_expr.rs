@@ -136,7 +136,7 @@ impl<'a> ExprReader<'a, '_, '_> {
     }
 
     /// Parses an operand with `read`. If `idle` is `true`, the value of the operand is not used, and arithmetic errors
-    /// in it are ignored.
+    /// of binary operators in it are ignored.
     fn operand_of(&mut self, idle: bool, read: impl FnOnce(&mut Self) -> Option<i128>) -> Option<i128> {
         let around = self.idle;
         self.idle |= idle;

@@ -125,7 +125,8 @@
 //!
 //! A hint has the effect of `@ddp` if the resulting binding is valid. Otherwise it has no effect.
 //!
-//! To use types of another file, compile that file as well, or declare them with [`Compiler::extern_type`].
+//! To use types of another file, compile that file as well, include it, or declare them with
+//! [`Compiler::extern_type`].
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 // docs.rs shows the feature that each item requires.

@@ -1,5 +1,7 @@
-//! Tests of every diagnostic, as users see it. The input is `front_bad/CODE_name.x`, with an optional `.ulb` file, and
-//! `front_bad/CODE_name.txt` contains the expected diagnostics. `BLESS=1` updates the `.txt` files.
+//! Tests of every diagnostic, as users see it, except the warning about names found in other files, which
+//! `front_elsewhere` tests. The input is `front_bad/CODE_name.x`, with an optional `.ulb` file, and
+//! `front_bad/CODE_name.txt` contains the expected diagnostics. `BLESS=1` updates the `.txt` files. A test without such
+//! files covers the error about a file that cannot be read.
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 

@@ -141,7 +141,7 @@ impl<C: Invoke> BlobClient<C> {
     ///
     /// # Errors
     /// Returns an error if the upload fails. The blob is then not stored, except possibly if a PUT or COMMIT call got
-    /// no reply.
+    /// no reply, or if the server's disk failed.
     pub async fn upload(
         &self,
         name: &ValidName,
@@ -240,7 +240,7 @@ impl<C: Invoke> BlobClient<C> {
     /// serve a [`Watcher`](super::watch::Watcher).
     ///
     /// # Errors
-    /// Fails if the server has too many watchers, or if the call fails.
+    /// Fails if the server refuses the watcher, for example because it has too many, or if the call fails.
     pub async fn watch(&self, prefix: &str) -> Result<(), TransferError> {
         match self.rpc.watch(&WatchArgs { prefix: prefix.into() }).await? {
             BlobStatus::BlobOk => Ok(()),

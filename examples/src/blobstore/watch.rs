@@ -79,7 +79,8 @@ pub(super) async fn report_changes(
 pub struct Watcher(mpsc::Sender<BlobChange>);
 
 impl Watcher {
-    /// Creates a watcher and its queue of at most `room` changes. While the queue is full, the server waits.
+    /// Creates a watcher and its queue of at most `room` changes, but at least one. While the queue is full, the server
+    /// waits.
     #[must_use]
     pub fn new(room: usize) -> (Self, mpsc::Receiver<BlobChange>) {
         let (sender, receiver) = mpsc::channel(room.max(1));

@@ -36,7 +36,7 @@ use tokio::{
 /// Maximum number of concurrent HTTP connections. Further connections wait.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Time limit for a client to send its request, and for an idle connection.
+/// Time limit for a client to send the header of its request, and for an idle connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time after which a client that reads nothing of its response is disconnected, so that it does not block other

@@ -44,7 +44,7 @@ pub enum CounterError {
     /// The file of a new database exists already.
     #[error("{} exists: open it, or create the database elsewhere", .path.display())]
     Exists {
-        /// The I/O error that the operating system returned.
+        /// The path of the file.
         path: PathBuf,
     },
     /// The file cannot be read or written.
@@ -195,6 +195,8 @@ impl CounterStore {
     /// # Errors
     /// Returns [`CounterError::Overflow`] if the sum is too large. Returns [`CounterError::NotAdded`] if the database
     /// failed and nothing was added, and [`CounterError::Database`] if it failed and the addition may have happened.
+    /// Returns [`CounterError::Encode`] if the reply cannot be encoded, [`CounterError::Damaged`] if the recorded reply
+    /// is damaged, and the errors of [`open`](Self::open) if the database was closed and cannot be opened again.
     pub fn add(&self, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
         let added = {
             // redb lets additions wait for each other, too. After an error of the disk, it panics in those that wait.
@@ -299,8 +301,8 @@ fn create_tables(database: &Database) -> Result<(), CounterError> {
     Ok(transaction.commit().map_err(DatabaseError)?)
 }
 
-/// Adds to a counter and records the reply, and deletes old replies. If a reply is recorded already, does nothing but
-/// return its sum. Returns the sum.
+/// Adds to a counter. If there is a key, also records the reply and deletes old replies. If a reply is recorded
+/// already, does nothing but return its sum. Returns the sum.
 fn add_in(database: &Database, key: Option<&RequestKey>, args: &Addition) -> Result<u64, CounterError> {
     let transaction = begin_write(database)?;
     // The handler of an earlier copy of the call may have been dropped while this function was running for it.
@@ -455,8 +457,8 @@ mod tests {
     #[derive(Debug, Default)]
     struct Fullness {
         is_full: AtomicBool,
-        /// Number of calls of the test that have not begun. Operations on the full disk wait until it is 0, and then
-        /// fail.
+        /// Number of calls of the test that have not begun. Operations that change the full disk wait until it is 0,
+        /// and then fail.
         awaited: AtomicUsize,
     }
 
@@ -552,7 +554,7 @@ mod tests {
         assert_eq!(store.value(&"a".into()).unwrap(), 20);
     }
 
-    /// Calls fail while the disk is full, and succeed again when it is not. No addition is lost or made twice.
+    /// Additions fail while the disk is full, and succeed again when it is not. No addition is lost or made twice.
     #[tokio::test]
     async fn a_full_disk_fails_calls_only_while_it_is_full() {
         let folder = tempfile::tempdir().unwrap();

@@ -5,8 +5,9 @@ use rpcrdma_specs::nfs3::{NfsFh3, WccData};
 use super::{attributes::NO_WCC, export::Export, object::Object, status::NfsResult};
 
 impl Export {
-    /// Finds a directory, locks it, and calls `change`. If `change` succeeds, unlocks and syncs the directory. Returns
-    /// the directory's `wcc_data`, even if `change` or the sync fails, and the result of `change` or the first error.
+    /// Finds a directory, locks it, calls `change`, and unlocks the directory. Syncs it if `change` has succeeded.
+    /// Returns the directory's `wcc_data`, even if `change` or the sync fails, and the result of `change` or the first
+    /// error. The `wcc_data` is empty if the directory or its attributes cannot be found.
     pub(super) fn change_directory<T>(
         &self,
         handle: &NfsFh3,

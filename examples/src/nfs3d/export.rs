@@ -171,8 +171,8 @@ impl Export {
         Ok(Arc::new(self.descriptors.reopen(object, flags)?))
     }
 
-    /// Keeps a newly created file open for writing, if this process cannot act as root. It would have no other way to
-    /// write the contents of a new file of mode 0444.
+    /// Keeps a newly created file open for writing, if this process does not act as other users. It would have no other
+    /// way to write the contents of a new file of mode 0444.
     pub(super) fn keep_writable(&self, object: &Object) {
         if !self.identities.enforced() {
             let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,7 +180,7 @@ impl Export {
         }
     }
 
-    /// Drops a file from all caches, because its last link was removed.
+    /// Closes a file that was kept open for writing, and records its removal, because its last link was removed.
     pub(super) fn forget(&self, id: FileId) {
         self.writable.lock().unwrap_or_else(PoisonError::into_inner).pop(&id);
         self.tree.removed(id);

@@ -34,13 +34,14 @@ use super::{
 /// The default user and group ID of the anonymous user.
 pub const NOBODY: u32 = 65534;
 
-/// The policy for mapping callers to the anonymous user.
+/// The policy for mapping callers to the anonymous user. Callers with AUTH_NONE, principals without a user, and the ID
+/// -1 are always mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Squash {
-    /// Map root to the anonymous user.
+    /// Map root, and the group of root, to the anonymous user and its group.
     #[default]
     Root,
-    /// Map no users. Root calls are performed as root.
+    /// Map no other users. Root calls are performed as root.
     None,
     /// Map all users to the anonymous user.
     All,

@@ -316,7 +316,8 @@ impl Export {
         Cookieverf3([a, b, c, d, e, f, g, h])
     }
 
-    /// Returns the READDIRPLUS entry of a directory entry, or `None` if the entry has been removed.
+    /// Returns the READDIRPLUS entry of a directory entry, or `None` if the entry has been removed, or if the thread
+    /// runs an attempt that would have to wait.
     fn entry_plus(&self, directory: &Object, file: &OwnedFd, entry: &ListingEntry) -> Option<Entryplus3> {
         let mut reply_entry = Entryplus3 {
             fileid: self.fileid(directory, entry),

@@ -1,7 +1,7 @@
 //! The MOUNT version 3 service (RFC 1813, appendix I), which gives clients their first handle.
 //!
-//! MOUNT is served over TCP, because none of its items are eligible (RFC 8267 §5.1), and the client of Linux uses no
-//! other transport for it.
+//! MOUNT is served over TCP, because none of its items are eligible (RFC 8267 §5.1), and the client of Linux does not
+//! use RDMA for it.
 
 use std::{
     collections::VecDeque,

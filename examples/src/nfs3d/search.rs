@@ -3,8 +3,8 @@
 //! At most one thread at a time reads all directories, breadth-first, and records the entries. A call waits a limited
 //! time for its file to be found. Then it returns NFS3ERR_JUKEBOX, and the client retries. After an unsuccessful search
 //! the next one is delayed, so that clients that ask for removed files do not keep the disk busy. NFS3ERR_STALE is
-//! permanent (RFC 1813 §2.6). It is returned only if a search that began after the file was first requested has not
-//! found it.
+//! permanent (RFC 1813 §2.6). It is returned only if the server has removed the file, or if a search that began after
+//! the file was first requested has not found it.
 
 use std::{
     collections::VecDeque,
@@ -50,7 +50,8 @@ struct State {
     running: bool,
     /// Number of completed searches.
     ended: u64,
-    /// The end and the duration of the last search. `None` if that search found a wanted file.
+    /// The end and the duration of the last search. `None` if there was no search, or if a wanted file was found since
+    /// it began.
     last: Option<(Instant, Duration)>,
     /// `true` if a wanted file was found since the last search began.
     found: bool,
@@ -71,7 +72,7 @@ impl State {
     }
 
     /// Returns the number of completed searches after which `id` counts as missing. A repeated request does not
-    /// increase this number.
+    /// increase this number until the file counts as missing and another search may start.
     fn enough(&mut self, id: FileId) -> u64 {
         let rested = self.rested();
         match self.wanted.get(&id) {
@@ -96,7 +97,8 @@ impl Search {
     ///
     /// # Errors
     /// Returns NFS3ERR_STALE if a search that began after the first request has not found the file. Returns
-    /// NFS3ERR_JUKEBOX if no such search completes within [`PATIENCE`].
+    /// NFS3ERR_JUKEBOX if no such search completes within [`PATIENCE`], or if the search cannot be started. Returns the
+    /// errors of `look`.
     pub(super) fn run(tree: &Arc<Tree>, id: FileId, look: impl Fn() -> NfsResult<Option<Object>>) -> NfsResult<Object> {
         let (nowhere, not_yet) = (NfsError(Nfsstat3::Stale), NfsError(Nfsstat3::Jukebox));
         let search = tree.search();

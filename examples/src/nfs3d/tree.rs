@@ -131,7 +131,7 @@ impl Tree {
     ///
     /// # Errors
     /// Returns NFS3ERR_STALE if the file was removed or has left the export, and NFS3ERR_JUKEBOX while it is being
-    /// searched for.
+    /// searched for, or if the thread runs an attempt that would have to wait. Returns system errors.
     pub(super) fn find(self: &Arc<Self>, id: FileId) -> NfsResult<Object> {
         if id == self.root.id {
             return Ok(Object { stat: self.root.stat_now()?, ..self.root.clone() });

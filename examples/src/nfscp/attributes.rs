@@ -12,8 +12,8 @@ use crate::nfs3::{self, no_changes};
 
 /// Mode bits that a new file gets from its source.
 pub(super) const PERMISSIONS: u32 = 0o777;
-/// Mode bits that `-p` preserves. The set-user-ID and set-group-ID bits are kept only if the copy has the same owner or
-/// group.
+/// Mode bits that `-p` preserves. The set-user-ID and set-group-ID bits of files are kept only if the copy has the same
+/// owner or group.
 pub(super) const ALL_MODE: u32 = 0o7777;
 
 /// Returns the attributes of a SETATTR that sets only the mode.

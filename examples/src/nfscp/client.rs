@@ -366,7 +366,8 @@ impl Nfs {
     /// Creates a file, or returns the existing one. `mode` applies only to a new file.
     ///
     /// # Errors
-    /// Returns errors of CREATE. Fails if the name exists and is not a regular file.
+    /// Returns errors of CREATE, and of LOOKUP and GETATTR, which are called if the reply has no handle or no
+    /// attributes. Fails if the name exists and is not a regular file.
     pub async fn create(&self, dir: &NfsFh3, name: &[u8], mode: u32) -> Result<Node, CopyError> {
         let how = Createhow3::Unchecked(attributes::mode(mode));
         let args = Create3args { r#where: entry(dir, name), how };
@@ -384,7 +385,7 @@ impl Nfs {
     /// Creates a directory unless it exists. Returns the directory, and `true` if it is new.
     ///
     /// # Errors
-    /// Returns errors of MKDIR. Fails if the name exists and is not a directory.
+    /// Returns errors of MKDIR, LOOKUP and GETATTR. Fails if the name exists and is not a directory.
     pub async fn mkdir(&self, dir: &NfsFh3, name: &[u8], mode: u32) -> Result<(Node, bool), CopyError> {
         let args = Mkdir3args { r#where: entry(dir, name), attributes: attributes::mode(mode) };
         let call =

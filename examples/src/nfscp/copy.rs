@@ -55,7 +55,8 @@ pub trait CopyObserver: Sync {
     fn verified(&self, _path: &Path, _digest: &blake3::Hash) {}
     /// Called when an object is skipped because of its type.
     fn skipped(&self, _path: &Path, _why: &str) {}
-    /// Called when an object could not be copied, or not completely.
+    /// Called when an object could not be copied, or not completely. If the server becomes unreachable, only the first
+    /// failure for this reason is reported.
     fn failed(&self, _path: &Path, _error: &CopyError) {}
 }
 
@@ -111,9 +112,9 @@ pub enum Task {
     },
     /// Copies an object from the server to a local path. A directory adds tasks for its entries.
     Download {
-        /// Directory on the server.
+        /// Directory on the server. Not used if `node` is `Some`.
         dir: NfsFh3,
-        /// The name in that directory.
+        /// The name in that directory. Not used if `node` is `Some`.
         name: Bytes,
         /// The object, if it was already looked up.
         node: Option<Node>,

@@ -75,7 +75,7 @@ impl Mounted {
 
     /// Mounts the export that contains the path of `url`.
     ///
-    /// This is the export with the longest matching path in the server's list. If none matches, the function tries the
+    /// The function tries the matching paths in the server's list, the longest first. If none matches, it tries the
     /// path itself and then each directory above it. It uses the first one that the server accepts.
     ///
     /// # Errors

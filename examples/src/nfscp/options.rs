@@ -11,7 +11,8 @@ use crate::command::{ClientTls, Kerberos};
 #[non_exhaustive]
 pub struct Options {
     /// Maximum number of READs and WRITEs in flight. The server's credits limit it further. All their data together is
-    /// limited to this number of MiB, or to the size of two calls if that is more. The default is 32.
+    /// limited to this number of MiB, or to the size of two calls (one if `jobs` is 1) if that is more. The default is
+    /// 32.
     pub jobs: usize,
     /// Number of connections that share the calls. The default is 1.
     pub connections: usize,

@@ -39,7 +39,8 @@ pub enum Resolved {
 /// is a path on the server. The link is followed only if this path leads back into the export.
 ///
 /// # Errors
-/// Returns errors of LOOKUP. Fails for links that lead out of the export, and after too many links.
+/// Returns errors of GETATTR, LOOKUP and READLINK. Fails if a directory in the path does not exist, for links that lead
+/// out of the export, and after too many links.
 pub async fn resolve(nfs: &Nfs, mounted: &Mounted, path: &[u8]) -> Result<Resolved, CopyError> {
     let root = nfs.getattr(mounted.root.clone()).await?;
     // The ancestors of the current directory, starting at the root.

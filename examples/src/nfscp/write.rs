@@ -30,8 +30,8 @@ struct Unstable {
 /// Uploads the first `size` bytes of `source` to the empty file `target`. Returns the number of bytes that were sent
 /// again because the server had lost them.
 ///
-/// Calls `progress` with the number of bytes of each WRITE. Holes are skipped. When the function returns, all data is
-/// on the server's disk.
+/// Calls `progress` with the number of bytes of each WRITE, except those that send data again. Holes are skipped. When
+/// the function returns, all data is on the server's disk.
 ///
 /// # Errors
 /// Returns errors of WRITE, COMMIT, SETATTR and the local file. Returns [`CopyError::InvalidTarget`] if `size` exceeds

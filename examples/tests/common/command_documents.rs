@@ -46,7 +46,7 @@ fn is_installed(tool: &str) -> bool {
 }
 
 impl Program<'_> {
-    /// Checks the completions for each shell, the man page, and errors in the use of `--generate`.
+    /// Checks the completion script for each shell, completions in bash, the man page, and the use of `--generate`.
     pub(crate) fn check(&self) {
         let place = tempfile::tempdir().unwrap();
         for shell in SHELLS {

@@ -94,7 +94,7 @@ async fn mounts_are_listed_until_unmounted() {
     assert_eq!(dump().await, ["other.example:/data"]);
 }
 
-/// MNT requires AUTH_SYS (RFC 1813 §5.2.1).
+/// MNT refuses AUTH_NONE (RFC 1813 §5.2.1).
 #[tokio::test]
 async fn mounting_requires_auth_sys() {
     let served = Served::new().await;

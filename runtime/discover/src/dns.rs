@@ -28,7 +28,8 @@ use tokio::time::Instant;
 ///
 /// DNS can be forged. With TLS, the certificate of each server must therefore have the name that was asked for: the
 /// host, or the domain of the SRV records, `example.com` for `_blobs._tcp.example.com` (RFC 9525 §6). The name of a
-/// target that DNS returned does not count. The URL of each server has the [option `name`](Url) for that.
+/// target that DNS returned does not count. The URL of each server has the [option `name`](Url) for that, if its scheme
+/// has the option and the name is not an IP address.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -108,8 +109,8 @@ impl DnsService {
     ///
     /// Priority and weight of a record become the options `priority` and `weight` of its URLs, which
     /// [`ServiceCaller::balanced`](rpcrdma::client::ServiceCaller::balanced) obeys. If a target has several addresses,
-    /// they share its weight. The weights of all records are then multiplied by a number that makes the shares
-    /// integers.
+    /// they share its weight. The weights of all records are then multiplied by a number, at most 840, that makes the
+    /// shares integers if possible.
     ///
     /// # Errors
     /// Returns [`DnsError::Url`] if the scheme or an option is invalid.
@@ -223,7 +224,8 @@ impl DnsService {
         }
     }
 
-    /// Returns the name that the certificates of the servers must have: the host, or the domain of the SRV records.
+    /// Returns the name that the certificates of the servers must have: the host, or the domain of the SRV records. The
+    /// whole name of the records is the domain if it does not begin with a service and a protocol.
     fn certified_name(&self) -> &str {
         let Some(srv) = &self.srv else { return self.url.host() };
         let mut labels = srv.splitn(3, '.');
@@ -408,7 +410,7 @@ mod tests {
         assert!(service.query(&resolver, &known).await.is_err(), "no target could be resolved");
     }
 
-    /// The URLs of the servers have the name that was asked for, so that TLS does not trust names from DNS.
+    /// The URLs of servers with TLS have the name that was asked for, so that TLS does not trust names from DNS.
     #[tokio::test]
     async fn certificates_have_the_name_that_was_asked_for() {
         let server = name_server(Arc::default()).await;

@@ -118,7 +118,8 @@ const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
 const MAX_URL_LEN: usize = ServersSender::MAX_URL_LEN;
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The minimum and the maximum pause after failures. The pause doubles with each failure.
+/// The minimum and the maximum pause after failures. The pause before the servers are read again doubles with each
+/// failure. A registration is always tried again after the minimum.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Limits the time of a request to [`TIMEOUT`].
@@ -252,9 +253,9 @@ impl EtcdService {
         Ok(())
     }
 
-    /// Registers a server: creates the key `PREFIX` + `name` with the value `url` and a lease of `ttl`, at least 3 s,
-    /// and keeps the lease alive. A registration that etcd has lost is made again. If etcd cannot be reached now, this
-    /// logs a warning, and registers the server when it can.
+    /// Registers a server: sets the key `PREFIX` + `name` to the value `url` with a lease of `ttl` in whole seconds, at
+    /// least 3 s, and keeps the lease alive. A registration that etcd has lost is made again. If etcd cannot be reached
+    /// now, this logs a warning, and registers the server when it can.
     ///
     /// # Errors
     /// See [`EtcdError`]: etcd refuses the registration, or the settings are wrong.
@@ -331,7 +332,7 @@ impl EtcdService {
     }
 }
 
-/// The servers that are registered at a revision of etcd, by key, and the client that has read them.
+/// The registered servers by key, the revision of etcd at which they were read, and the client that has read them.
 struct Known {
     client: Client,
     servers: BTreeMap<Vec<u8>, String>,
@@ -372,7 +373,8 @@ async fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
     file.map_err(|error| EtcdError::File { path: path.to_owned(), source: Arc::new(error) })
 }
 
-/// Adds or replaces a server. The server is skipped if the list is full or the URL is too long.
+/// Adds or replaces a server. A new server is skipped if the list is full. A server whose URL is too long is skipped or
+/// removed.
 fn put(servers: &mut BTreeMap<Vec<u8>, String>, key: &[u8], value: &[u8]) {
     servers.remove(key);
     if servers.len() < MAX_SERVERS && value.len() <= MAX_URL_LEN {
@@ -394,8 +396,8 @@ pub struct EtcdRegistration {
 }
 
 impl EtcdRegistration {
-    /// Removes the registration, and returns when clients no longer find the server. Errors are ignored, because the
-    /// lease ends by itself.
+    /// Removes the registration, and waits until etcd has replied or the request has failed. Errors are ignored,
+    /// because the lease ends by itself.
     pub async fn unregister(self) {
         self.end.send_replace(());
         let _ = self.task.await;

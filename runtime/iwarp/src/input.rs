@@ -5,8 +5,9 @@
 //!
 //! - If no registered memory is writable by the peer or by responses to local RDMA Reads, no tagged payload can arrive.
 //!   The whole buffer is offered, and many small messages arrive in one system call.
-//! - Otherwise the offered part ends where payload of a following tagged segment could begin: after the current FPDU
-//!   and the length of the shortest header. Tagged payload then never arrives in the staging buffer.
+//! - Otherwise the offered part ends where payload of a following tagged segment could begin: after the current FPDU,
+//!   the length field of the next one, and the shortest header. Tagged payload then never arrives in the staging
+//!   buffer.
 //!
 //! Within an RDMA Read Response, a read extends over several FPDUs: see the module `read_ahead`.
 //!
@@ -84,7 +85,7 @@ pub(crate) struct StagingBuffer {
     crc: Crc32c,
     /// The result of the CRC check, if the whole FPDU was in the staging buffer when its header was parsed.
     verdict: Option<bool>,
-    /// The header of the current segment, for a Terminate that reports an error in the segment.
+    /// The headers of the current segment, for a Terminate that reports an error in the segment.
     pub(crate) offender: FaultySegment,
     /// The payload of the current segment, on queues 1 and 2.
     pub(crate) control: [u8; CONTROL],

@@ -84,9 +84,9 @@ impl Endpoint {
         }
     }
 
-    /// Shuts down the local half of the stream if the connection is ending, or is draining and has nothing left to send
-    /// (RFC 5040 §6.2.1, RFC 5041 §6.2.1). The caller has written everything framed. Returns `Some` if this call has
-    /// completed the shutdown.
+    /// Shuts down the local half of the stream if the connection is ending, or is draining and has no work request and
+    /// no RDMA Read Response left (RFC 5040 §6.2.1, RFC 5041 §6.2.1). The caller has written everything framed. Returns
+    /// `Some` if this call has completed the shutdown.
     fn end_output(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Option<()> {
         let idle = self.work.is_empty() && self.responses.is_empty();
         if self.phase == EndpointPhase::Draining && idle && self.broken.is_none() {
@@ -105,8 +105,8 @@ impl Endpoint {
         }
     }
 
-    /// Frames a small Send when it is posted, if everything posted before it is framed too. Returns `true` if the Send
-    /// was framed. The caller may then reuse the memory of the message.
+    /// Frames a small Send when it is posted, if everything posted before it is framed too and the batch has room.
+    /// Returns `true` if the Send was framed. The caller may then reuse the memory of the message.
     #[inline]
     pub(super) fn frame_posted(&mut self, request: &WorkRequest) -> bool {
         let WorkRequest::Send { id, message, invalidate, solicited, signaled } = request else { return false };
@@ -162,7 +162,7 @@ impl Endpoint {
         }
     }
 
-    /// Frames one segment. Returns `false` if there is none to frame.
+    /// Frames one segment. Returns `false` if none can be framed now.
     ///
     /// Segments of different messages are not interleaved (RFC 5041 §5.3), so work requests and RDMA Read Responses
     /// take turns message by message.

@@ -51,7 +51,7 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
 /// runtime.
 ///
 /// # Errors
-/// Returns an error if the socket cannot be registered.
+/// Returns an error if the socket cannot be deregistered or registered.
 pub fn move_to_current_runtime(stream: TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(stream.into_std()?)
 }
@@ -102,7 +102,7 @@ pub(crate) fn set_traffic_class(_socket: SockRef<'_>, class: Option<u8>) -> io::
 }
 
 /// Listens on `addr`. If `shares_port` is `true`, other sockets of the same user may listen on the same port if they
-/// share it too. The kernel then distributes the connections among them.
+/// share it too. On Linux, the kernel then distributes the connections among them.
 ///
 /// # Errors
 /// Returns the error of the operating system, for example if the address is in use. Returns an error of kind

@@ -26,7 +26,7 @@ pub(super) struct ChannelLink {
     pub(super) is_owned: bool,
     pub(super) port: Arc<DriverPort>,
     pub(super) info: ChannelInfo,
-    /// `true` until the outcome of version negotiation has been read, after the first reply.
+    /// `true` if the peers negotiate the version, until the outcome has been read after the first reply.
     pub(super) negotiates: AtomicBool,
     /// XID of the next sealed call.
     pub(super) sealed_xid: AtomicU32,
@@ -50,8 +50,8 @@ pub(super) enum LinkFate {
 }
 
 impl ChannelLink {
-    /// Creates the link of a connection that was just made, and that the channel does not own. `negotiates` is `true`
-    /// if the peers negotiate the version of RPC-over-RDMA.
+    /// Creates the link of a connection that the channel does not own. `negotiates` is `true` if the peers negotiate
+    /// the version of RPC-over-RDMA.
     pub(super) fn new(port: Arc<DriverPort>, info: ChannelInfo, negotiates: bool) -> Self {
         Self {
             is_owned: false,
@@ -141,8 +141,8 @@ impl ChannelLink {
         }
     }
 
-    /// Returns the error of a call that failed because the server closed the connection before its first reply to any
-    /// call. Returns `None` for other failures.
+    /// Returns the error of a call that failed because the server closed the connection, or the transport failed,
+    /// before the first reply to any call. Returns `None` for other failures.
     pub(super) fn unserved(&self, failure: &CallFailure) -> Option<ConnectError> {
         match failure {
             CallFailure::Closed {

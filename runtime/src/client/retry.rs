@@ -49,7 +49,8 @@ use crate::{ErrorChain, engine::CallFailure};
 /// not keep the security contexts that it creates.
 pub(super) const MAX_RESENDS: u32 = 3;
 
-/// The longest time that a call without a deadline waits for a connection.
+/// The maximum time for which a call without a deadline waits for a connection of a pool. It waits for the end of a
+/// pause only if the pause is shorter.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The kind of failure that ended an attempt.

@@ -195,8 +195,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         &self.port
     }
 
-    /// Polls the connection in its task: does everything that can be done without waiting. Returns `Ready` when the
-    /// connection is closed.
+    /// Polls the connection in its task: does everything that can be done without waiting, in at most [`MAX_ROUNDS`]
+    /// rounds. Returns `Ready` when the connection is closed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.port.set_task(cx.waker());
         let now = Timer::now();
@@ -252,8 +252,8 @@ impl<I: EngineIo, U: InboundCalls> DriverCore<I, U> {
         Poll::Pending
     }
 
-    /// Polls the I/O without waiting, for at most [`BUSY_SLICE`] and only while the I/O asks for busy polling. Returns
-    /// `true` if there is input or a command.
+    /// Polls the I/O without waiting, for at most [`BUSY_SLICE`] and only while the I/O asks for busy polling. Does not
+    /// poll if other tasks were woken. Returns `true` if the I/O is ready, or if there is input or a command.
     fn busy_poll(&mut self, cx: &mut Context<'_>, run: &PollState) -> bool {
         if !self.io.is_busy_polling() {
             return false;

@@ -65,7 +65,7 @@ impl AddAssign for FormatCounts {
     }
 }
 
-/// Counts, by message format, of the completed calls on one connection and of their replies.
+/// Counts, by message format, of the calls that have a reply and of these replies, on one or more connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CallFormats {

@@ -11,8 +11,8 @@ use crate::engine::{CloseReason, earliest};
 #[derive(Debug)]
 pub(super) struct IdleCheck {
     timeout: Option<Duration>,
-    /// The time by which the peer's first call must have arrived, and the timeout that it is derived from. `None` once
-    /// a call has arrived.
+    /// The time by which the peer's first call must have arrived, and the timeout that it is derived from. `None` if
+    /// there is no such limit, and once a call has arrived or a check has found the connection in use.
     first_call: Option<(Instant, Duration)>,
     next: Option<Instant>,
 }

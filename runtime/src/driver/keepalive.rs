@@ -14,7 +14,8 @@ use crate::{
 
 /// Maximum length of a reply to a probe, in bytes: a refusal with the longest verifier (RFC 5531 §8.2).
 const MAX_REPLY: u64 = 36 + 400;
-/// Shortest time without a byte from the peer after which it is probed while calls are in flight.
+/// Shortest time without a byte from the peer after which it is probed while calls are in flight, unless the configured
+/// interval is shorter.
 const MIN_QUIET: Duration = Duration::from_millis(250);
 /// Number of round trips without a byte from the peer after which it is probed while calls are in flight, if these
 /// round trips take longer than [`MIN_QUIET`].
@@ -104,7 +105,7 @@ pub(super) struct Keepalive {
     /// The program to probe. `None` before the first call. Until then, the peer is not probed.
     program: Option<ProbedProgram>,
     next: Option<Instant>,
-    /// `true` if a call was started since the last check.
+    /// `true` if a call was started since the last check without a probe in flight, or if there are no probes.
     is_used: bool,
     /// Number of bytes received from the peer at the last check.
     received: u64,
@@ -186,8 +187,8 @@ impl Keepalive {
         self.probe.as_ref().is_some_and(|probe| probe.id == id)
     }
 
-    /// Checks the connection at `now`, and sets the time of the next check. `received` is the number of bytes received
-    /// from the peer. `is_idle` is `true` if no call is in flight.
+    /// Checks the connection at `now`, and sets the time of the next check, unless a probe is to be sent. `received` is
+    /// the number of bytes received from the peer. `is_idle` is `true` if no call is in flight.
     pub(super) fn check(&mut self, received: u64, is_idle: bool, now: Instant) -> KeepaliveStep {
         let (Some(config), Some(program)) = (self.config, self.program) else {
             self.next = None;

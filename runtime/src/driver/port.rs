@@ -65,14 +65,14 @@ impl PortInner {
 
 /// The count of free slots, and the queue of callers that wait for a slot.
 ///
-/// While no caller waits, free slots are counted in `free`. A caller that waits moves them to `queue`, and slots that
-/// become free meanwhile go there too. Callers therefore get slots in the order in which they began to wait.
+/// Slots that become free while no caller waits are counted in `free`. A caller that waits moves them to `queue`, and
+/// slots that become free meanwhile go there too. Callers therefore get slots in the order in which they began to wait.
 #[derive(Debug)]
 struct FreeSlots {
     free: AtomicUsize,
     /// Number of callers in [`DriverPort::reserve`].
     waiting: AtomicUsize,
-    /// One permit per free slot that is not counted in `free`. Closed with the connection.
+    /// One permit per free slot that is not counted in `free`. Closed when the connection takes no more calls.
     queue: Semaphore,
 }
 
@@ -100,7 +100,7 @@ impl FreeSlots {
         self.queue.try_acquire().map(SemaphorePermit::forget).is_ok()
     }
 
-    /// Waits for a free slot and takes it. Returns `false` if the connection is closed.
+    /// Waits for a free slot and takes it. Returns `false` if the connection takes no more calls.
     async fn take(&self) -> bool {
         // Counted before `free` is read, as `put` counts the slot before it reads `waiting`. One of them sees the
         // other.
@@ -316,12 +316,12 @@ impl DriverPort {
     }
 
     /// Waits for a free slot and reserves it. Callers get slots in the order in which they began to wait. Fails if the
-    /// connection is closed.
+    /// connection takes no more calls.
     pub(crate) async fn reserve(&self) -> Result<SlotPermit<'_>, CallFailure> {
         if self.free_slots.take().await { Ok(SlotPermit(&self.free_slots)) } else { Err(self.failure()) }
     }
 
-    /// Returns the error of a call that is started on a closed connection.
+    /// Returns the error of a call that is started on a connection that takes no more calls.
     fn failure(&self) -> CallFailure {
         let reason = self.close_reason().unwrap_or(CloseReason::Disconnected(crate::provider::DisconnectReason::Local));
         CallFailure::Closed { reason, sent: false }

@@ -26,7 +26,8 @@ const MAX_CALLS: usize = 16;
 /// A byte stream that carries records: a TCP connection, a TLS session on a TCP connection, a local socket, or a stream
 /// of a provider.
 ///
-/// Errors of the kinds `WouldBlock` and `Interrupted` mean that the same operation is to be tried again.
+/// Errors of the kinds `WouldBlock` and `Interrupted` of a read or a write mean that the operation is to be tried
+/// again.
 pub(crate) trait ByteStream: Send + 'static {
     /// Writes bytes of `slices`, which are not empty. Returns the number of bytes written.
     fn poll_write(&mut self, slices: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
@@ -103,7 +104,7 @@ impl<S: ByteStream> TcpIo<S> {
         Self { stream, port: (), is_settled: false, is_drained: false }
     }
 
-    /// Sends as much as possible without waiting. Returns `true` if nothing is left to send.
+    /// Sends output without waiting, in at most [`MAX_CALLS`] writes. Returns `true` if nothing is left to send.
     fn send(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..MAX_CALLS {
             if !engine.has_output() {
@@ -132,8 +133,8 @@ impl<S: ByteStream> TcpIo<S> {
         Ok(is_flushed && !engine.has_output())
     }
 
-    /// Receives the available data, until the engine has to process it. Returns `true` if the stream has no more data
-    /// for now.
+    /// Receives the available data, in at most [`MAX_CALLS`] reads, until the engine has to process it. Returns `true`
+    /// if the stream has no more data for now.
     fn receive(&mut self, engine: &mut StreamConnection, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..MAX_CALLS {
             if !engine.wants_input() || (engine.has_input() && engine.missing() == 0) {

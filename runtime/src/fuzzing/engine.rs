@@ -136,8 +136,9 @@ impl<N: Network> World<N> {
         assert!(self.calls.insert(self.engine.start_call(call)), "the call id is in use");
     }
 
-    /// Replies to the oldest call of the peer without a reply, with an item for each of its Write chunks. `len` is the
-    /// length of the results in bytes, without the items. `item` determines the length of the items.
+    /// Replies to the oldest call of the peer without a reply, with an item for each of its Write chunks that has a
+    /// capacity. `len` is the length of the results in bytes, without the items. `item` determines the length of the
+    /// items.
     pub(super) fn reply(&mut self, len: usize, item: usize) {
         let Some(call) = self.arrived.pop_front() else { return };
         let reduced = call.write_chunks().iter().enumerate().filter_map(|(chunk, capacity)| {

@@ -141,8 +141,9 @@ impl Provider {
 /// Runs a version 1 engine with the events of `bytes`, then closes its connection.
 ///
 /// # Panics
-/// Panics if the engine violates its contract: a call does not finish exactly once, memory is not released, the memory
-/// for the peer's calls exceeds the configured limit, or a message is longer than the peer's receive buffers.
+/// Panics if the engine violates its contract, for example if a call does not finish exactly once, memory is not
+/// released, the memory for the peer's calls exceeds the configured limit, or a message is longer than the peer's
+/// receive buffers.
 pub fn engine(bytes: &[u8]) {
     run(bytes, Versions::V1);
 }

@@ -22,7 +22,8 @@ use crate::security::{
 };
 
 /// Maximum length of the interval at the end of a context's lifetime in which no call is secured with the context. For
-/// shorter lifetimes, the interval is half of the lifetime. A server may also stop accepting calls before the end.
+/// lifetimes of less than twice this length, the interval is half of the lifetime. A server may also stop accepting
+/// calls before the end.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(20);
 
 /// Exclusive upper bound of the sequence numbers of calls. The last number below MAXSEQ is for the destruction of the
@@ -38,9 +39,9 @@ pub(super) struct ClientContext {
     window: u32,
     program: u32,
     version: u32,
-    /// The time after which no call is secured with the context.
+    /// The time from which on no call is secured with the context.
     expires: Option<Instant>,
-    /// `true` if the server has denied a call because of the context, or the context has expired.
+    /// `true` if the server has denied a call because of the context, or a call has found the context expired.
     is_dead: AtomicBool,
     numbers: Mutex<SequenceNumbers>,
     /// Notifies waiting tasks when a call has ended.
@@ -86,7 +87,7 @@ impl ClientContext {
         !self.is_dead() && self.expires.is_none_or(|at| now < at)
     }
 
-    /// Returns `true` if the server has denied a call because of the context, or the context has expired.
+    /// Returns `true` if the server has denied a call because of the context, or a call has found the context expired.
     pub(super) fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::Relaxed)
     }

@@ -188,7 +188,7 @@ pub(super) struct ServerContext {
     expires: Option<Instant>,
     /// The host that created the context.
     host: HostAddr,
-    /// The value of the table's clock at the latest use.
+    /// The value of the table's clock at the latest use, or at the creation.
     last_used: AtomicU64,
 }
 
@@ -234,7 +234,7 @@ pub(super) struct PendingSetup {
 pub(super) struct ContextTable {
     established: RwLock<HashMap<ContextHandle, Arc<ServerContext>>>,
     setups: Mutex<HashMap<ContextHandle, PendingSetup>>,
-    /// Number of uses of all contexts so far. It serves as the clock for the least recently used context.
+    /// Number of creations and uses of all contexts so far. It serves as the clock for the least recently used context.
     clock: AtomicU64,
 }
 
@@ -339,9 +339,9 @@ impl ContextTable {
     }
 }
 
-/// Makes room for one more of the entries that `counts` selects, so that there are at most `most` of them. Removes the
-/// entries for which `is_over` returns `true`. If that is not enough, removes the selected entries with the smallest
-/// keys.
+/// Makes room for one more of the entries that `counts` selects, so that there are at most `most` of them. If there is
+/// no room, removes the entries for which `is_over` returns `true`. If that is not enough, removes the selected entries
+/// with the smallest keys.
 fn make_room<T, K: Ord>(
     entries: &mut HashMap<ContextHandle, T>,
     most: usize,

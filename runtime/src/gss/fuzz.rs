@@ -178,8 +178,8 @@ fn header_bytes(header: &CallHeader) -> Option<Vec<u8>> {
 /// Sends calls to a server with RPCSEC_GSS: credentials, verifiers, tokens and protected bodies, each of which is
 /// honest, damaged or arbitrary.
 ///
-/// The first byte is the number of rounds of the mechanism. Each step begins with a byte that selects its kind. The
-/// input for that kind follows.
+/// The first byte, modulo 6, is the number of rounds of the mechanism. Each step begins with a byte that selects its
+/// kind. The input for that kind follows.
 pub fn gss_server(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut server = FuzzServer::new(input.byte() % 6);
@@ -272,8 +272,8 @@ fn body(input: &mut Input<'_>, peer: &Arc<dyn GssContext>, sequence: u32, servic
 /// Sends replies to a client with RPCSEC_GSS: to requests that create a context, and to calls. The replies are honest,
 /// damaged or arbitrary.
 ///
-/// The first byte is the number of rounds of the mechanism. The rest determines the replies, first to the requests that
-/// create the context, then to the calls.
+/// The first byte, modulo 6, is the number of rounds of the mechanism. The rest determines the replies, first to the
+/// requests that create the context, then to the calls.
 pub fn gss_client(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut server = FuzzServer::new(input.byte() % 6);

@@ -121,9 +121,9 @@ impl fmt::Debug for SetupStep {
 /// An established security context.
 ///
 /// The methods may take as long as the computation needs, and must not wait for anything but each other. They are
-/// called concurrently. Bodies of more than 4 KiB are processed on a thread for blocking work, one at a time. Shorter
-/// bodies and headers are processed in the tasks of calls and connections, and on a second such thread while a large
-/// body is in progress. So no task waits for a large body, even if the context has a lock.
+/// called concurrently. In a tokio runtime, bodies of more than 4 KiB are processed on a thread for blocking work, one
+/// at a time. Shorter bodies and headers are processed in the tasks of calls and connections, and on a second such
+/// thread while a large body is in progress. So no task waits for a large body, even if the context has a lock.
 pub trait GssContext: fmt::Debug + Send + Sync + 'static {
     /// Returns the checksum of a message (`GSS_GetMIC`).
     ///

@@ -120,7 +120,7 @@ fn reason_name(reason: Option<&CloseReason>) -> &'static str {
 }
 
 /// Adds a new connection to the sampled connections, until the result is dropped. The connection must be closed by
-/// then.
+/// then, or its task be dropped with the runtime.
 pub(crate) fn connection(
     role: ConnectionRole,
     transport: Transport,

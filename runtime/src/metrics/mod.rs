@@ -6,7 +6,8 @@
 //!
 //! Install the recorder before channels and servers are made, and call [`sample`] before each export of the metrics. A
 //! recorder that pushes its metrics needs a task that calls [`sample`] as often as it pushes. Without these calls, it
-//! gets no metrics of successful calls, connections and servers.
+//! gets no metrics of successful calls and of servers, and of connections only the numbers that are counted at once:
+//! closed, failed and replaced connections, and failed paths.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
@@ -42,8 +43,8 @@
 //! | attribute | value |
 //! | --- | --- |
 //! | `rpc.system.name` | `onc_rpc` |
-//! | `rpc.method` | `PROGRAM.PROCEDURE` as named in XDR; `NULL` for procedure 0 of any program; `_OTHER` for calls of programs and procedures that the server does not have, and for services that do not implement [`Service::procedure`](crate::server::Service::procedure) |
-//! | `rpc.response.status_code` | status of the reply (RFC 5531 §9), such as `SUCCESS` or `PROC_UNAVAIL`; absent without a reply |
+//! | `rpc.method` | `PROGRAM.PROCEDURE` as named in XDR; `NULL` for procedure 0 of any program; `_OTHER` for calls that the server refuses before it has found their service, for procedures that the server does not have, and for services that do not implement [`Service::procedure`](crate::server::Service::procedure) |
+//! | `rpc.response.status_code` | status of the reply (RFC 5531 §9), such as `SUCCESS` or `PROC_UNAVAIL`; `ERR_CHUNK` if a server reports that transport error; absent without a reply |
 //! | `error.type` | only for failed calls: the status of the reply or, without a reply, the kind of error as in the span of the call ([`trace`](crate::trace)). `cancelled` if the future of the call or of the handler was dropped |
 //!
 //! A client's duration ends when the result is decoded, and includes retries. A server's duration ends when the handler

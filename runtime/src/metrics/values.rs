@@ -1,7 +1,7 @@
 //! The values of one procedure on one thread, and the totals of all threads.
 //!
 //! The thread is the only writer, so it writes with plain loads and stores. Readers may see words that belong together
-//! at different moments. Every word only grows, so a reader that missed a value finds it the next time.
+//! at different moments. Every counter only grows, so a reader that missed a value finds it the next time.
 
 use std::{
     collections::BTreeMap,
@@ -205,13 +205,14 @@ impl Shard {
         }
     }
 
-    /// Returns `true` if `sizes` are the sizes of the last call, so that [`add`](Self::add) counts them.
+    /// Returns `true` if `sizes` are the sizes of the last call that has a counter, so that [`add`](Self::add) counts
+    /// them.
     #[inline(always)]
     pub(super) fn is_last(&self, sizes: Sizes) -> bool {
         self.last.is(sizes)
     }
 
-    /// Adds a call with the sizes of the last call. `duration` is in ticks.
+    /// Adds a call with the sizes of the last call that has a counter. `duration` is in ticks.
     #[inline(always)]
     pub(super) fn add(&self, duration: u64) {
         self.durations.add(duration);

@@ -37,7 +37,7 @@ use crate::{
     service::ProcedureId,
 };
 
-/// An error of a security flavor. The message says what failed and what to do about it.
+/// An error of a security flavor. The message says what failed and, where possible, what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SecurityError(pub String);
@@ -163,8 +163,9 @@ impl BlockingQueue {
 /// Protects the bodies of one call: its arguments in one direction, its results in the other.
 ///
 /// Bodies are XDR. Their length is a multiple of four bytes, both wrapped and unwrapped. The methods may take as long
-/// as the computation needs, and may wait for each other. Bodies of more than 4 KiB are protected on a thread for
-/// blocking work, and so are all bodies while such a body of the same [`queue`](Self::queue) is in progress.
+/// as the computation needs, and may wait for each other. Within a tokio runtime, bodies of more than 4 KiB are
+/// protected on a thread for blocking work, and so are all bodies while such a body of the same [`queue`](Self::queue)
+/// is in progress.
 pub trait Protection: fmt::Debug + Send + Sync + 'static {
     /// Protects a body before it is sent.
     ///
@@ -201,8 +202,8 @@ pub trait Seal: fmt::Debug + Send + Sync + 'static {
     fn seal(&self, header: &[u8]) -> Result<OpaqueAuth, SecurityError>;
 
     /// Returns the queue of the security context, if verifiers wait for its large bodies. While such a body is in
-    /// progress, verifiers are created and checked on a thread for blocking work. The default is `None`: they never
-    /// wait.
+    /// progress, verifiers are created and checked on a thread for blocking work, if there is a tokio runtime. The
+    /// default is `None`: they never wait.
     fn queue(&self) -> Option<BlockingQueue> {
         None
     }
@@ -351,7 +352,8 @@ pub(crate) trait ControlPort: Send + Sync {
     fn post(&self, call: ControlCall) -> SecurityFuture<'_, Result<(), SecurityError>>;
 }
 
-/// The connection of a call that has to be secured. A [`Security`] makes calls of its own over it.
+/// The connection of a call that has to be secured, or of a channel that is being closed. A [`Security`] makes calls of
+/// its own over it.
 #[derive(Clone, Copy)]
 pub struct SecurityLink<'a> {
     peer_addr: SocketAddr,
@@ -404,7 +406,7 @@ impl<'a> SecurityLink<'a> {
         self.local_addr
     }
 
-    /// Returns the deadline of the call that has to be secured. Control calls have the same deadline.
+    /// Returns the deadline of the call that has to be secured, or of the close. Control calls have the same deadline.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline

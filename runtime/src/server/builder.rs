@@ -155,7 +155,7 @@ impl ServerBuilder {
     /// executed twice. Replaces earlier settings for the program. See [`DuplicateRequests`].
     ///
     /// A call passes through the cache before the [limits](Self::limits) and the layers of the server. They do not see
-    /// calls that were executed before.
+    /// calls that get a recorded reply.
     pub fn duplicate_requests(mut self, program: u32, settings: DuplicateRequests) -> Self {
         self.duplicates.insert(program, settings);
         self
@@ -194,7 +194,8 @@ impl ServerBuilder {
     /// inspected. The program can have limits of its own.
     ///
     /// The program reveals the addresses of clients, the procedures that they call, and the numbers of calls. For each
-    /// call, the server reads the clock twice and performs a few atomic operations.
+    /// call, the server reads the clock twice and performs a few atomic operations. Calls that are among the slowest
+    /// also take a lock.
     #[cfg(feature = "introspection")]
     pub fn introspection(mut self, allows: impl Fn(&super::Context) -> bool + Send + Sync + 'static) -> Self {
         self.introspection = Some(Box::new(allows));
@@ -222,7 +223,7 @@ impl ServerBuilder {
     /// connections of a runtime that is not driven do not close. If a runtime is shut down earlier, its connections are
     /// lost, and new ones go to the other runtimes. If all are shut down, new connections are rejected. A runtime that
     /// does not begin with a connection within a second, because its threads are blocked, gets no connections until it
-    /// runs again. The server logs both cases.
+    /// runs again. The server logs these cases.
     ///
     /// The runtime that calls `serve` accepts the connections. It may be one of `runtimes`.
     ///
@@ -262,8 +263,9 @@ impl ServerBuilder {
     /// addresses, so the distribution is even only with many connections. Default: `false`.
     ///
     /// The limits of this builder apply to each server separately. Ports can be shared by [`listen`](Self::listen) with
-    /// `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`. Within a process,
-    /// [`runtimes`](Self::runtimes) distributes the connections of one server evenly, on all transports.
+    /// `iwarp://` and `tcp://`; [`bind`](Self::bind) fails for `rdma://`, and for other schemes that do not support
+    /// this. Within a process, [`runtimes`](Self::runtimes) distributes the connections of one server evenly, on all
+    /// transports.
     ///
     /// ```
     /// # #[tokio::main]

@@ -34,7 +34,7 @@ type ServiceKey = (u32, u32);
 /// The states that the program HEALTH reports, and the clients that watch them.
 pub(super) struct ServerHealth {
     health: Health,
-    /// The services of the server.
+    /// The services of the server, except HEALTH.
     registered: BTreeSet<ServiceKey>,
     signal: OnceLock<Arc<ShutdownSignal>>,
     watched: Mutex<WatchTable>,
@@ -55,7 +55,7 @@ struct WatchTable {
 #[derive(Debug)]
 struct WatchingConnection {
     host: HostAddr,
-    /// The watched services, and the last report of each that the client got.
+    /// The watched services, and the last report of each that was sent to the client.
     told: BTreeMap<ServiceKey, HealthReport>,
 }
 
@@ -145,8 +145,8 @@ impl ServerHealth {
         })
     }
 
-    /// Calls the client of a connection back at each change, until the connection ends or the client fails to reply.
-    /// One call is in flight at a time.
+    /// Calls the client of a connection back at each change, until the connection ends, the client fails to reply, or
+    /// the server is dropped. One call is in flight at a time.
     async fn call_back(self: Arc<Self>, cx: Context, connection: usize) {
         let _watches = ConnectionWatches { health: &self, connection };
         let Some(signal) = self.signal.get() else { return };

@@ -66,7 +66,7 @@ impl Introspection {
     }
 
     /// Returns the server. Fails with AUTH_TOOWEAK if the caller may not look into the server, and with a system error
-    /// after the server has ended.
+    /// before the service is attached and after the server has ended.
     fn inspect(&self, cx: &Context) -> Result<(&Observed, ServerHandle), HandlerError> {
         if !(self.allows)(cx) {
             return Err(HandlerError::Rejected(AuthStat::AuthTooweak.into()));

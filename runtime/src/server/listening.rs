@@ -99,8 +99,8 @@ impl Server {
 
     /// Serves until [`ServerHandle::shutdown`] is called. When it returns, all connections are closed.
     ///
-    /// Dropping the future stops listening. Open connections stay open until their clients close them or
-    /// [`ServerHandle::shutdown`] is called.
+    /// Dropping the future stops listening. Open connections are still served, until they are closed for another reason
+    /// or [`ServerHandle::shutdown`] is called.
     #[doc(alias = "svc_run")]
     pub async fn serve(self) {
         let mut acceptors = JoinSet::new();

@@ -19,7 +19,7 @@ use crate::{
 const LONG_IDLE: Duration = Duration::from_secs(60);
 
 /// Lower bound of the limit on connections that are closing to make room. The limit is an eighth of the maximum number
-/// of connections, but at least this number. At the limit, new connections are refused.
+/// of connections, but at least this number. At the limit, new connections for which there is no room are refused.
 const MIN_LEAVING: usize = 16;
 
 /// Minimum time between two warnings about connections that are refused.
@@ -100,10 +100,10 @@ impl ConnectionRoom {
     }
 
     /// Admits a connection. If there is no room, an idle connection has to leave, or the new connection is refused. The
-    /// first choice is the longest idle connection of the host with the most connections, if that host has more
-    /// connections than the host of the new one would have. The second choice is the connection that has been idle for
-    /// longest, if it has been idle for [`LONG_IDLE`] or more. At the limit of a host, only the second choice applies,
-    /// among connections of that host.
+    /// first choice is the longest idle connection of the host with the most connections, among the hosts that have an
+    /// idle connection and more connections than the host of the new one would have. The second choice is the
+    /// connection that has been idle for longest, if it has been idle for [`LONG_IDLE`] or more. At the limit of a
+    /// host, only the second choice applies, among connections of that host.
     pub(super) fn enter(self: &Arc<Self>, host: HostAddr) -> Result<RoomPermit, NoRoom> {
         let now = now();
         let mut state = self.state();
@@ -125,8 +125,8 @@ impl ConnectionRoom {
         Ok(RoomPermit { room: Arc::clone(self), host, id })
     }
 
-    /// Makes an idle connection of the host with the most connections leave, because the process or the system has run
-    /// out of file descriptors.
+    /// Makes an idle connection leave, of the host with the most connections among those that have an idle one, because
+    /// the process or the system has run out of file descriptors.
     pub(super) fn free_descriptor(&self) {
         let mut state = self.state();
         let idle = state.idle_of_larger_host(0);

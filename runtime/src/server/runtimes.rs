@@ -140,8 +140,8 @@ impl Runtimes {
     }
 
     /// Sets a connection up in one of the runtimes: runs `set_up` there. A runtime that has ended, or that does not
-    /// begin in time, is passed over. Fails if no runtime begins within `limit`, or if the set-up fails. Dropping the
-    /// future aborts the set-up.
+    /// begin in time, is passed over. Fails if no runtime begins within `limit`, if all runtimes have ended, or if the
+    /// set-up fails, panics or is dropped with its runtime. Dropping the future aborts the set-up.
     pub(super) async fn run<C, F>(
         &self,
         mut connection: C,
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(counts(&runtimes), [0]);
     }
 
-    /// The end of each runtime is reported once, and the end of the last runtime as an error.
+    /// The end of each runtime is reported once, and the end of the last runtime by another message.
     #[test]
     fn ends_are_reported() {
         Log::of(|log| {

@@ -173,7 +173,8 @@ mod tests {
         );
     }
 
-    /// Event counters of closed connections add up. Of the gauges, only exposed and registered memory is kept.
+    /// Event counters of closed connections add up. Of the gauges, only exposed and registered memory is kept, unless
+    /// the connection was dropped with its task.
     #[test]
     fn counters_add_up() {
         let mut totals = EndedTotals::default();

@@ -248,7 +248,9 @@ impl InboundCall {
 
     /// Encodes the reply to the call from the result of its handler. An error of the handler determines the status of
     /// the reply. The reply is SYSTEM_ERR if the result cannot be encoded, or if it exceeds the bounds that the binding
-    /// gives for the arguments (RFC 8166 §6.2). Callers do not prepare for longer results, whatever the transport.
+    /// gives for the arguments (RFC 8166 §6.2), unless they are estimates. Callers do not prepare for longer results,
+    /// whatever the transport. The call is denied if the verifier of the reply cannot be created (RFC 2203
+    /// §5.3.3.4.1).
     #[doc(alias = "svc_sendreply")]
     pub fn finish<P: Procedure>(mut self, result: Result<P::Reply, HandlerError>) -> EncodedReply {
         let xid = self.incoming.xid;

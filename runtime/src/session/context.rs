@@ -98,7 +98,7 @@ impl Context {
     }
 
     /// Creates a context without a connection, for tests that call a handler directly. The caller is anonymous, all
-    /// addresses are unspecified, and there is no limit on memory. The `with_` methods change that.
+    /// addresses are unspecified, and there is no limit on memory. The `with_` methods change the caller.
     ///
     /// ```
     /// # extern crate rpcrdma;

@@ -44,8 +44,7 @@ impl PolledCall {
     }
 }
 
-/// The hooks of a server around the calls of one service: everything that the server does with a call outside of the
-/// handler.
+/// The hooks of a server around the calls of one service: introspection, duplicate request cache, limits and layers.
 ///
 /// Hooks are not services themselves, because a service returns a boxed future. A call that no hook holds up passes
 /// through all of them on the stack of its connection's task.

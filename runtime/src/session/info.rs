@@ -42,7 +42,8 @@ pub struct ChannelInfo {
     /// The version of RPC-over-RDMA in use. `None` over TCP, and until both peers have agreed on a version. After the
     /// first reply, the version is known.
     pub version: Option<u32>,
-    /// The peer's transport properties (RPC-over-RDMA v2 §5.2). `None` in version 1.
+    /// The peer's transport properties (RPC-over-RDMA v2 §5.2). `None` in version 1, over TCP, and until the peers have
+    /// exchanged them.
     pub properties: Option<Properties>,
     /// The TLS session that protects the connection. `None` without TLS.
     #[cfg(feature = "tls")]

@@ -210,7 +210,7 @@ impl ServiceRegistry {
     }
 }
 
-/// Returns the name of a procedure, or `None` if the service has no such procedure.
+/// Returns the name of a procedure, or `None` if the service does not know it.
 fn procedure_name(service: &dyn Service, number: u32) -> Option<&'static str> {
     match service.procedure(number) {
         Some(info) => Some(info.name),
@@ -232,7 +232,7 @@ fn misplaced_probe(_header: &CallHeader) -> Option<Authentication> {
     None
 }
 
-/// The header of an authenticated call.
+/// The header of a call that was passed to the authenticator or refused before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallHead {
     pub(super) xid: u32,

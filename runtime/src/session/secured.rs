@@ -1,5 +1,5 @@
 //! Inbound calls whose authentication takes time or whose bodies are protected, and security operations that both
-//! clients and servers run outside of their tasks if a body is large.
+//! clients and servers run outside of their tasks if a body is large, or while another large body is in progress.
 
 use std::{
     future::{Future as _, poll_fn},

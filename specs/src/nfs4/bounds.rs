@@ -2,11 +2,11 @@
 //! operations.
 //!
 //! Most results are bounded by their types, and some by the arguments. The protocol does not bound a few of them, such
-//! as attributes and layouts. The client provides [`UNKNOWN_RESULT_LEN`] bytes for each of these.
+//! as some attributes and access control lists. The client provides [`UNKNOWN_RESULT_LEN`] bytes for each of these.
 //!
 //! In a session, replies never exceed `ca_maxresponsesize` (RFC 8267 §6.2.2), so a client with a session needs no more
-//! room than that. Without a session, a client repeats a call whose reply did not fit, with more room (RFC 8267 §3.1,
-//! §6.2.1).
+//! room than that. Without a session, the caller can repeat a call whose reply did not fit, with more room (RFC 8267
+//! §3.1, §6.2.1).
 
 use rpcrdma::{
     service::{BoundsReply, ReplyBounds},
@@ -15,7 +15,7 @@ use rpcrdma::{
 
 use super::*;
 
-/// Number of bytes that a client provides for a result without a maximum size.
+/// Number of bytes that a client provides for a result without a maximum size, or whose type has a larger one.
 ///
 /// In practice, such results are smaller. An example is attributes with access control lists (RFC 8267 §6.2.2).
 pub const UNKNOWN_RESULT_LEN: u64 = 16 * 1024;

@@ -13,7 +13,8 @@ use super::{Netid, Rpcbind};
 /// A service whose servers are registered with rpcbind on known hosts.
 ///
 /// The server of a host whose rpcbind does not answer stays in the list, because a load balancer detects by itself that
-/// a server is down. The server is removed if rpcbind on the host no longer lists the program.
+/// a server is down. The server is removed if rpcbind on the host no longer lists this version of the program for the
+/// transport.
 ///
 /// ```no_run
 /// use rpcrdma::transport::Scheme;

@@ -20,7 +20,7 @@ const MAX_MEMORY: u64 = 256 << 20;
 const LEN: u32 = 4096;
 /// STag of the Read chunk in the attacked call. It names memory of the client that makes the call.
 const CHUNK: u32 = 99;
-/// Number of invented STags that are tried, each on a new connection.
+/// Number of invented STags that are tried. Each access is on a new connection.
 const INVENTED: u32 = 16;
 
 /// An operation in which an attacker uses an STag.

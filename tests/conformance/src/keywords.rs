@@ -1,4 +1,4 @@
-//! RFC 2119 key words in the text of a specification.
+//! RFC 2119 key words, except MAY and OPTIONAL, in the text of a specification.
 
 use std::collections::BTreeMap;
 

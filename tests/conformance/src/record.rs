@@ -48,7 +48,7 @@ pub fn write(path: &Path, run: &FullRun) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// Fails if git or date cannot be run.
+/// Fails if git or date cannot be run, or fails.
 pub fn date_and_commit(root: &Path) -> anyhow::Result<(String, String)> {
     Ok((output(root, "date", &["+%F"])?, output(root, "git", &["rev-parse", "--short=12", "HEAD"])?))
 }

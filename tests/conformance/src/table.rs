@@ -114,7 +114,7 @@ impl Rule {
 ///
 /// # Errors
 ///
-/// Fails if a file cannot be read, or is not a table.
+/// Fails if the folder or a file cannot be read, or if a file is not a table.
 pub fn read_tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
     let entries = fs::read_dir(folder).with_context(|| format!("failed to list {}", folder.display()))?;
     let mut paths: Vec<_> = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;

@@ -155,7 +155,8 @@ async fn call_all(
     Ok(())
 }
 
-/// Makes a call, and records its result, and whether it ended too late. Some calls are abandoned after [`PATIENCE`].
+/// Makes a call, and records its result, and whether it ended too late. Some calls are abandoned after [`PATIENCE`],
+/// which counts as success.
 async fn call(client: FuzzedV1Client, exchange: Exchange, calls: SharedCalls) {
     let limit = TIMEOUTS[usize::from(exchange.amount) % TIMEOUTS.len()];
     let start = Instant::now();

@@ -103,7 +103,7 @@ pub struct Summary {
     pub healthy: u32,
     /// Number of messages that the hostile peer received.
     pub received: u32,
-    /// Number of calls of the client under attack that succeeded, and that failed.
+    /// Number of calls of the client under attack that succeeded or were abandoned, and that failed.
     pub calls: (u32, u32),
 }
 

@@ -214,8 +214,8 @@ impl Calls {
         idempotent.map(|call| call.ended - call.begun).max()
     }
 
-    /// Returns the longest time in which callers were at work and no call succeeded. Returns `None` if no call
-    /// succeeded at all.
+    /// Returns the longest time after the first successful call in which callers were at work and no call succeeded.
+    /// Returns `None` if no call succeeded at all.
     pub(crate) fn gap(&self) -> Option<Duration> {
         self.gap
     }

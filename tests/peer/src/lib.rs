@@ -1,8 +1,8 @@
 //! A conformance peer for RPC-over-RDMA versions 1 and 2, and for iWARP.
 //!
-//! The peer plays a client against a server under test, or a server against a client under test. Each [`Case`] opens a
-//! connection, sends something, and compares what comes back with the rules that it cites. The result is a [`Finding`]
-//! with a [`Verdict`]. The README of this package shows how to run the program `rpcrdma-peer`.
+//! The peer plays a client against a server under test, or a server against a client under test. Each [`Case`] opens or
+//! accepts a connection, sends something, and compares what comes back with the rules that it cites. The result is a
+//! [`Finding`] with a [`Verdict`]. The README of this package shows how to run the program `rpcrdma-peer`.
 //!
 //! The peer is written from the specifications. It uses the header types that are generated from them and the RDMA
 //! providers, but not the protocol engine, so that it does not share the engine's mistakes.

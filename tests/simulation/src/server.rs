@@ -195,7 +195,8 @@ impl ServerHost {
         }
     }
 
-    /// Shuts the server down in an orderly way. Adds a violation to the log if the shutdown takes too long.
+    /// Shuts the server down in an orderly way. Adds a violation to the log if the shutdown takes too long and the
+    /// clock has not jumped.
     pub async fn shut_down(&self) {
         let Some(RunningServer { handle, task, gone, .. }) = self.running.lock().await.take() else { return };
         if handle.stats().open > 0 {

@@ -225,7 +225,7 @@ impl AsyncWrite for SimulatedStream {
 }
 
 /// Dropping an end closes it. The other end receives the bytes that were sent before. If the dropped end has not read
-/// everything, the connection is reset instead.
+/// everything, the connection is reset instead. The other end notices neither while the connection is isolated.
 impl Drop for SimulatedStream {
     fn drop(&mut self) {
         let mut state = self.link.lock();

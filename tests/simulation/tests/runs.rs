@@ -26,7 +26,7 @@ fn seeds_hold_what_is_promised() {
     }
 }
 
-/// Runs with the same seed are equal, also in another thread and after other runs. Runs with different seeds differ.
+/// Runs with the same seed are equal, also in another thread and after other runs. Runs with consecutive seeds differ.
 #[test]
 fn runs_repeat() {
     let digest = |seed| run(&Scenario::of(seed), false).unwrap().digest;
@@ -151,7 +151,8 @@ fn failed_at_deadline(outcome: CallOutcome) -> Record {
 }
 
 /// A fault explains the failure of a call if it affects the call's server and client, overlaps with the call in time,
-/// and can cause the error. No fault explains that a call gives up before its deadline although its client may retry.
+/// and can cause the error. The kill of a server does not explain that a call gives up before its deadline although its
+/// client may retry.
 #[test]
 fn faults_explain_failures() {
     let excuse = |kind, server, (from, until)| {

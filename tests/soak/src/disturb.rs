@@ -21,7 +21,8 @@ use crate::{
 
 /// Maximum time from the end of a disturbance to the next successful step of a worker of the server.
 const MAX_RESUME: Duration = Duration::from_secs(40);
-/// Maximum time until a worker with nfscp takes an order, and until it has carried out the order.
+/// Maximum time until a worker with nfscp takes an order, and until it has carried out the order, in addition to the
+/// duration of a stop.
 const MAX_ORDER: Duration = Duration::from_secs(5);
 /// Maximum time to wait for data that can be corrupted.
 const MAX_CORRUPTING: Duration = Duration::from_secs(4);
@@ -109,7 +110,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Plays disturbances until the end of the run. Each kind comes once in every round.
+    /// Plays disturbances until the end of the run. Each kind that the run can play comes once in every round.
     pub(crate) async fn play_until(mut self, end: Instant) {
         loop {
             let mut round: Vec<Kind> =

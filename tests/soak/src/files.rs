@@ -20,7 +20,7 @@ use crate::{
     work::{Surroundings, Work, own_credential},
 };
 
-/// Maximum number of files of a worker.
+/// Number of files of a worker above which the oldest is removed.
 const MAX_STORED: usize = 10;
 /// Time limit of each attempt of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(crate) struct FileWork {
     connected: Option<Connected>,
     next: u64,
     stored: VecDeque<StoredFile>,
-    /// Names of incomplete files, and of files whose removal failed.
+    /// Names of incomplete files, and of files that are to be removed.
     doomed: VecDeque<String>,
 }
 

@@ -39,7 +39,8 @@ impl Inspected {
         }
     }
 
-    /// Returns the resources that the server reports now. Returns an empty list if the server does not reply in time.
+    /// Returns the resources that the server reports now. Returns an empty list if the server does not report them in
+    /// time, or cannot be asked without the feature `introspection`.
     pub(crate) async fn resources(&self, server: &Server) -> Vec<(Resource, f64)> {
         if server.service == Service::Counters {
             let said = server.process().await.last_line("held: ");

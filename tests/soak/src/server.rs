@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{disk::SmallDisk, ledger::Ledger, work::Progress};
 
-/// Memory limit of each server, as its option.
+/// Memory limit of each server that has the option for it: blobstore and nfs3d.
 const MAX_MEMORY: &str = "256MiB";
 /// Maximum time for a server to end after SIGTERM.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(30);

@@ -25,7 +25,7 @@ const MAX_STEP: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two attempts to find an effect.
 const RETRY: Duration = Duration::from_millis(200);
-/// Longest pause between two steps, in milliseconds.
+/// Exclusive upper bound of the pause between two steps, in milliseconds.
 const MAX_PAUSE: u64 = 60;
 
 /// The phase of a run.

@@ -22,7 +22,7 @@ pub(crate) struct Capture {
 impl Capture {
     /// Starts to capture the traffic of this TCP port on the loopback interface into `file`.
     ///
-    /// Returns an error if `tshark` is not installed or may not capture.
+    /// Returns an error if `tshark` is not installed, may not capture, or does not start in time.
     pub(crate) fn start(port: u16, file: &Path) -> Result<Self, String> {
         // A complete loopback frame fits, and the kernel's buffer is large enough for a burst.
         let mut child = Command::new("tshark")

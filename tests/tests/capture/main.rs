@@ -3,7 +3,7 @@
 //! `xdrgen wireshark` generates, decode traffic of versions 1 and 2.
 //!
 //! The tests pass with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the
-//! capture.
+//! capture of `blobstore_on_the_wire`.
 #![allow(clippy::unwrap_used)]
 
 mod check;

@@ -43,8 +43,8 @@ impl long_v1::LongV1 for Echo {
     }
 }
 
-/// Length of a blob's data, in bytes. It is not a multiple of four, so that every chunk has padding, which must not be
-/// on the wire.
+/// Length of a blob's data, in bytes. It is not a multiple of four, so that the data in the chunks of PUT and FETCH has
+/// padding, which must not be on the wire.
 pub(crate) const DATA: usize = 70_001;
 /// Length of a blob's attachment, in bytes. It is not a multiple of four, so that every chunk has padding.
 pub(crate) const ATTACHMENT: usize = 5_003;

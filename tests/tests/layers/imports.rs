@@ -192,7 +192,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns `true` if an item is compiled only for tests.
+/// Returns `true` if an item is compiled only for tests, or for tests and fuzzing.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {

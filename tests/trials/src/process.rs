@@ -61,7 +61,8 @@ impl ChildProcess {
     /// appended to the file `errors`, if there is one.
     ///
     /// # Errors
-    /// Fails if the file cannot be opened, if the process cannot be started, or if it does not print its URLs in time.
+    /// Fails if the file cannot be opened, if the process cannot be started, or if it does not print its URLs in time,
+    /// ends before, or prints an invalid URL.
     pub async fn start(mut command: Command, count: usize, errors: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = &errors {
             let file = File::options().create(true).append(true).open(path);
@@ -182,7 +183,8 @@ impl ChildProcess {
     /// Sends SIGTERM, and waits until the process and its output have ended.
     ///
     /// # Errors
-    /// Fails if the process or its output does not end within `limit`, or if the exit status reports a failure.
+    /// Fails if the process has ended before, if the process or its output does not end within `limit`, or if the exit
+    /// status reports a failure.
     pub async fn terminate(&mut self, limit: Duration) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
         let Ok(ended) = timeout(limit, self.child.wait()).await else {
@@ -196,10 +198,10 @@ impl ChildProcess {
         Ok(())
     }
 
-    /// Checks that the process runs, and that nothing in it has panicked.
+    /// Checks that the process runs, and that its standard error, if it is stored, reports no panic.
     ///
     /// # Errors
-    /// Fails if the process has ended, or if one of its threads has panicked.
+    /// Fails if the process has ended, or if its stored standard error reports a panic.
     pub fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the server has ended ({status}): {}", self.last_error());
@@ -207,7 +209,8 @@ impl ChildProcess {
         self.check_errors()
     }
 
-    /// Checks that the process has printed no panic to standard error. Also works after the process has ended.
+    /// Checks that the process has printed no panic to standard error, if that is stored. Also works after the process
+    /// has ended.
     ///
     /// # Errors
     /// Fails with the line that reports the location of the first panic.

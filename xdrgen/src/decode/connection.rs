@@ -168,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// Reports bytes that were skipped until a record was found.
+    /// Reports the bytes that were skipped so far, if any.
     fn found(&mut self, side: Side, place: Place, session: &mut Session) {
         match std::mem::take(&mut self.lost[side]) {
             0 => {}

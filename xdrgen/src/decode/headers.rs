@@ -12,13 +12,13 @@ use crate::{
 /// The kind of an RPC-over-RDMA message, which determines what follows the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderKind {
-    /// RDMA_MSG and RDMA_MSGP: the payload stream follows the header.
+    /// RDMA_MSG, RDMA_MSGP and RDMA2_MSG: the payload stream follows the header.
     Message,
-    /// RDMA_NOMSG: the payload stream is in a chunk.
+    /// RDMA_NOMSG and RDMA2_NOMSG: the payload stream is in a chunk.
     NoMessage,
     /// RDMA2_CONNPROP: transport properties follow.
     Properties,
-    /// Errors and unknown message types.
+    /// Errors, RDMA_DONE, and unknown message types.
     Other,
 }
 

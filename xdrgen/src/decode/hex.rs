@@ -22,8 +22,8 @@ pub enum HexError {
     },
 }
 
-/// Parses messages in hexadecimal. A blank line ends a message. White space, `:`, `,` and `0x` are ignored, as is the
-/// rest of a line after `#`.
+/// Parses messages in hexadecimal. A blank line ends a message. White space, `:`, `,` and `0x` at the start of a word
+/// are ignored, as is the rest of a line after `#`.
 ///
 /// # Errors
 /// Returns an error if another character is found, or if a message has an odd number of digits.

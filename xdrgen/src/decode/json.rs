@@ -12,8 +12,9 @@
 //! | arrays, lists | an array |
 //! | `*` | `null`, or the value |
 //!
-//! Decoded values can also contain two kinds of other objects. An opaque item or a string in a chunk is an object with
-//! the captured data and the segments. A value that cannot be decoded is `{"error": REASON}`.
+//! Decoded values can also contain two kinds of other objects. An opaque item or a string in a chunk, and any other
+//! item in a chunk that was not captured completely, is an object with the captured data and the segments. A value that
+//! cannot be decoded is `{"error": REASON}`.
 
 use serde_json::{Map, Value, json};
 

@@ -142,7 +142,8 @@ impl Memory {
         }
     }
 
-    /// Returns the memory behind the segments of a chunk. The chunk includes data that arrives later.
+    /// Returns the memory behind the segments of a chunk, up to the first part of which nothing is known. The chunk
+    /// includes data that arrives later.
     pub(super) fn chunk(&self, owner: Owner, segments: Vec<Segment>) -> Chunk {
         let mut slices = Vec::new();
         for segment in &segments {

@@ -29,8 +29,8 @@ pub(super) struct TcpFields {
     pub(super) syn: bool,
 }
 
-/// Returns the TCP segment or UDP datagram of a packet. Returns `None` for IP fragments, other protocols and unknown
-/// link types.
+/// Returns the TCP segment or UDP datagram of a packet. Returns `None` for IP fragments, other protocols, unknown link
+/// types, and packets that cannot be parsed.
 pub(super) fn datagram<'a>(packet: &CapturedPacket<'a>) -> Option<Datagram<'a>> {
     let data = packet.data;
     let ether_type = |at: usize| {

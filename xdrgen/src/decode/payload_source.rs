@@ -91,7 +91,7 @@ impl<'a> PayloadSource<'a> {
         self.writes.front().map(|chunk| chunk.len)
     }
 
-    /// Takes the chunks that no item used.
+    /// Takes the chunks with contents that no item used.
     pub(super) fn unused(&mut self) -> Vec<ChunkData> {
         let reads = self.misplaced.drain(..).chain(self.reads.drain(..).map(|(_, chunk)| chunk));
         reads.chain(self.writes.drain(..)).filter(|chunk| chunk.len > 0).collect()

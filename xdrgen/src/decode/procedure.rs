@@ -142,7 +142,8 @@ impl<'s> JsonProcedure<'s> {
         &self.procedure.name.text
     }
 
-    /// Returns `true` if executing the procedure twice has the same effect as executing it once.
+    /// Returns `true` if, according to the specification, executing the procedure twice has the same effect as
+    /// executing it once.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         self.procedure.idempotent
@@ -152,8 +153,8 @@ impl<'s> JsonProcedure<'s> {
     /// an opaque item that is written as `"@NAME"`, or an error message.
     ///
     /// # Errors
-    /// Returns an error if the text is not JSON, if a value does not match its XDR type, or if `read_file` fails. The
-    /// error has the path of the value.
+    /// Returns an error if the text is not JSON, if a value does not match its XDR type, if the encoding of a type is
+    /// unknown, or if `read_file` fails. The error has the path of the value.
     pub fn encode(&self, arguments: &str, read_file: &mut ReadFile<'_>) -> Result<JsonCall, JsonError> {
         let value = serde_json::from_str::<Value>(arguments)
             .map_err(|error| JsonError::whole(format!("the arguments are not JSON: {error}")))?;

@@ -16,7 +16,8 @@ pub(super) struct Records {
     /// The fragments of the current record. `missing` is the number of bytes that the capture lacks after them.
     record: Vec<u8>,
     missing: u64,
-    /// `true` after a gap, until a segment begins with a record.
+    /// `true` after a gap between fragments, or if the capture lacks the start of the stream, until a segment begins
+    /// with a record.
     is_lost: bool,
 }
 

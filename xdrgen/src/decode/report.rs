@@ -8,7 +8,7 @@ use super::{hex::hex, json::to_json, session::Place, value::DecodedValue};
 
 /// The default maximum number of bytes to print of each opaque item.
 pub const DEFAULT_BYTES: usize = 32;
-/// The maximum length of a value on one line, in characters.
+/// The maximum length in characters of a line for a value that has parts, including its name and indentation.
 const MAX_LINE: usize = 100;
 
 /// A decoded message, or a remark about a part of a capture that could not be decoded.
@@ -325,7 +325,7 @@ fn is_leaf(value: &DecodedValue) -> bool {
     !matches!(value, DecodedValue::Struct(_) | DecodedValue::Array(_))
 }
 
-/// A part of a string. Control characters and bytes that are not UTF-8 are escaped.
+/// A part of a string. Control characters, quotation marks, backslashes and bytes that are not UTF-8 are escaped.
 struct Escaped<'a>(std::str::Utf8Chunk<'a>);
 
 impl fmt::Display for Escaped<'_> {

@@ -21,7 +21,7 @@ const ICRC_LEN: usize = 4;
 const MIN_MTU: u32 = 256;
 /// The maximum number of packets to hold while waiting for a missing packet.
 const MAX_BUFFERED: usize = 64;
-/// The maximum number of RDMA Reads between two hosts that are remembered.
+/// The maximum number of RDMA Reads of one host from another that are remembered.
 const MAX_READS: usize = 1024;
 /// The number of bits of a packet sequence number.
 const PSN_BITS: u32 = 24;

@@ -1,4 +1,4 @@
-//! Derives for enums without data, which are XDR enumerations.
+//! Derives for enums without data and without options of unions, which are XDR enumerations.
 
 use proc_macro2::TokenStream;
 use quote::quote;

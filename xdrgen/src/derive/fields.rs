@@ -18,7 +18,8 @@ pub(super) struct LoweredField {
     pub(super) facts: TokenStream,
     /// Compile-time checks in the generated code.
     pub(super) checks: TokenStream,
-    /// `true` if the type of the field contains the type that declares the field.
+    /// `true` if the type of the field names the type that declares the field, or the field has the attribute
+    /// `recursive`.
     pub(super) recursive: bool,
 }
 

@@ -245,7 +245,7 @@ impl<'a> View<'a> {
     }
 
     /// If the type of a DDP-eligible item is a newtype, replaces the wire form of the item by the wire form of the
-    /// newtype's contents, because the contents are placed.
+    /// newtype's contents, because the contents are placed. Does nothing if the contents are a `[u8; N]`.
     fn unwrap_placed(&self, base: Base, slot: &mut CodecItem) {
         if let Base::Item(id) = self.layout.resolve(base)
             && let ItemKind::Typedef(target) = &self.layout.item(id).kind

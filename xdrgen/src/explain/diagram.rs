@@ -103,8 +103,8 @@ fn draw_case(row: &Row, y: i64, out: &mut Html) {
     );
 }
 
-/// Draws the outline of a row. If its length is fixed, marks separate the bytes of a word and up to four words.
-/// Otherwise, the lower edge is jagged.
+/// Draws the outline of a row. If its length is fixed, marks separate the bytes of a word and, except in a row of style
+/// `Type`, up to four words. Otherwise, the lower edge is jagged.
 fn draw_box(row: &Row, y: i64, height: i64, out: &mut Html) {
     out.raw("<path class=\"");
     out.raw(match row.style {

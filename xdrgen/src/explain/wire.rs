@@ -40,7 +40,7 @@ pub(super) struct Row {
 /// The maximum number of union arms to show. The diagram states only the number of further arms.
 const MAX_ARMS: usize = 200;
 
-/// Returns the rows of an item. Items without an encoding have no rows.
+/// Returns the rows of an item. Constants and external types have no rows.
 pub(super) fn item(names: &ItemUsers<'_>, item: &Item) -> Vec<Row> {
     match &item.kind {
         ItemKind::Struct { fields, .. } => fields.iter().flat_map(|field| rows(names, field)).collect(),

@@ -61,7 +61,8 @@ impl<'a> Comments<'a> {
         self.lines(first, last)
     }
 
-    /// Returns the comment at the head of the file. This is the first comment, unless it belongs to a declaration.
+    /// Returns the comment at the head of the file. This is the first comment, unless other text precedes it or it
+    /// belongs to a declaration.
     pub(super) fn header(&self) -> Vec<String> {
         let Some(first) = self.comments.first() else { return Vec::new() };
         if first.kind != CommentKind::Comment || self.between(0, first.range.start).is_none() {

@@ -303,8 +303,7 @@ fn without_comments(directive: &str) -> (String, Option<String>) {
     (words, doc)
 }
 
-/// Returns `text` with a space in place of every byte in `ranges`, except line terminators. The ranges must be in
-/// order.
+/// Returns `text` with a space in place of every byte in `ranges`, except line feeds. The ranges must be in order.
 fn blanked<'a>(text: &'a str, ranges: &[Range<usize>]) -> Cow<'a, str> {
     if ranges.is_empty() {
         return Cow::Borrowed(text);

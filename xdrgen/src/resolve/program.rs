@@ -10,7 +10,7 @@ use crate::{
     source::Span,
 };
 
-/// Maximum length of a chain of versions in which each takes over the procedures of the next.
+/// Maximum number of versions from which a version takes over procedures, directly or through other versions.
 const MAX_LEVELS: usize = 32;
 
 /// Maximum total number of procedures that the versions of a specification take over. Each takes as much memory as a
@@ -61,8 +61,8 @@ impl Lowering<'_> {
         versions
     }
 
-    /// Returns the index of the base of each version. Reports bases that do not exist, cycles, and chains longer than
-    /// [`MAX_LEVELS`]. A version with such an error has no base.
+    /// Returns the index of the base of each version. Reports bases that do not exist, cycles, and versions that take
+    /// over procedures through more than [`MAX_LEVELS`] versions. A version with such an error has no base.
     fn bases(&mut self, program: &ast::ProgramNode) -> Vec<Option<usize>> {
         let position = |name: &str| program.versions.iter().position(|version| version.name.text == name);
         let mut bases = Vec::with_capacity(program.versions.len());

@@ -76,7 +76,8 @@ impl<'a> TypeResolver<'a> {
         }
     }
 
-    /// Resolves the type of a declaration. Returns `None` after reporting an error.
+    /// Resolves the type of a declaration. Returns `None` after an error, which this function reports unless the name
+    /// of an unknown type occurs in a definition that could not be parsed.
     pub(super) fn ty(&mut self, declaration: &Declaration) -> Option<Type> {
         let specified = self.specified(&declaration.ty);
         let declarator = &declaration.declarator;

@@ -19,18 +19,19 @@ struct VersionText<'a> {
     procedures: Vec<(&'a str, Range<usize>)>,
 }
 
-/// Maximum length of a chain of versions in which each takes over the procedures of the next, as in the compiler.
+/// Maximum number of versions from which a version takes over procedures, directly or through other versions, as in the
+/// compiler.
 const MAX_LEVELS: usize = 32;
 
 /// Maximum total length of the procedures that are written out, in bytes.
 const MAX_LEN: usize = 64 << 20;
 
-/// The error for versions that take over more procedures than can be written out.
+/// The error for versions that take over more procedures than can be written out, or through too many other versions.
 pub(super) struct TooMany;
 
 /// Writes the procedures that versions take over into these versions, and removes the names of the base versions.
-/// `text` has no annotations. Fails if a chain of versions is longer than [`MAX_LEVELS`], or if the written procedures
-/// are longer than [`MAX_LEN`].
+/// `text` has no annotations. Fails if a version takes over procedures through more than [`MAX_LEVELS`] versions, or if
+/// the written procedures are longer than [`MAX_LEN`].
 pub(super) fn expand(text: &str) -> Result<String, TooMany> {
     let tokens = lex(text);
     let code: Vec<&FmtToken<'_>> = tokens.iter().filter(|token| token.is_code()).collect();

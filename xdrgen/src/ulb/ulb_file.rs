@@ -62,11 +62,13 @@ struct Binder<'a> {
     spec: &'a Spec,
     constants: &'a HashMap<String, i128>,
     items: HashMap<&'a str, ItemId>,
-    /// `true` to suggest similar names in errors. Each unknown name is then compared with every known name.
+    /// `true` to suggest similar names of types and procedures in errors. Each unknown name is then compared with every
+    /// known name.
     suggests: bool,
 }
 
-/// Maximum product of the numbers of statements and items at which errors suggest similar names.
+/// Maximum product of the numbers of statements and items at which errors suggest similar names of types and
+/// procedures.
 const MAX_PAIRS: usize = 10_000_000;
 
 impl<'a> Binder<'a> {
@@ -139,7 +141,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// Finds an item by a path of the form `type`, `type.field`, `type.field.field`, `VERSION.PROCEDURE.result` or
+    /// Finds an item by its path, for example `type`, `type.field`, `type.field.field`, `VERSION.PROCEDURE.result` or
     /// `VERSION.PROCEDURE.args.NAME`.
     fn item(&self, path: &Path) -> SidecarResult<AnnotationPlace> {
         let (first, rest) = split(path)?;

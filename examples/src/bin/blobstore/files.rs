@@ -153,8 +153,8 @@ pub(crate) async fn rm(args: BlobArgs) -> anyhow::Result<()> {
     deleted.map_err(|error| explain(error, &args.server.url)).with_context(|| format!("cannot delete {}", args.name))
 }
 
-/// Opens the file to store, and returns it with its length in bytes. `-` is standard input. Input of unknown length,
-/// such as a pipe, is first copied to a temporary file.
+/// Opens the file to store, and returns it with its length in bytes. `-` is standard input. Standard input, and input
+/// of unknown length such as a pipe, is first copied to a temporary file.
 fn open_source(path: &Path) -> anyhow::Result<(File, u64)> {
     if path == Path::new("-") {
         return spool(&mut io::stdin().lock());

@@ -45,7 +45,7 @@ impl Locks {
     /// Starts the lock manager. Binds NLM and NSM to `url`, and NSM over UDP to the same IP address and port. If the
     /// port of `url` is 0, TCP and UDP each get a free port.
     ///
-    /// Fails if `url` is not a TCP URL, or if rpcbind is to be used and this host has other lock services.
+    /// Fails for example if `url` is not a TCP URL, or if rpcbind is to be used and this host has other lock services.
     pub(crate) async fn bind(
         export: &Arc<Export>,
         state: &std::path::Path,

@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Usage = 2,
     /// No connection was established, or no reply arrived.
     NoReply = 3,
-    /// The service does not speak RPC over this transport.
+    /// The service does not speak RPC over this transport, or sent an invalid reply.
     NotRpc = 4,
     /// With `--health`, the service is not serving, or its health is unknown.
     NotServing = 5,

@@ -62,7 +62,8 @@ pub struct StoreOptions {
     pub max_blob: u64,
     /// Maximum size of an attachment, in bytes. The default is 1 MiB, which is the protocol's limit.
     pub max_attachment: usize,
-    /// Maximum number of uploads in progress, including commits. One host has at most half of them. The default is 64.
+    /// Maximum number of uploads in progress, including commits. One host has at most half of them, rounded up. The
+    /// default is 64.
     pub max_uploads: usize,
     /// Idle time after which an upload may be dropped in favor of a new one. The default is 10 minutes.
     pub upload_idle: Duration,
@@ -137,7 +138,7 @@ pub enum StoreError {
     /// The client left before its upload was complete.
     #[error("the client left before its upload was complete")]
     Abandoned,
-    /// Another process uses the directory.
+    /// Another store, usually that of another process, has the directory open.
     #[error("{} is in use by another blobstore process", .0.display())]
     InUse(PathBuf),
     /// A file system operation failed.
@@ -152,7 +153,8 @@ pub struct Stat {
     pub size: u64,
     /// Size of the attachment, in bytes.
     pub attachment_len: u32,
-    /// Time of storage, in nanoseconds since 1970. Strictly increases with each blob stored.
+    /// Time of storage, in nanoseconds since 1970. Later than every value that was assigned before while the store is
+    /// open.
     pub modified: u64,
     /// Digest of the data.
     pub digest: Digest,
@@ -258,7 +260,7 @@ impl Store {
     /// Files in `blobs` that are not complete blobs are ignored with a warning.
     ///
     /// # Errors
-    /// Returns [`StoreError::InUse`] if another process has the store open, or a file system error.
+    /// Returns [`StoreError::InUse`] if the store is already open, usually in another process, or a file system error.
     pub fn open(root: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let (blobs, uploads) = (root.join("blobs"), root.join("uploads"));
         fs::create_dir_all(&blobs)?;
@@ -306,7 +308,8 @@ impl Store {
         self.publish(&upload, digest)
     }
 
-    /// Begins an upload of `size` bytes for the client at `peer`. If no slot is free, ends idle uploads first.
+    /// Begins an upload of `size` bytes for the client at `peer`. If `peer` cannot take a slot, ends idle uploads of
+    /// all clients first.
     ///
     /// # Errors
     /// Returns [`StoreError::TooLarge`], [`StoreError::Busy`] or a file system error.

@@ -28,7 +28,7 @@ pub(super) struct Upload {
     /// therefore in progress while the digest is computed, and none follows.
     sealed: RwLock<bool>,
     started: Instant,
-    /// Time of the last write, in milliseconds since the upload began.
+    /// Time of the last write, in milliseconds since the upload began. 0 before the first write.
     last_used: AtomicU64,
     /// Sum of the lengths of all writes, in bytes.
     written: AtomicU64,
@@ -102,7 +102,7 @@ impl Upload {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the time since the last write.
+    /// Returns the time since the last write or, if there was none, since the upload began.
     pub(super) fn idle_time(&self) -> Duration {
         Duration::from_millis(self.age().saturating_sub(self.last_used.load(Ordering::Relaxed)))
     }

@@ -37,7 +37,7 @@ pub struct LockConfig {
     /// Limits of the locks of one client and of all clients.
     pub limits: LockLimits,
     /// The time after a restart in which clients reclaim their locks. The default is 45 s. If no client had locks,
-    /// there is no grace period.
+    /// there is no grace period, unless the list of clients is damaged.
     pub grace: Duration,
     /// The time limits and pauses of calls to clients.
     pub timing: CallbackTiming,

@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 struct Entry {
     /// The server's address that the host uses.
     local: Option<IpAddr>,
-    /// The time of the host's last lock.
+    /// The time of the host's last request for a lock, or of the server's start.
     used: Instant,
     /// The number of the change of the list that added or updated the entry.
     change: u64,
@@ -63,7 +63,7 @@ pub(super) struct MonitoredHosts {
 pub(super) struct Predecessor {
     /// The hosts that may have had locks, with the server's addresses that they used.
     pub(super) hosts: Vec<(Arc<Host>, Option<IpAddr>)>,
-    /// `true` if the list could not be read.
+    /// `true` if the list is damaged.
     pub(super) is_damaged: bool,
 }
 
@@ -95,7 +95,7 @@ impl MonitoredHosts {
         Ok((Self { path, state, names_per_client, list, writing }, Predecessor { hosts, is_damaged }))
     }
 
-    /// Returns the server's state number (NSM). It is odd, and grows with each restart.
+    /// Returns the server's state number (NSM). It is odd, and grows with each restart until it starts again at 1.
     pub(super) fn state(&self) -> i32 {
         self.state
     }
@@ -105,7 +105,8 @@ impl MonitoredHosts {
     /// without locks leaves the list as well.
     ///
     /// # Errors
-    /// Fails if the list cannot be written, or if it has too many hosts.
+    /// Fails if the list cannot be written, if it has too many hosts, or if too many hosts at the client address have
+    /// locks.
     pub(super) async fn add(
         &self,
         host: &Arc<Host>,
@@ -123,7 +124,7 @@ impl MonitoredHosts {
         self.store().await
     }
 
-    /// Adds a host to the list in memory, and returns the number of the change that added it.
+    /// Adds a host to the list in memory, and returns the number of the change that added or updated it.
     fn insert(&self, host: &Arc<Host>, local: Option<IpAddr>, is_in_use: impl Fn(&Host) -> bool) -> io::Result<u64> {
         let mut list = self.list();
         let used = Instant::now();

@@ -141,8 +141,8 @@ impl FileLocks {
         taken
     }
 
-    /// Adds a lock, which must not conflict, and joins it with the owner's adjacent locks of its kind. Returns the
-    /// owner's locks that it replaced.
+    /// Adds a lock, which must not conflict, and joins it with the owner's adjacent locks of its kind and state.
+    /// Returns the owner's locks that it replaced.
     fn add(&mut self, mut lock: HeldLock) -> Vec<HeldLock> {
         let replaced = self.take(&lock.owner, lock.range);
         self.held.retain(|held| {
@@ -229,9 +229,9 @@ impl LockTable {
         outcome
     }
 
-    /// Removes the owner's locks in a range, and a blocked request for exactly this range. Confirms the owner's grants
-    /// in the range. Returns `false` and changes nothing if a limit is reached, because the rest of a lock may be two
-    /// locks.
+    /// Removes the owner's locks in a range, and its blocked requests for exactly this range. Confirms the owner's
+    /// grants in the range. Returns `false` and changes nothing if a limit is reached, because the rest of a lock may
+    /// be two locks.
     pub(super) fn unlock(&mut self, file_id: FileId, owner: &Arc<Owner>, range: ByteRange) -> bool {
         let Some(file) = self.files.get_mut(&file_id) else { return true };
         let splits = file

@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc};
 
 use rpcrdma::error::UrlError;
 
-/// An error of a `KubernetesService`: an invalid setting, or a failed request.
+/// An error of a `KubernetesService`: an invalid or missing setting, or a failed request.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubernetesError {

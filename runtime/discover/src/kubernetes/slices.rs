@@ -67,7 +67,7 @@ struct SlicePort {
 /// The rule that selects the port of a pod.
 #[derive(Debug, Clone)]
 pub(super) enum PortChoice {
-    /// The preferred port among those whose `appProtocol` or name is a URL scheme.
+    /// The preferred port among those whose `appProtocol`, or whose name up to the first `-`, is a URL scheme.
     ByScheme,
     /// The port with this name. `url` has the scheme and the options of the servers' URLs.
     Named { name: String, url: Url },
@@ -174,7 +174,7 @@ impl Slices {
         used.filter_map(server).take(MAX_ENDPOINTS).collect()
     }
 
-    /// Returns the URLs of all servers. A pod with addresses of both families has its IPv4 URL only.
+    /// Returns the URLs of all servers. A pod with an identifier and addresses of both families has its IPv4 URL only.
     pub(super) fn urls(&self) -> BTreeSet<String> {
         let servers = || self.servers.values().flatten();
         let with_ipv4: BTreeSet<_> =

@@ -178,7 +178,8 @@ impl ByteStream for Broken<'_> {
     }
 }
 
-/// RFC 5041 §3, §6.2.2: a failure to write is reported after the peer's data has been read. Outstanding requests fail.
+/// RFC 5041 §3, §6.2.2: a failure to write is reported after the peer's data has been read, unless this data is a
+/// Terminate, which is reported instead. Outstanding requests fail.
 #[test]
 fn write_errors_are_reported() {
     let terminate = fpdu(&untagged(Opcode::Terminate, queue::TERMINATE, 1, &[0x12, 0x02, 0, 0]), 0);

@@ -112,7 +112,7 @@ fn stags_are_new() {
     assert_eq!(registered, MemoryHandle(0x1234_5678));
 }
 
-/// RFC 5040 §8.1.1, RFC 5042 §6.1.1: all 32 bits are random.
+/// RFC 5040 §8.1.1, RFC 5042 §6.1.1: each of the 32 bits is 0 in some STags and 1 in others.
 #[test]
 fn stags_use_all_bits() {
     let mut table = StagTable::default();

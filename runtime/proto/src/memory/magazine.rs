@@ -15,7 +15,7 @@ const STEP: usize = 64 << 10;
 /// and a reply of 4 KiB.
 const MAX_BORROWED: usize = 512 << 10;
 
-/// Maximum number of buffers that a magazine takes from the shared lists at a time.
+/// Maximum number of buffers that a magazine takes from the shared lists at a time, besides the buffer that it returns.
 const BATCH: usize = 8;
 
 /// The free buffers of one connection. Its lock is only contended if several tasks use the connection.

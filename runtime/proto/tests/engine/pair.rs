@@ -33,7 +33,7 @@ fn read_chunk() {
     assert_eq!(pair.server.conn.counters().rdma_read_bytes, 10_001);
 }
 
-/// RFC 8166 §3.5.2: a call with several Read chunks of several segments, and several Write chunks.
+/// RFC 8166 §3.5.2: a call with several Read chunks, two of which have several segments, and several Write chunks.
 #[test]
 fn many_chunks_both_ways() {
     let mut config = PairConfig::default();

@@ -142,8 +142,8 @@ fn longest_inline_reply() {
     assert_eq!((bytes.len(), bytes[15]), (4096, 0));
 }
 
-/// RFC 8166 §4.5.3, §6.1: a reply that does not fit into the chunks, or that the upper layer refuses, becomes
-/// ERR_CHUNK. Nothing is written before that, and no handle is invalidated.
+/// RFC 8166 §4.5.3, §6.1: a reply that does not fit into the chunks, is not an RPC message, or is refused by the upper
+/// layer becomes ERR_CHUNK. Nothing is written before that, and no handle is invalidated.
 #[test]
 fn replies_that_do_not_fit() {
     type Edit = fn(&mut OutgoingReply);

@@ -36,7 +36,7 @@ fn exposed(facing: &ScriptedPeer) -> usize {
     facing.network.registered(SimEnd::A)
 }
 
-/// Starts a call with a Write chunk of 5000 bytes (words 6..11 of its header) and a Reply chunk (words 13..17). Returns
+/// Starts a call with a Write chunk of 5000 bytes (words 6..11 of its header) and a Reply chunk (words 13..18). Returns
 /// the client, and the words of the call.
 fn with_sinks() -> (ScriptedPeer, Vec<u32>) {
     let mut facing = client();

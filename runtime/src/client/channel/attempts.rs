@@ -271,7 +271,7 @@ impl Channel {
 /// The error of a failed attempt of a call, with its connection.
 struct FailedAttempt {
     error: AttemptError,
-    /// The connection of the attempt, if it got one.
+    /// The connection on which the call was exchanged. `None` if the attempt failed before that.
     link: Option<Arc<ChannelLink>>,
 }
 
@@ -337,7 +337,7 @@ impl AttemptError {
         }
     }
 
-    /// Returns `true` if client and server are incompatible, so that no later attempt can succeed.
+    /// Returns `true` if no later attempt can succeed until the configuration of the client or the server is changed.
     fn is_permanent(&self) -> bool {
         match self {
             Self::Exchange(ExchangeError::Failed(CallFailure::Closed { reason, .. })) => error::is_permanent(reason),
@@ -346,7 +346,7 @@ impl AttemptError {
         }
     }
 
-    /// Returns the error of the call. `link` is the connection of the attempt, if it got one.
+    /// Returns the error of the call. `link` is the connection on which the call was exchanged, if any.
     fn into_call_error(self, procedure: &'static str, link: Option<&ChannelLink>) -> CallError {
         if let (Self::Exchange(ExchangeError::Failed(failure)), Some(link)) = (&self, link)
             && let Some(error) = link.unserved(failure)

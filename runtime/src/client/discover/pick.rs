@@ -35,8 +35,8 @@ impl Random {
 ///
 /// Draws two of the endpoints with the lowest priority number by weight, and returns the one with less load relative to
 /// its weight (power of two choices). Ejected endpoints are left out, unless they are more than half of all. Then their
-/// failures probably have a common cause. With `except`, draws a single endpoint, and returns `except` only if there is
-/// no other.
+/// failures probably have a common cause. With `except`, draws a single one of these endpoints, and returns `except`
+/// only if there is no other among them.
 pub(super) fn pick(shares: &[Share], except: Option<usize>, random: &mut Random) -> Option<usize> {
     let ejected = shares.iter().filter(|share| share.is_ejected).count();
     let may_eject = 2 * ejected <= shares.len();

@@ -33,12 +33,13 @@ pub struct DuplicateRequestStats {
     pub in_progress: usize,
     /// Number of calls that got a recorded reply.
     pub hits: u64,
-    /// Number of calls that arrived while an earlier copy was in progress.
+    /// Number of times that a call found an earlier copy in progress.
     pub waits: u64,
     /// Number of calls that were executed.
     pub misses: u64,
     /// Number of replies that were removed before their [`max_age`](super::DuplicateRequests::max_age), or not recorded
-    /// at all, for lack of room. A client that sends such a call again has it executed twice.
+    /// at all, for lack of room. A client that sends such a call again has it executed twice, unless a
+    /// [`ReplyStore`](super::ReplyStore) has the reply.
     pub evicted: u64,
 }
 
@@ -235,7 +236,7 @@ impl Claim {
         self.cache.config.store.as_ref()
     }
 
-    /// Records the reply that an earlier run of the server gave, and counts a hit.
+    /// Records the reply that the store has, and counts a hit.
     pub(super) fn hit(self, reply: RecordedReply) {
         self.cache.table().stats.hits += 1;
         self.record(reply);

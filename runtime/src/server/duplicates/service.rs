@@ -35,7 +35,7 @@ pub(in crate::server) struct ServiceDuplicates {
     version: u32,
     cache: Arc<DuplicateRequestCache>,
     /// The procedures that do not follow the default. By default, the cache covers all procedures that are not
-    /// idempotent.
+    /// idempotent, except procedure 0.
     exceptions: Vec<u32>,
 }
 

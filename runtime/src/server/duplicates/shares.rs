@@ -126,8 +126,8 @@ impl<K> ReplyShares<K> {
         }
     }
 
-    /// Removes replies until the bounds hold, and returns their keys. The clients with the most replies, or the most
-    /// bytes of replies, lose their oldest replies.
+    /// If a bound is exceeded, removes replies until an eighth of it is free. Returns their keys. In the groups with
+    /// the most replies, or the most bytes of replies, the clients with the most lose their oldest replies.
     pub(super) fn evict(&mut self, max: Room) -> Vec<K> {
         let mut evicted = Vec::new();
         let measures: [(Measure, u64); 2] = [(|room| room.entries, max.entries), (|room| room.bytes, max.bytes)];

@@ -7,7 +7,7 @@ use crate::session::{RecordedReply, RequestKey};
 /// The error of a [`ReplyStore`].
 pub type StoreError = Box<dyn Error + Send + Sync>;
 
-/// The future that a [`ReplyStore`] returns. It may borrow the store and the key.
+/// The future that a [`ReplyStore`] returns. It may borrow the store, the key and the reply.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A store of replies, with which a restarted server recognizes the calls that it has executed before.

@@ -19,7 +19,7 @@ const CONNECTION_RATIO: usize = 2;
 /// The origin of a call.
 #[derive(Debug, Clone)]
 pub(super) struct CallSource {
-    /// The peer's address and port, which no other open connection has.
+    /// The peer's address and port, which stand for the connection.
     pub(super) peer: SocketAddr,
     /// The name of the caller's principal.
     pub(super) principal: Option<Arc<str>>,

@@ -23,7 +23,7 @@ use crate::{
 
 /// The limits of one service and its procedures.
 pub(in crate::server) struct ServiceLimits {
-    /// The limits that apply to procedures without limits of their own.
+    /// The limits that apply to procedures without limits of their own, except procedure 0.
     of_service: Option<Arc<Limiter>>,
     /// The limits of procedures, in ascending order of their numbers.
     of_procedures: Vec<(u32, Arc<Limiter>)>,

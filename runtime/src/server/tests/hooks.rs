@@ -69,7 +69,7 @@ fn limits_of_procedures() {
     assert_eq!(found(9, 1, true), Some([None, exempted, None, None]));
 }
 
-/// A service has hooks only if a cache, limit or observer applies to it.
+/// Without layers, a service has hooks only if a cache, limit or observer applies to it.
 #[test]
 fn services_with_hooks() {
     let services = [service(7, 1), service(8, 1)];

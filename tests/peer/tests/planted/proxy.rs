@@ -43,7 +43,8 @@ pub(crate) async fn start(to: SocketAddr, fault: &'static IwarpFault, is_client:
     addr
 }
 
-/// Applies `change` to the frames of one direction and forwards them, until a read or a write fails.
+/// Applies `change` to the frames of one direction and forwards them, until the stream ends, or a read or a write
+/// fails.
 async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, change: fn(&mut Vec<u8>)) {
     let mut is_setup = true;
     while let Some(mut frame) = next(&mut from, is_setup).await {

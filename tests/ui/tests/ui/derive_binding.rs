@@ -1,4 +1,4 @@
-//! Invalid Upper-Layer Bindings that only rustc can detect.
+//! Invalid Upper-Layer Bindings, and a field whose type has no XDR encoding. Only rustc can detect them.
 
 use rpcrdma::{XdrDecode, XdrEncode, xdr::Bytes};
 

@@ -67,8 +67,8 @@ fn time_at_rate(bytes: u64, rate: u64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Deadlines of calls by key, earliest first. The entry of a finished call remains until its deadline, or until the
-/// entries of finished calls outnumber those of known calls by more than 64.
+/// Deadlines of calls by key, earliest first. The entry of a finished call remains until its deadline, until it is the
+/// earliest, or until the entries of finished calls outnumber those of known calls by more than 64.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Deadlines {
     heap: BinaryHeap<Reverse<(Instant, u64)>>,

@@ -159,7 +159,7 @@ impl EngineShared {
     }
 
     /// Returns the work request that sends a complete message. Adds the length of the message to the counters, and
-    /// reports a response to the reply stall timer. All Sends of a connection are made here.
+    /// reports a signaled response to the reply stall timer. All Sends of a connection are made here.
     #[inline(always)]
     pub(in crate::engine) fn send(
         &mut self,

@@ -15,7 +15,7 @@ pub enum CloseCause {
     Transport,
     /// The peer stopped responding, delivering the data of its calls, or accepting replies.
     Stalled,
-    /// The peer broke a rule of the protocol.
+    /// The peer broke a rule of the protocol, or did not complete or accept a record of a byte stream in time.
     PeerViolation,
     /// The peer reported that the local side broke a rule, or refused access to its memory.
     ReportedByPeer,

@@ -35,11 +35,11 @@ pub struct ConnectionCounters {
     /// Number of credits in the peer's latest grant, limited to the number requested (version 1), or the maximum number
     /// of credits that the peer has outstanding (version 2). For a byte stream, the local limit on calls in flight.
     pub credits_granted: u32,
-    /// Number of calls that currently wait for a credit.
+    /// Number of calls that currently wait to be sent, usually for a credit.
     pub calls_queued: u32,
     /// Number of abandoned calls (cancelled or timed out) that hold a credit until the peer replies.
     pub calls_abandoned: u32,
-    /// Number of transport errors (RDMA_ERROR) sent to the peer.
+    /// Number of transport errors (RDMA_ERROR, RDMA2_ERROR) sent to the peer.
     pub errors_sent: u64,
     /// Number of transport errors received from the peer.
     pub errors_received: u64,

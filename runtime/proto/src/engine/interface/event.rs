@@ -18,11 +18,13 @@ pub enum EngineEvent {
     },
     /// The peer sent a call.
     CallArrived(IncomingCall),
-    /// The last Send of a reply was passed to the transport, or the reply could not be sent.
+    /// The last Send of a reply, or the last byte of its record, was passed to the transport, or the reply could not be
+    /// sent.
     ReplySent {
         /// Token of the call.
         token: ReplyToken,
-        /// `false` if the connection ended first, or if the requester provided too few resources for the reply.
+        /// `false` if the reply could not be sent, for example because the connection ended first, or because the
+        /// requester provided too few resources for the reply.
         delivered: bool,
     },
     /// The connection is closed. Every call has finished before this event.

@@ -80,8 +80,9 @@ pub(in crate::engine) struct RefusedCalls {
 }
 
 impl RefusedCalls {
-    /// Creates the list from the table's calls of the peer. The calls stay in the table until a connection refuses
-    /// them, because several clients may share a host, and the next connection may belong to another client.
+    /// Creates the list from the table's calls of the peer. The calls stay in the table until a connection refuses them
+    /// or newer calls replace them, because several clients may share a host, and the next connection may belong to
+    /// another client.
     pub(in crate::engine) fn of(failed: Option<&PeerFailedCalls>) -> Self {
         let xids = failed.map(PeerFailedCalls::xids).unwrap_or_default();
         Self { failed: failed.filter(|_| !xids.is_empty()).cloned(), xids, arrived: 0 }

@@ -1,8 +1,8 @@
-//! Violations of record marking (RFC 5531 §11), and timeouts of records.
+//! Violations of record marking (RFC 5531 §11), records that are not RPC messages, and timeouts of records.
 
 use std::{fmt, time::Duration};
 
-/// Violation of record marking by the peer, or a record that timed out.
+/// Violation of record marking by the peer, a record that is not an RPC message, or a record that timed out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {

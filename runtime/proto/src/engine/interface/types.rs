@@ -224,7 +224,7 @@ pub struct FormatChoice {
     pub reason: FormatReason,
 }
 
-/// A received reply. All memory that was exposed for its call has been invalidated.
+/// A received reply. The peer can no longer access the memory that was exposed for its call.
 #[derive(Debug)]
 pub struct IncomingReply {
     /// Payload stream of the RPC message.

@@ -1,5 +1,5 @@
-//! Planning of outgoing calls: the only place that decides what goes inline and what goes in chunks
-//! (RFC 8166 §3.5, §4.3, RPC-over-RDMA v2 §4.4, §6.4).
+//! Planning of outgoing calls: with `reply_chunks`, the only place that decides what goes inline and what goes in
+//! chunks (RFC 8166 §3.5, §4.3, RPC-over-RDMA v2 §4.4, §6.4).
 //!
 //! Every eligible argument of a call arrives separate from its payload stream. [`LocalCall::plan`] puts back those that
 //! go inline, based on the current thresholds and limits of the peer, and chooses the format and the chunks for the
@@ -264,7 +264,7 @@ fn check_positions(reduced: &[ReducedItem]) -> Result<(), CallFailure> {
 }
 
 /// Moves the items that go inline, with their padding, into the payload stream. Fails if the position of one of these
-/// items is beyond the end of the payload stream.
+/// items is beyond the end of the payload stream, or if these items overlap or are out of order.
 pub(in crate::engine) fn insert(
     message: &mut MessageBuf,
     reduced: &mut ChunkItems<ReducedItem>,

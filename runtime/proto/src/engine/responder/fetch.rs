@@ -105,7 +105,8 @@ impl ReadChunkFetcher {
     }
 
     /// Registers sinks for waiting calls while there is memory for them. Returns the slot of a call that cannot be
-    /// fetched. The caller must then call `admit` again, because more calls may be waiting.
+    /// fetched and for which no sink is registered. The caller must then call `admit` again, because more calls may be
+    /// waiting.
     pub(super) fn admit(
         &mut self,
         calls: &mut GenerationalSlab<ServedCall>,
@@ -212,7 +213,7 @@ impl ReadChunkFetcher {
         }
     }
 
-    /// Handles the completion of an RDMA Read, successful or not.
+    /// Handles the successful completion of an RDMA Read.
     pub(super) fn read_done(
         &mut self,
         calls: &mut GenerationalSlab<ServedCall>,
@@ -233,8 +234,8 @@ impl ReadChunkFetcher {
         }
     }
 
-    /// Handles the completion of a sink's deregistration. `memory` is `None` if the sink was lost with the connection.
-    /// Returns the outcome if this was the last sink of the call.
+    /// Handles the completion of a sink's deregistration. `memory` is `None` if the deregistration failed, which ends
+    /// the connection. Returns the outcome if this was the last sink of the call.
     pub(super) fn sink_returned(
         &mut self,
         calls: &mut GenerationalSlab<ServedCall>,

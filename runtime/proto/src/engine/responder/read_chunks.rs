@@ -320,7 +320,7 @@ mod tests {
     }
 
     /// A position is at most at the end of the stream with all earlier chunks in place, even if positions and lengths
-    /// are near the maximum of their types.
+    /// are near the maximum of their types. A segment whose end overflows is refused.
     #[test]
     fn long_read_lists_are_placed() {
         const LAST: u32 = u32::MAX - 3;

@@ -51,7 +51,7 @@ pub(super) fn leave_unused(chunk: &mut SinkChunk) {
     chunk.iter_mut().for_each(|segment| segment.length = 0);
 }
 
-/// A result that does not fit the Write chunk that the requester provided.
+/// A result that does not fit its Write chunk, has no Write chunk, or has the Write chunk of an earlier result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ResultMismatch {
     /// Index of the Write chunk, from 0, or `None` if the call has no such chunk.

@@ -27,7 +27,8 @@ pub(super) const MAX_LEN: u64 = 256 << 10;
 #[derive(Debug)]
 pub(super) enum HandshakeStep {
     Go(Vec<ExtensionMessage>),
-    /// The message is malformed and gets RDMA2_ERR_BAD_PROPVAL (RPC-over-RDMA v2 §7.2.2).
+    /// The message is malformed, or an extension refuses a property in it. It gets RDMA2_ERR_BAD_PROPVAL (RPC-over-RDMA
+    /// v2 §7.2.2).
     Bad,
     /// Host authentication failed, and the connection is closed.
     Refused(HostAuthError),
@@ -51,7 +52,7 @@ enum AuthenticationState {
     NotStarted(Box<dyn HostAuthenticator>),
     /// The authenticator expects material of the peer.
     InProgress(Box<dyn HostAuthenticator>),
-    /// The authenticator is done, or none is configured.
+    /// The authenticator is done, the peer has sent all its material, or no authenticator is configured.
     Done,
     /// The authenticator rejected the peer, and the connection is closed.
     Rejected,

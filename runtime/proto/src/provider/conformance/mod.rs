@@ -130,8 +130,8 @@ impl<Q: QueuePair> TestEnd<Q> {
         self.register(RegisterableMemory::Sink(vec![0xee; len].into()), access)
     }
 
-    /// Polls once, so that the provider begins the registration. A provider may defer a registration like a request, as
-    /// long as it precedes the Send that announces the memory.
+    /// Polls the queue pair, so that the provider begins the registration. A provider may defer a registration like a
+    /// request, as long as it precedes the Send that announces the memory.
     fn flush_registration(&mut self) {
         self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
     }

@@ -256,8 +256,8 @@ fn sequence_waits_for_credits() {
     assert_eq!(messages.iter().map(|words| 4 * (words.len() - 9)).sum::<usize>(), 40_000);
 }
 
-/// §4.2.1, §6.2.2.2: continued messages in both directions at once, with the smallest numbers of credits, do not
-/// deadlock.
+/// §4.2.1, §6.2.2.2: continued messages in both directions at once do not deadlock, even with the smallest numbers of
+/// credits.
 #[test]
 fn no_deadlock() {
     let mut grants = 0;

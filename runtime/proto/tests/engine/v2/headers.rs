@@ -157,7 +157,7 @@ fn no_handle_to_invalidate() {
     }
 }
 
-/// §6.3.2: only RDMA2_NOMSG with XID zero and without chunks grants credits. Such a message gets no
+/// §6.3.2: only RDMA2_NOMSG with XID zero and without chunks is a separate grant of credits. Such a message gets no
 /// response.
 #[test]
 fn credit_grants() {

@@ -213,7 +213,7 @@ fn without_a_queue_calls_are_refused_at_once() {
     assert_eq!(counts(&limiter), (2, 0, 1));
 }
 
-/// Calls of other peers run at once, however many calls a connection or a host sends.
+/// Calls of other peers run at once, however many calls a connection or a host sends, if there are several handlers.
 #[test]
 fn no_peer_takes_all_handlers() {
     for (handlers, of_connection, of_host) in [(1, 1, 1), (2, 1, 1), (3, 2, 2), (4, 2, 3), (16, 10, 12)] {

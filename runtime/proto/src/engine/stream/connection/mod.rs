@@ -123,11 +123,12 @@ pub struct StreamConnection {
     max_calls: usize,
 
     // Calls of the peer.
-    /// Maximum number of calls delivered and not answered. With 0, calls are discarded.
+    /// Maximum number of calls delivered and not answered, except for one more NULL call. With 0, calls are discarded.
     max_held: usize,
     /// Calls whose replies have not been sent.
     held: GenerationalSlab<ServedStreamCall>,
-    /// Calls that arrived before a reply that a local call waits for. They are delivered as earlier calls are answered.
+    /// Calls that arrived while `max_held` calls were unanswered: at most one, or any number up to a bound while a
+    /// local call waits for its reply. They are delivered as earlier calls are answered.
     parked: VecDeque<(Bytes, BudgetCharge)>,
     /// Memory for the charges of calls that are passed to the upper layer.
     spare_chunks: Arc<SpareChunks>,
@@ -186,7 +187,8 @@ impl StreamConnection {
         }
     }
 
-    /// Returns `true` if all output has been sent, so that the local side of the stream can be closed.
+    /// Returns `true` if the connection is closing and all output has been sent, so that the local side of the stream
+    /// can be closed.
     #[must_use]
     pub fn wants_shutdown(&self) -> bool {
         matches!(self.state, ConnectionState::Closing(_)) && self.output.is_empty()
