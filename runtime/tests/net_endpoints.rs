@@ -161,7 +161,7 @@ fn addresses(node: &Node, count: usize) -> Vec<String> {
     (0..count).map(|n| node.url.replace("127.0.0.1", &format!("10.0.{}.{}", n / 250, n % 250 + 1))).collect()
 }
 
-/// A client of 900 servers connects to 32 of them, or to as many as `max_open` allows.
+/// A client of 900 servers connects to 32 of them, or to as many as `max_open` allows, but to at least 2.
 #[tokio::test(start_paused = true)]
 async fn nine_hundred_servers() {
     timed(async {
@@ -216,7 +216,8 @@ async fn most_of_nine_hundred_servers_are_dead() {
     .await;
 }
 
-/// Servers that do not answer a connection request are replaced before the attempts to connect time out.
+/// Servers that do not answer a connection request are replaced: a call succeeds within a minute, although 90 of 100
+/// servers do not answer.
 #[tokio::test(start_paused = true)]
 async fn servers_that_do_not_answer() {
     timed(async {

@@ -71,7 +71,7 @@ async fn connections() {
     }
 }
 
-/// Settings at the ends of their ranges are accepted, and calls work with them.
+/// Many settings at an end of their ranges are accepted together, and calls work with them.
 #[tokio::test]
 async fn bounds_are_accepted() {
     let least = ConnectionConfig::new()

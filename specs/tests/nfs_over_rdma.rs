@@ -21,7 +21,7 @@ use rpcrdma_specs::nfs4::{
 };
 
 /// A server with a single file of [`SIZE`] bytes, in which byte `n` is `n` modulo 251. READ and WRITE access this file
-/// without a file handle, and with any state ID.
+/// without a file handle, and with any state ID. WRITE accepts only the data that the file has.
 struct Files;
 
 const SIZE: u64 = 100_000;

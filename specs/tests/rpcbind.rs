@@ -230,8 +230,8 @@ async fn a_lookup_finds_the_transport() {
     }
 }
 
-/// RFC 1833 §2.2.1: SET and UNSET have a program, version, netid and address, and return `true` if they have changed
-/// the list.
+/// RFC 1833 §2.2.1: SET has a program, version, netid and address. SET and UNSET return `true` if they have changed the
+/// list.
 #[tokio::test]
 async fn registrations() {
     let (service, rpcbind) = version_4("").await;

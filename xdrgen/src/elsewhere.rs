@@ -64,6 +64,7 @@ struct Sibling {
     /// The syntax trees and the paths of the file and of the files that it includes. `None` until the file is parsed.
     trees: Option<(Vec<File>, Vec<PathBuf>)>,
     /// The names that the input takes from the file, each with the position of its first use and of its declaration.
+    /// Does not contain the names that only their declarations need.
     taken: Vec<(String, Span, Span)>,
 }
 
@@ -74,7 +75,7 @@ struct Search {
 }
 
 impl Search {
-    /// Returns the names that `trees` use but do not declare. A name is returned once for each tree that uses it. The
+    /// Returns the names that `trees` use but do not declare. A name is returned once for each source that uses it. The
     /// types of a tree come before its constants, both in order of their first use.
     fn undeclared(&self, trees: &[File]) -> Vec<Undeclared> {
         let known = DeclaredNames::of(trees);

@@ -16,7 +16,7 @@ pub(crate) enum TokenKind {
     OpenComment,
     /// A `//` comment, up to the end of the line.
     LineComment,
-    /// A `%` line for the C compiler, up to the end of the line.
+    /// Text for the C compiler: a `%` at any position of a line, up to the end of the line.
     PassThrough,
     /// A preprocessor line: a `#` that is first on its line.
     Directive,

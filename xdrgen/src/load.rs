@@ -33,7 +33,7 @@ pub(crate) struct Loader {
     pub(crate) sources: Sources,
     /// Files that were read.
     pub(crate) files: Vec<PathBuf>,
-    /// Paths that the loader tried, but that do not exist.
+    /// Paths that the loader tried, but that are not files.
     pub(crate) absent: Vec<PathBuf>,
     /// The paths of the sources that are files, by the index of the source.
     pub(crate) paths: HashMap<usize, PathBuf>,

@@ -114,8 +114,8 @@ impl ChannelBuilder {
     ///
     /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not
     /// support version 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes
-    /// the first connection. The server's version is remembered for 10 minutes. With [`Versions::V1`] nothing is
-    /// negotiated. The `version` option of a [`Url`] takes precedence.
+    /// the first connection. If a server that was reached by a URL supports only version 1, this is remembered for 10
+    /// minutes. With [`Versions::V1`] nothing is negotiated. The `version` option of a [`Url`] takes precedence.
     pub fn versions(mut self, versions: Versions) -> Self {
         self.config.connection = self.config.connection.versions(versions);
         self
@@ -269,10 +269,10 @@ impl ChannelBuilder {
     /// Serves one version of a program to the server, which calls it over the channel's connection (callbacks). The
     /// client has to announce in a call that it accepts callbacks (RFC 8167 §6).
     ///
-    /// Over RDMA, calls and replies in the reverse direction must fit one inline message, and nothing in them is placed
-    /// directly (RFC 8167 §5.3). Handlers run as on a server. When the connection closes, handlers in progress run to
-    /// their end, and their replies are dropped. While the channel exists, its connection is not closed for being idle
-    /// (RFC 8167 §5.4).
+    /// With version 1 of RPC-over-RDMA, calls and replies in the reverse direction must fit one inline message, and
+    /// nothing in them is placed directly (RFC 8167 §5.3). Handlers run as on a server. When the connection closes,
+    /// handlers in progress run to their end, and their replies are dropped. While the channel exists, its connection
+    /// is not closed for being idle (RFC 8167 §5.4).
     pub fn service(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
         self
@@ -286,7 +286,8 @@ impl ChannelBuilder {
     }
 
     /// Sets the maximum number of the server's calls in progress at a time. At least 1. Default 8. Without a
-    /// [service](Self::service), the server's calls are discarded (RFC 8167 §6).
+    /// [service](Self::service), the server's calls are discarded (RFC 8167 §6), or refused by version 2 of
+    /// RPC-over-RDMA.
     pub fn reverse_credits(mut self, credits: u32) -> Self {
         self.config.connection = self.config.connection.reverse_credits(credits);
         self
@@ -330,14 +331,15 @@ impl ChannelBuilder {
     /// `rdma://one:20049,tcp://one:2049`. `rdma,tcp://one:20100` is short for the same host and port with several
     /// schemes. The channel uses the best path that works. It begins with the first path, and tries each further path
     /// 250 ms after the path before it, or as soon as that path has failed. If its path is not the best, the channel
-    /// tries the better paths again, first after 2 s and then with growing pauses of up to one minute, and moves to a
-    /// path that works. Calls in flight finish on the old path. A path is never less protected than another path: the
-    /// strongest TLS policy among the URLs and the TLS configuration applies to all, and URLs that cannot fulfil it are
-    /// not used.
+    /// tries the better paths again, first after at most 2 s and then with growing pauses of up to one minute, and
+    /// moves to a path that works. Calls in flight finish on the old path. A path is never less protected than another
+    /// path: the strongest TLS policy among the URLs and the TLS configuration applies to all, and URLs that cannot
+    /// fulfil it are not used.
     ///
     /// # Errors
     /// See [`ConnectError`]. For example, a URL or the configuration is invalid, two services have the same program and
-    /// version, or no address of the host accepted a connection. With several URLs, the error is from the best one.
+    /// version, or no address of the host accepted a connection. With several URLs, the error of connecting is from the
+    /// best one that can be used.
     pub async fn connect(self, target: &str) -> Result<Channel, ConnectError> {
         let Prepared { dialer, config, reconnect, .. } = self.prepare(Target::parse(target)?)?;
         Channel::open(dialer, config, reconnect).await

@@ -40,7 +40,7 @@ use crate::{
 /// clone is dropped.
 ///
 /// A channel that has lost its connection connects again with the next call, unless it is configured with
-/// [`Reconnect::Never`].
+/// [`Reconnect::Never`] or does not own its connection ([`Context::callback`](crate::server::Context::callback)).
 ///
 /// ```no_run
 /// mod plane {
@@ -188,7 +188,8 @@ impl Channel {
     }
 
     /// Returns the pool of message buffers and landing buffers. Use it to allocate eligible arguments as well: fill the
-    /// buffer of `pool().alloc(len)` and freeze it. These `Bytes`, like all others, are sent without a copy.
+    /// buffer of `pool().alloc(len)` and freeze it. These `Bytes`, like all others, are sent without a copy, unless
+    /// they are so short that they stay inline.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         &self.0.config.connection.engine.pool

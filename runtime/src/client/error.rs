@@ -33,7 +33,7 @@ pub enum ConnectError {
     },
     /// A [`ChannelPool`](super::ChannelPool) needs at least one URL.
     EmptyPool,
-    /// The host name could not be resolved, or has no address.
+    /// The host name could not be resolved, has no address, or has none of the family of the URL's option `local`.
     Resolve {
         /// The host name.
         host: String,
@@ -70,7 +70,8 @@ pub enum ConnectError {
         /// The error of the attempt.
         source: SetupError,
     },
-    /// The server accepted a connection and closed it before its first reply.
+    /// The server accepted a connection, which ended before the server's first reply: for example, because the server
+    /// closed it or was silent.
     Closed {
         /// Address of the server.
         peer: SocketAddr,
@@ -470,7 +471,8 @@ impl CallError {
         self
     }
 
-    /// Returns the failure of an attempt that the server may have executed. `None` for any other error.
+    /// Returns the failure of an attempt that got no valid RPC reply, if the server may have executed it. `None` for
+    /// any other error.
     pub(super) fn into_sent(self) -> Option<CallFailure> {
         match self {
             Self::Transport { failure, .. } => Some(failure).filter(|failure| !failure.is_unexecuted()),

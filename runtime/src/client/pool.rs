@@ -130,8 +130,8 @@ impl Member {
         }
     }
 
-    /// Returns `true` if the connection is open. Otherwise, starts a task that connects again, unless such a task runs
-    /// or the channel cannot connect.
+    /// Returns `true` if the connection is open. Otherwise, starts a task that connects again, unless such a task runs,
+    /// the channel cannot connect, or there is no tokio runtime.
     fn is_ready(&self, changes: &Arc<Changes>) -> bool {
         if self.channel.is_connected() {
             return true;

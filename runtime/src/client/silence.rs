@@ -68,7 +68,7 @@ impl Silence {
     }
 
     /// Begins a pause because of a call that began at `start`, if no call got a reply since the number of replies was
-    /// `replies`.
+    /// `replies`. Has no effect if the call began before the end of the latest pause.
     fn no_reply(&self, start: Instant, replies: u64) {
         let mut pause = self.pause();
         // Several calls that were in flight when the silence began prolong it only once.

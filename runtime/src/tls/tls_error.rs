@@ -38,7 +38,8 @@ pub enum TlsError {
         /// The problem, worded to follow "the certificate of the peer".
         problem: &'static str,
     },
-    /// The AUTH_TLS probe and the TLS handshake did not finish within this time limit.
+    /// A step of starting TLS did not finish within this time limit: the arrival of the client's first byte, the
+    /// AUTH_TLS probe together with the TLS handshake, or the handshake of a client's first attempt.
     #[error("the TLS handshake did not finish within {0:?}")]
     TimedOut(Duration),
 }

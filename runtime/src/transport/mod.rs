@@ -1,8 +1,8 @@
 //! Transports: the URLs that select them, and the table of their schemes.
 //!
-//! A URL scheme stands for an RDMA provider, or for byte streams. `iwarp`, `tcp` and, with RDMA devices, `rdma` are
-//! built in. [`Scheme::register`] adds an RDMA provider from outside this crate, and [`Scheme::register_stream`] adds a
-//! provider of byte streams.
+//! A URL scheme stands for an RDMA provider, or for byte streams. `iwarp`, `tcp` and, with the feature `verbs` or
+//! `verbs-dlopen`, `rdma` are built in. [`Scheme::register`] adds an RDMA provider from outside this crate, and
+//! [`Scheme::register_stream`] adds a provider of byte streams.
 
 mod built_in;
 mod erased;

@@ -44,8 +44,9 @@ pub(crate) enum SchemeKind {
 /// An RDMA provider that URLs select by their scheme.
 ///
 /// The host and the port of a URL become the [`SocketAddr`] for [`Connector::connect`] and [`listen`](Self::listen). A
-/// host name is resolved by the system's resolver, and each of its addresses is tried. A provider whose addresses are
-/// not IP addresses can map them to this form, for example to the port alone.
+/// host name is resolved by the system's resolver. A client tries the addresses in order until it is connected, and a
+/// server listens on each of them. A provider whose addresses are not IP addresses can map them to this form, for
+/// example to the port alone.
 ///
 /// ```
 /// use std::{io, net::SocketAddr};
@@ -86,7 +87,7 @@ pub trait SchemeProvider: Send + Sync + 'static {
         &[]
     }
 
-    /// Returns the connector for a URL with these options. Called for each new connection.
+    /// Returns the connector for a URL with these options. Called for each attempt to connect to an address.
     fn connector(&self, options: &UrlOptions) -> Self::Connector;
 
     /// Listens on `addr`, which is an address of the host of a URL with these options. Port 0 selects a free port.

@@ -64,7 +64,7 @@ pub struct UnknownTlsPolicy(String);
 /// | --- | --- | --- |
 /// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
 /// | `busy=MICROSECONDS` | `iwarp`, `rdma` | Time to poll the socket or the device before waiting for an event, at most 1000000. Default 0 |
-/// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, for each of its runtimes, at most 65536. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
+/// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, for each of its runtimes, at most 65536. 1 to 63 mean 64. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
 /// | `tclass=N` | `iwarp`, `rdma` | Traffic class of the packets, 0 to 255: the DSCP in the upper six bits. Default: the system's traffic class |
 /// | `ack_timeout=N` | `rdma` | Time that the device waits for an acknowledgment before it repeats packets: 4.096 microseconds times 2 to the power of N, 1 to 31. Default: chosen by the connection manager |
 /// | `retries=N` | `rdma` | Number of times that both devices repeat packets without an acknowledgment, 0 to 7. Servers ignore it. Default 7 |
@@ -235,7 +235,7 @@ impl Url {
     }
 
     /// Returns the name that the certificate of the server must have (`name=NAME`). Without this option, returns
-    /// `None`, and the certificate must have the name of the host.
+    /// `None`, and the certificate must have the name of the host. The name of the TLS configuration takes precedence.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.options.get("name")

@@ -28,7 +28,7 @@ async fn null_and_echo(transport: Transport) {
     assert_eq!(counters.exposed_regions, 0);
 }
 
-/// Eligible items of many sizes arrive intact in both directions. The sizes cover all message formats.
+/// Eligible items of many sizes arrive intact in both directions. The sizes cover items inline and in chunks.
 async fn put_and_get(transport: Transport) {
     let (_running, state, channel) = start(transport).await;
     for len in [0, 1, 5, 100, 1023, 1024, 4000, 4096, 70_001, 1 << 20] {

@@ -202,8 +202,8 @@ async fn slow_clients(transport: Transport) {
     eventually(|| reported() == 4).await;
 }
 
-/// A connection can watch at most 16 services, so that other connections can also watch services. Its watches end with
-/// the connection.
+/// A connection can watch at most 16 services, so that other connections can also watch services, before and after it
+/// has closed.
 async fn greedy_clients(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health)).await;

@@ -43,8 +43,8 @@ fn parts(direction: Direction, message: &[u8]) -> Parts {
     Parts { header: header.start * 8..header.end * 8, body: header.end * 8..message.len() * 8 }
 }
 
-/// Changes the bits of a call and of its reply that `select` selects, one at a time. Returns the number of changes
-/// without an effect.
+/// Changes the bits of a call and of its reply that `select` selects, one at a time. With
+/// [`ProtectionLevel::Authentication`], changes only the headers. Returns the number of changes without an effect.
 ///
 /// RFC 2203 protects a call by checksums of its header and, with integrity and privacy, of its body. It protects a
 /// reply by checksums of the sequence number of its call and of its body. Therefore, for each bit:
@@ -55,7 +55,7 @@ fn parts(direction: Direction, message: &[u8]) -> Parts {
 /// * Other calls on the connection do not fail.
 ///
 /// The XID of a reply, the types of the messages, the record marks and the headers below RPC have no protection, and
-/// are not changed here.
+/// are not changed here. Neither is the XID of a call, because the new XID could be that of another call.
 pub async fn flipped_bits(
     server: &Running,
     state: &State,

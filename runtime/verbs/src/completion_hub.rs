@@ -1,9 +1,9 @@
 //! A completion queue that connections share, and the task that distributes its completions.
 //!
-//! Each listener has such queues for each device, receive size and tokio runtime, so that threads with a runtime of
-//! their own neither wake each other nor wait for each other's locks. A queue has room for all completions that its
-//! connections can cause (RFC 5042 §6.4.3.2). When it has no room for another connection, a further queue is created,
-//! with the same Receives.
+//! A listener whose connections share Receives has such queues for each device, receive size and tokio runtime, so that
+//! threads with a runtime of their own neither wake each other nor wait for each other's locks. A queue has room for
+//! all completions that its connections can cause (RFC 5042 §6.4.3.2). When it has no room for another connection, a
+//! further queue is created, with the same Receives.
 //!
 //! Connections own the queues. The listener holds only weak references to them, so that a removed device is released
 //! when its last connection has ended.
@@ -51,7 +51,8 @@ const MAX_DISTRIBUTED: usize = 512;
 #[derive(Default)]
 struct CompletionInbox {
     completions: VecDeque<ffi::ibv_wc>,
-    /// The memory of the Receives in `completions`, in the same order.
+    /// The memory of the Receives in `completions`, in the same order, without those that [`HubMember::take`] has moved
+    /// ahead of their completions.
     slots: VecDeque<SlotGuard>,
     /// Number of messages that the peer may still send.
     granted: usize,
@@ -100,9 +101,9 @@ struct HubState {
 }
 
 impl HubState {
-    /// Fetches completions, at most [`MAX_DISTRIBUTED`], puts them into the inboxes, and posts shared Receives in place
-    /// of those that have completed. Returns the number of completions. Adds the wakers of the connections that
-    /// received completions to `wakers`.
+    /// Fetches completions, at most [`MAX_DISTRIBUTED`], puts them into the inboxes, and posts the shared Receives that
+    /// are then missing. Returns the number of completions. Adds the wakers of the connections that received
+    /// completions to `wakers`.
     fn distribute(&mut self, wakers: &mut Vec<Waker>) -> io::Result<usize> {
         let Self { cq, receives, members, batch, .. } = self;
         let mut count = 0;
@@ -319,7 +320,8 @@ pub(super) struct HubMember {
     inbox: Arc<Mutex<CompletionInbox>>,
     /// The number of the queue pair. `None` before the member enters the hub, and after it has left.
     number: Option<u32>,
-    /// The memory of the Receives whose completions [`take`](Self::take) has removed from the inbox, oldest first.
+    /// The memory of completed Receives that [`take`](Self::take) has removed from the inbox, oldest first. The last of
+    /// their completions may still be in the inbox.
     slots: VecDeque<SlotGuard>,
     /// `true` if the peer sent a message that was not granted.
     overrun: bool,

@@ -21,7 +21,8 @@ use crate::provider::SetupParams;
 /// Maximum number of requests in the send queue of a connection that does not share its queues.
 const SENDS: u32 = 256;
 
-/// Maximum number of slots for Sends that are too long to be posted inline.
+/// Maximum number of slots for the data of Sends and Writes that is too long to be posted inline, of a connection that
+/// does not share its queues.
 const SEND_SLOTS: usize = 64;
 
 /// The completion queue and the Receives of a connection.
@@ -41,7 +42,7 @@ pub(super) enum ConnectionQueues {
 /// The objects from which the queue pair of a connection is created.
 pub(super) struct QueuePairParts {
     pub(super) queues: ConnectionQueues,
-    /// Slots for Sends that do not fit a work request.
+    /// Slots for the data of Sends and Writes that does not fit a work request.
     pub(super) send_slots: Arc<SlotPool>,
     pub(super) pd: Arc<Pd>,
     /// Maximum number of requests in the send queue.
@@ -178,7 +179,8 @@ impl ConnectionQueues {
         }
     }
 
-    /// Returns `true` once if the peer has sent more messages than were permitted.
+    /// Returns `true` once if the peer has sent more messages than were permitted. Returns `false` if the queues are
+    /// not shared, because such a message then finds no Receive.
     pub(super) fn take_overrun(&mut self) -> bool {
         match self {
             Self::Own { .. } => false,

@@ -110,7 +110,8 @@ impl DeviceEvents {
         Poll::Pending
     }
 
-    /// Reads one event and delivers it. Returns `false` if there is none.
+    /// Reads one event and delivers it. Returns `false` if there is none or the read fails, and `true` without an event
+    /// if a signal interrupts the read.
     fn read(&self) -> bool {
         let mut event = MaybeUninit::<ffi::ibv_async_event>::zeroed();
         // SAFETY: the context is live and the event writable.

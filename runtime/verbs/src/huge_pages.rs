@@ -23,9 +23,9 @@ const MAP_HUGE_2MB: libc::c_int = 21 << 26;
 
 /// Huge pages for the buffers of a [`BufferPool`](super::memory::BufferPool), of 2 MiB each.
 ///
-/// Takes pages that the system has reserved (`vm.nr_hugepages`). If no reserved page is free, it takes normal pages,
-/// for which the kernel is asked to use transparent huge pages, and logs this once. Buffers of less than 2 MiB share a
-/// page. Needs Linux 5.14 for reserved pages.
+/// Takes pages that the system has reserved (`vm.nr_hugepages`). If too few reserved pages are free, or this process
+/// may not use them, it takes normal pages, for which the kernel is asked to use transparent huge pages, and logs this
+/// once. Buffers of less than 2 MiB share a page. Needs Linux 5.14 for reserved pages.
 ///
 /// Pools do not use huge pages by default: most systems have no reserved pages, and a pool with huge pages returns
 /// memory to the system only in pieces of at least 2 MiB.

@@ -2,9 +2,9 @@
 //!
 //! librdmacm opens a device for all connections of the process, and keeps the device open after the last connection has
 //! ended. It closes a removed device only when it compares its list of devices with that of the system, and it compares
-//! them only when a connection needs a device that its list lacks. Until then, the removal of a soft RoCE or soft iWARP
-//! device waits. Drivers of adapters do not wait, and disconnect the process instead. The comparison also opens all
-//! devices of the system, so this module causes it only after a removal.
+//! them by itself only when a connection needs a device that its list lacks. Until then, the removal of a soft RoCE or
+//! soft iWARP device waits. Drivers of adapters do not wait, and disconnect the process instead. The comparison also
+//! opens all devices of the system, so this module causes it only after a removal.
 
 use std::{
     ptr,

@@ -2,8 +2,9 @@
 //!
 //! Generated from [`source::RPCBIND`](crate::source::RPCBIND) and [`binding::RPCBIND`](crate::binding::RPCBIND).
 //!
-//! [`Rpcbind`] registers programs and looks them up by these protocols. [`Registration`] keeps the listeners of a
-//! server registered. With the feature `discover`, `RpcbindService` finds the servers for a load balancer.
+//! [`Rpcbind`] registers programs by version 4, and looks them up by version 4 or, at a port mapper, by version 2.
+//! [`Registration`] keeps the listeners of a server registered. With the feature `discover`, `RpcbindService` finds the
+//! servers for a load balancer.
 
 specification!("xdr/rpcbind.x", ulb = "xdr/rpcbind.ulb");
 

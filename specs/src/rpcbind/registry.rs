@@ -79,9 +79,9 @@ impl Rpcbind {
     /// Returns the address at which a version of a program is registered for a transport. Returns `None` if it is not
     /// registered.
     ///
-    /// rpcbind can be asked directly only about the transport of the call. For other transports, this function lists
-    /// all registrations (RFC 1833 §2.2.1). It replaces a wildcard address by the address of rpcbind. A port mapper
-    /// (version 2) is asked only about TCP over IPv4.
+    /// rpcbind can be asked directly only about the transport of the call. For other transports, and over the local
+    /// socket, this function lists all registrations (RFC 1833 §2.2.1). It replaces a wildcard address by the address
+    /// of rpcbind. A port mapper (version 2) is asked only about TCP over IPv4.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -1,5 +1,6 @@
 //! Handwritten decoders of two replies of NFS 3, for comparison with the generated decoders. They check every length,
-//! boolean and enumeration. File handles are borrowed from the message. Errors do not name the field.
+//! boolean and enumeration, except the status of a failure. File handles are borrowed from the message. Errors do not
+//! name the field.
 
 /// The reason for a decoding error.
 #[derive(Debug, Clone, Copy)]

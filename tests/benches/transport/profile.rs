@@ -203,8 +203,8 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Starts a server, connects to it, and makes a first call. Work that is done once, such as the calibration of
-    /// clocks, thus comes before the calls that are counted.
+    /// Starts a server, connects to it, and makes a first call on each connection. Work that is done once, such as the
+    /// calibration of clocks, thus comes before the calls that are counted.
     pub(crate) async fn prepare(kind: &str) -> Self {
         let profile = Profile::parse(kind);
         #[cfg(feature = "metrics")]
@@ -231,7 +231,8 @@ impl Clients {
         }
     }
 
-    /// Makes `n` calls over all connections, and then exports the metrics if there is a recorder.
+    /// Makes `n` calls over all connections. Then exports the metrics if the recorder is that for Prometheus, except
+    /// with the option `caller`.
     pub(crate) async fn run(self, n: usize) {
         if self.profile.has("caller") {
             let clients: Vec<_> =

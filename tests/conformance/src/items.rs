@@ -40,7 +40,8 @@ impl SourceItem {
 }
 
 /// Returns the modules, functions, types, traits, constants, statics and macros of a source file, including functions
-/// and constants in traits and `impl` blocks. Items in the body of a function are not included.
+/// and constants in traits and `impl` blocks, and the tests in calls of `proptest!`. Items in the body of a function
+/// are not included.
 ///
 /// # Errors
 ///

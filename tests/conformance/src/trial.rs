@@ -33,7 +33,7 @@ pub enum Verdict {
     Noticed(Vec<String>),
     /// All tests passed.
     Missed,
-    /// A test program did not end in time.
+    /// A test program did not end in time, and no test of another program failed.
     Hung,
 }
 

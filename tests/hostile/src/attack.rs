@@ -31,7 +31,7 @@ use crate::{
 const HOSTILE: Host = 66;
 /// Maximum number of rounds in which the tasks of the product run before the next step.
 const ROUNDS: u32 = 40;
-/// Maximum number of connections of a hostile client at a time.
+/// Maximum number of connections of a hostile peer at a time.
 const MAX_CONNECTIONS: usize = 6;
 /// Interval at which [`idle`] checks its condition.
 const INTERVAL: Duration = Duration::from_millis(200);

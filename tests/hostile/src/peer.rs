@@ -14,7 +14,8 @@ use crate::{
 
 /// Maximum number of messages, places and numbers of each kind that a peer remembers.
 const MEMORY: usize = 32;
-/// Maximum number of bytes of a message that is sent inline without a mistake.
+/// Maximum number of bytes of a part of a continued message, and of a reply that is sent inline although there is a
+/// Reply chunk.
 const INLINE: usize = 900;
 /// First XID of the peer's calls.
 const FIRST_XID: u32 = 0x4000;

@@ -25,7 +25,8 @@ fn seeds() {
     }
 }
 
-/// A plan without mistakes leads to calls that succeed. A peer that cannot speak the protocol would test little.
+/// A plan without mistakes leads to replies of a server, and to calls of a client that succeed. A peer that cannot
+/// speak the protocol would test little.
 #[test]
 fn correct_peers_are_understood() {
     for (name, target) in Target::ALL {

@@ -1,5 +1,5 @@
-//! The network of all scenarios: a namespace of its own with nothing but a loopback interface, where packets are
-//! dropped and connects are counted. The kernel removes it with its last process.
+//! The network of all scenarios: if possible, a namespace of its own with nothing but a loopback interface, where
+//! packets are dropped or delayed, and connects are counted. The kernel removes it with its last process.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ impl Network {
     }
 
     /// Returns the number of TCP connections that processes of the network have tried to make. Returns `None` in a
-    /// shared namespace.
+    /// shared namespace, or if the kernel does not report the number.
     pub(crate) fn connects(&self) -> Option<u64> {
         match self {
             Self::Own => active_opens(&fs::read_to_string("/proc/self/net/snmp").ok()?),

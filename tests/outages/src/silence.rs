@@ -117,7 +117,7 @@ pub(crate) async fn balancer(plan: &Plan, scheme: &'static str) -> anyhow::Resul
     trial.finish(None).await
 }
 
-/// Plays a server that is killed, and started again within a second. The calls have a deadline of 10 s.
+/// Plays a server that is killed, and started again within a second. The calls with a deadline have 10 s.
 pub(crate) async fn restart(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     const DOWN: Duration = Duration::from_millis(700);
     let mut trial = Trial::start(plan, "no idempotent call with 10 s fails, none is executed twice")?;

@@ -67,7 +67,7 @@ pub(crate) struct Link {
     /// The private data that the implementation sent at connection set-up.
     pub(crate) private_data: Bytes,
     arrived: VecDeque<Arrived>,
-    /// Results of RDMA operations, by the ID of the work request.
+    /// Results of RDMA operations, and failures of other work requests, by the ID of the work request.
     done: HashMap<u64, Result<(), String>>,
     /// Memory that was invalidated, by the ID of the work request.
     returned: HashMap<u64, RegisterableMemory>,

@@ -10,8 +10,9 @@ use crate::source::{Source, Sources};
 /// Maximum number of diagnostics to print. Further diagnostics are only counted.
 const MAX_PRINTED: usize = 50;
 
-/// Maximum distance from the primary label, in bytes, at which other labels are shown in the source. Labels that are
-/// farther away are described by line and column.
+/// Maximum distance from the primary label, in bytes, at which other labels are shown in the source. In a source
+/// without the primary label, the distance is that from the first label. Labels that are farther away are described by
+/// line and column.
 const NEAR: usize = 32 * 1024;
 
 /// Maximum length of a line that is shown whole, in bytes. For a longer line, labels are described by line and column.

@@ -192,7 +192,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Adds a borrowed form to the types for which `wanted` returns `true`, and to the types that they contain. Types
-    /// without opaque items and strings get no borrowed form.
+    /// that contain no field that is a view get no borrowed form.
     pub(crate) fn borrow(&mut self, wanted: impl Fn(&Item) -> bool) {
         let count = self.spec.items.len();
         let holds = |holding: &[bool], id: usize| {

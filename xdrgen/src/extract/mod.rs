@@ -5,8 +5,9 @@
 //! breaks. It then applies the [`Amendments`] that correct defects in the XDR. It splits the result into files where
 //! the document says `FILE ENDS`.
 //!
-//! If a document has no `///` marks, [`extract`] reads its `<CODE BEGINS>` blocks without page headers and footers. If
-//! it has no such blocks either, the amendments list the sections whose running text contains the declarations.
+//! If a document has no `///` marks, [`extract`] reads its `<CODE BEGINS>` blocks without page headers and footers. For
+//! a document that has no such blocks either, the amendments list the sections whose running text contains the
+//! declarations. If they list sections, marks and blocks are not read.
 
 mod amendments;
 mod marked_text;

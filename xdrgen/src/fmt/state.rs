@@ -229,7 +229,7 @@ impl LayoutState {
         self.last = LastToken { first: b';', ..LastToken::default() };
     }
 
-    /// Updates the state after a token that is not a separator.
+    /// Updates the state after a token that is neither a separator nor a `}`.
     fn follow(&mut self, token: &FmtToken<'_>, one_line: bool, frame: OpenBracket) {
         let value = self.value || frame.value || self.label == LabelState::Open;
         let joined = self.is_prefix(token, value) || token.text == "::";

@@ -39,7 +39,8 @@ fn preprocessed(text: &str) -> String {
     .into_owned()
 }
 
-/// Checks that the tokens of a definition agree with the innermost rules that match it. Returns the number of tokens.
+/// Checks that the tokens of a definition agree with the innermost rules that match it. Returns the number of matches
+/// of these rules, or 0 without a check if the grammar does not accept the definition.
 fn compare(rule: Rule, unit: &str, name: &str) -> usize {
     let Ok(pairs) = Grammar::parse(rule, unit) else { return 0 };
     let is_leaf = |pair: &Pair<'_, Rule>| pair.clone().into_inner().next().is_none() && !pair.as_str().is_empty();

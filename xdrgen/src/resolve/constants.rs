@@ -38,7 +38,7 @@ enum VisitState {
     New,
     /// The node waits for the values of the nodes that it depends on.
     Open,
-    /// The node is evaluated. The value is `None` after an error.
+    /// The node is evaluated. The value is `None` for a string constant, and after an error.
     Done(Option<i128>),
 }
 
@@ -325,7 +325,8 @@ impl<'a> Constants<'a> {
         }));
     }
 
-    /// Resolves a name that is not declared: `TRUE` or `FALSE`. Reports other names as unknown.
+    /// Resolves a name that is not declared: `TRUE` or `FALSE`. Reports other names as unknown, unless a definition
+    /// with a syntax error contains them.
     fn undeclared(&self, name: &str, at: &Span, out: &mut Vec<Diagnostic>) -> Option<i128> {
         match name {
             // RFC 4506 §4.4: `enum bool { FALSE = 0, TRUE = 1 }`.
@@ -395,8 +396,8 @@ impl<'a> Constants<'a> {
         }
     }
 
-    /// Returns the value of the constant or enumerator `name`. Returns `None` if there is none, or if its value has an
-    /// error.
+    /// Returns the value of the constant or enumerator `name`. Returns `None` if there is none, if it is a string,
+    /// or if its value has an error.
     pub(super) fn get(&self, name: &str) -> Option<i128> {
         match self.states.get(self.find(name)?) {
             Some(VisitState::Done(value)) => *value,

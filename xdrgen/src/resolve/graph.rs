@@ -114,7 +114,7 @@ fn finite(spec: &Spec, out: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Reports types that nest too deeply.
+/// Reports types that nest too deeply, except those that contain such a type.
 fn depth(spec: &Spec, components: &Components, out: &mut Vec<Diagnostic>) {
     let mut depths = vec![0_usize; spec.items.len()];
     for &id in &components.order {

@@ -60,8 +60,8 @@ fn check_opaque_unions(spec: &Spec, out: &mut Vec<Diagnostic>) {
 /// Size of a segment in the transport header, in bytes (RFC 8166 §3.4.3).
 const SEGMENT: u64 = 16;
 
-/// Returns a warning for an eligible number, boolean or enumeration, which is too small for direct data placement.
-/// Returns `None` for other items.
+/// Returns a warning for an eligible boolean, enumeration or number of at most 8 bytes, which is too small for direct
+/// data placement. Returns `None` for other items.
 fn small(spec: &Spec, owner: Option<&str>, field: &Field, at: &Span) -> Option<Diagnostic> {
     match through_typedefs(spec, &field.ty) {
         Type::Base(Base::Quadruple) => return None,

@@ -8,10 +8,11 @@ use crate::{
     resolve::sizes::padded,
 };
 
-/// Maximum size of an expression, in operands and operators. Expressions are printed in the generated code.
+/// Size from which on an expression is too long, in operands and operators. Expressions are printed in the generated
+/// code.
 pub(super) const MAX_EXPRESSION: usize = 200;
 
-/// Placeholder for an expression that is larger than [`MAX_EXPRESSION`].
+/// Placeholder for an expression of the size [`MAX_EXPRESSION`] or more.
 pub(super) const TOO_LONG: Expr = Expr::Const(u64::MAX);
 
 /// The eligible items of a type.
@@ -237,7 +238,7 @@ fn merge(slot: &mut Option<(String, Expr)>, item: (String, Expr)) {
 
 /// Returns a position with room for `known` and for `other`.
 fn merged((known, max): (String, Expr), other: Option<(String, Expr)>) -> (String, Expr) {
-    /// Maximum length of a list of paths in messages, in bytes.
+    /// Length of a list of paths in messages, in bytes, above which no paths are added.
     const MAX_LISTED: usize = 200;
     let Some((path, other)) = other else { return (known, max) };
     let is_listed = |path: &str| known.split(" or ").any(|one| one == path);

@@ -49,7 +49,7 @@ pub(super) fn fields_with_places(spec: &Spec) -> Vec<(AnnotationPlace, Option<&s
 }
 
 /// Returns the maximum size of an item's contents in bytes, without count and padding. Returns `None` if the type
-/// allows any length.
+/// allows any length, or if it is a counted array that can be longer than [`MAX_INLINE`].
 pub(crate) fn contents(spec: &Spec, ty: &Type) -> Option<u64> {
     match through_typedefs(spec, ty) {
         Type::Opaque(u32::MAX) | Type::String(u32::MAX) | Type::Array(_, u32::MAX) => None,

@@ -23,7 +23,7 @@ fn key(name: &str) -> Key {
     Key(name.into())
 }
 
-/// Calls every procedure of an empty store with room for 2 MiB.
+/// Calls every procedure except NULL of an empty store with room for 2 MiB.
 async fn use_store(client: &StoreV1Client) -> Result<(), Box<dyn Error>> {
     let value = Bytes::from(vec![7; MIB]);
     let put = |name, value: &Bytes| PutArgs {
@@ -57,7 +57,7 @@ async fn use_store(client: &StoreV1Client) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Calls every procedure over the simulated network, in virtual time. No eligible item is copied.
+/// Calls the procedures over the simulated network, in virtual time. No eligible item is copied.
 #[tokio::test(start_paused = true)]
 async fn values_move_without_copies() -> Result<(), Box<dyn Error>> {
     let fabric = SimFabric::default();
@@ -86,7 +86,7 @@ async fn values_move_without_copies() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Calls every procedure over the embedded iWARP provider, which uses the TCP of the kernel.
+/// Calls the procedures over the embedded iWARP provider, which uses the TCP of the kernel.
 #[tokio::test]
 async fn clients_and_servers_meet_over_iwarp() -> Result<(), Box<dyn Error>> {
     let service = StoreV1Server::new(Store::new(2 * MIB));

@@ -1,4 +1,4 @@
-//! Captures made by hand: the same RPC messages over TCP, iWARP and RoCE v2.
+//! Captures made by hand: RPC messages over TCP, iWARP and RoCE v2.
 
 use crc_fast::crc32_iscsi;
 use etherparse::PacketBuilder;

@@ -13,9 +13,9 @@ use super::{BufferPool, PayloadBuf, reusable::ReusableBuffers};
 /// for its result.
 ///
 /// The pool allocates a buffer if all of its buffers are in use. It keeps all buffers until its last clone is dropped.
-/// The memory of a pool is therefore bounded by the number of results that the caller keeps at a time. Some providers,
-/// such as the one for RDMA devices, register the buffers of a [`BufferPool`] once. They also keep the registrations of
-/// landing buffers between calls.
+/// The memory of a pool is therefore bounded by the number of calls in progress and of results that the caller keeps at
+/// a time. Some providers, such as the one for RDMA devices, register the buffers of a [`BufferPool`] once. They also
+/// keep the registrations of landing buffers between calls.
 ///
 /// ```
 /// use rpcrdma_proto::memory::{BufferPool, LandingPool};

@@ -17,9 +17,9 @@ use super::{LandingMemory, PayloadBuf};
 ///
 /// [`new`](Self::new) makes a landing buffer of the memory, for `CallOptions::landing` of the crate `rpcrdma`. The
 /// memory comes back when the call no longer uses it and nobody has a view of the result. After a successful call, that
-/// is when the result is dropped. A call that failed before it was sent gives the memory back at once. After any other
-/// error, and after a cancellation, the memory comes back when the server can no longer access it. A lost connection
-/// ends that access.
+/// is at the latest when the result is dropped. A call that failed before it was sent gives the memory back at once.
+/// After any other error, and after a cancellation, the memory comes back when the server can no longer access it. A
+/// lost connection ends that access.
 ///
 /// ```
 /// use rpcrdma_proto::memory::LandingLoan;
@@ -98,7 +98,7 @@ impl<M: LandingMemory> LandingLoan<M> {
     /// `result` must be the only view of the result, because any other view keeps the memory in use.
     ///
     /// A result that was not placed in the memory is copied into it. The transports for RDMA place every result that is
-    /// eligible. Over TCP, nothing is placed.
+    /// eligible, unless the bodies of the call are protected. Over TCP, nothing is placed.
     ///
     /// # Panics
     /// Panics if the result is longer than the memory, which a result of the call never is.

@@ -95,7 +95,7 @@ impl PayloadBuf {
         (memory.get_mut(self.len..), &mut self.len)
     }
 
-    /// Appends bytes. Moves to other memory from the same pool if necessary.
+    /// Appends bytes. Moves to other memory if necessary, from the same pool if the buffer has one.
     #[inline]
     pub(super) fn append(&mut self, bytes: &[u8]) {
         let (room, len) = self.room();
@@ -144,8 +144,9 @@ impl PayloadBuf {
         fits
     }
 
-    /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory from the same pool if necessary.
-    /// Has no effect if the buffer is already longer. The contents of the new part are unspecified.
+    /// Grows the buffer to `len` bytes and keeps its contents. Moves to other memory if necessary, from the same pool
+    /// if the buffer has one. Has no effect if the buffer is already longer. The contents of the new part are
+    /// unspecified.
     pub fn grow(&mut self, len: usize) {
         if len <= self.len {
             return;

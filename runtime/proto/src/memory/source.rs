@@ -13,7 +13,8 @@ pub trait BufferSource: Send + Sync + 'static {
     fn allocate(&self, len: usize) -> Option<Box<dyn LandingMemory>>;
 }
 
-/// Size of the smallest buffer that has memory of a source, in bytes. Messages are smaller, and need no huge pages.
+/// Size of the smallest buffer that has memory of a source, in bytes. Most messages are smaller, and need no huge
+/// pages.
 pub(super) const MIN_SOURCED: usize = 64 << 10;
 
 /// The free buffers of a pool that have memory from a source.

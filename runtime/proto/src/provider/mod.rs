@@ -2,12 +2,13 @@
 //!
 //! A provider establishes connections, with private data, through [`Connector`] and [`Listener`]. Each connection is a
 //! [`QueuePair`]. A queue pair supports Send, Send with Invalidate, Receive, RDMA Read, RDMA Write, memory registration
-//! and invalidation, and reports completions in the order of the requests (RFC 8166 §2.2). A queue pair and the memory
-//! registered on it form one protection domain (RFC 8166 §8.1, RFC 5042).
+//! and invalidation, and reports completions in the order of the requests (RFC 8166 §2.2). In the provider [`sim`],
+//! later requests may complete before an RDMA Read. A queue pair and the memory registered on it form one protection
+//! domain (RFC 8166 §8.1, RFC 5042).
 //!
 //! The provider owns registered memory from [`QueuePair::register`] until [`Completion::Invalidated`] returns it. No
-//! Rust reference to that memory exists in between, so the peer never writes to memory that Rust code can read
-//! (RFC 8166 §4.4.1).
+//! Rust reference to memory that the peer may write exists in between, so the peer never writes to memory that Rust
+//! code can read (RFC 8166 §4.4.1).
 
 pub mod sim;
 
@@ -258,7 +259,8 @@ pub enum DisconnectReason {
     /// The peer closed the connection in an orderly way.
     #[error("closed by the peer")]
     Remote,
-    /// The transport failed: an error of the operating system or the device, or a truncated stream.
+    /// The transport failed, for example because of an error of the operating system or the device, or a truncated
+    /// stream.
     #[error(transparent)]
     Transport(IoError),
     /// The peer violated the RDMA protocol. The provider reported the violation to the peer if the protocol allows it.

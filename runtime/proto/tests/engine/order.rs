@@ -335,8 +335,8 @@ fn a_call_outlives_the_connection_that_cannot_invalidate_its_memory() {
     assert!(client.finished().expect("finished").is_ok());
 }
 
-/// RFC 8166 §4.5.4: if a reply or an error cannot be sent, the connection is closed, even if the provider does not end
-/// it.
+/// RFC 8166 §4.5.4: if a reply or an error cannot be sent, the engine closes the connection, unless the provider is
+/// already ending it.
 #[test]
 fn a_reply_that_is_not_sent_closes_the_connection() {
     let failed = |is_open| {

@@ -163,7 +163,8 @@ impl Channel {
     }
 }
 
-/// The pause before the first attempt to use a better path. The pause doubles with each further attempt.
+/// The pause before the first attempt to use a better path. The pause doubles with each further attempt, up to
+/// [`MAX_IMPROVE_PAUSE`]. A random part of up to one half is subtracted from each pause.
 const MIN_IMPROVE_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause between attempts to use a better path.
 const MAX_IMPROVE_PAUSE: Duration = Duration::from_secs(60);
@@ -203,7 +204,7 @@ async fn improve(channel: Weak<ChannelInner>, link: Weak<ChannelLink>) {
 /// The error of a channel that has no connection.
 pub(super) enum LinkError {
     Closed(CallFailure),
-    /// The attempt to connect failed. The next attempt is not made before this time.
+    /// The last attempt to connect failed. The next attempt is not made before this time.
     Failed(ConnectError, tokio::time::Instant),
 }
 

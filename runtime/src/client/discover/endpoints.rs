@@ -51,7 +51,8 @@ const TURN: Duration = Duration::from_secs(1);
 /// Only some servers of the list have endpoints at a time:
 ///
 /// - servers of one priority: the lowest priority number (option `priority` of a [`Url`]) with a server that can be
-///   reached. Servers with lower numbers are tried again meanwhile;
+///   reached. Servers with lower numbers are tried again meanwhile. If no server can be reached, servers of all
+///   priorities are tried;
 /// - at most [`max_open`](Self::max_open) servers. A client chooses the servers at random, and keeps its choice as long
 ///   as they can be reached. Another server takes the place of one that cannot be reached.
 ///
@@ -289,7 +290,8 @@ impl Endpoints {
         self.candidates = Some(candidates);
     }
 
-    /// Opens an endpoint. Returns `false` if its URL does not match the settings of the channels.
+    /// Opens an endpoint. Returns `false` if its channel cannot be created, for example because the URL does not match
+    /// the settings of the channels.
     fn open(&mut self, rank: &Rank, candidate: &mut Candidate) -> bool {
         let check = self.health_check.as_ref().filter(|_| Handle::try_current().is_ok());
         let watch = check.map(|check| HealthWatch::new(check.clone()));

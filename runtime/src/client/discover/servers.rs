@@ -136,8 +136,9 @@ impl ServersSender {
         });
     }
 
-    /// Reports that the servers cannot be listed now. The list stays as it is. While no server can be reached, the
-    /// errors of calls have this error as their cause, until the list is [set](Self::set) again.
+    /// Reports that the servers cannot be listed now. The list stays as it is. Until the list is [set](Self::set)
+    /// again, this error is the cause of the errors of calls that no server takes, unless a listed URL is the cause:
+    /// because no URL is valid, or because the last endpoint that failed could not connect.
     pub fn fail(&self, error: impl Error + Send + Sync + 'static) {
         self.set_failure(Some(Arc::new(error)));
     }
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!((poll(&mut servers), poll(&mut servers)), (Poll::Ready(None), Poll::Ready(None)));
     }
 
-    /// A URL that is longer than the maximum is skipped, and this is logged.
+    /// A log entry reports that a URL was skipped because it is longer than the maximum.
     #[test]
     fn skipped_servers_are_reported() {
         Log::of(|log| {

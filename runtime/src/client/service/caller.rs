@@ -42,7 +42,8 @@ use crate::{
 /// wait. Wrap a service that cannot be cloned in `tower::buffer::Buffer`.
 ///
 /// An error of middleware becomes [`CallError::Middleware`]. Its field `sent` is `true` if the server may have executed
-/// the call. An error of the channel stays as it is.
+/// the call. An error of the channel stays as it is, unless it says that a retry is safe although the server may have
+/// executed an earlier attempt. Such an error also becomes [`CallError::Middleware`].
 ///
 /// The type of the service is erased, so that every service gives the same type of client. Each call therefore
 /// allocates its future, unless the service returns the future of a channel. Layers that only change requests return

@@ -180,7 +180,7 @@ async fn servers_with_version_1_are_remembered() {
     }
 }
 
-/// The span of a secured call has the sizes of the call and of its reply.
+/// The span of a secured call has the sizes of the call and of its reply, and the port of the server.
 #[test]
 fn secured_calls_are_observed() {
     Log::of(|log| {

@@ -76,7 +76,8 @@ impl ReplyHeader {
     /// Appends the encoding. The results must follow if the outcome is `Ok`. Does not allocate.
     ///
     /// # Errors
-    /// Returns an error if the verifier is longer than 400 bytes (RFC 5531 §8.2).
+    /// Returns an error if the verifier is longer than 400 bytes (RFC 5531 §8.2). A reply that denies the call has no
+    /// verifier.
     pub fn encode<S: Sink + ?Sized>(&self, sink: &mut S) -> Result<(), EncodeError> {
         if self.outcome.is_err() || !is_regular(&self.verifier) {
             self.to_wire().encode(sink)?;

@@ -547,7 +547,7 @@ impl<'a> Decoder<'a> {
         Some(self.error(DecodeErrorKind::StrayChunk { position: read.position }))
     }
 
-    /// Checks that the stream and all chunks are consumed.
+    /// Checks that the stream, all Read chunks and all Write chunks with data are consumed.
     ///
     /// # Errors
     /// Returns an error that describes the remaining data: [`DecodeErrorKind::StrayChunk`],
@@ -560,7 +560,7 @@ impl<'a> Decoder<'a> {
         self.left_over().map_or(Ok(()), Err)
     }
 
-    /// Returns the error for unconsumed data, or `None` if the stream and all chunks are consumed.
+    /// Returns the error for an unconsumed stream, Read chunk or Write chunk with data, or `None` if there is none.
     #[inline(never)]
     fn left_over(&self) -> Option<DecodeError> {
         let ChunkCursor { reads, writes, writes_before } = self.chunks.unwrap_or_default();

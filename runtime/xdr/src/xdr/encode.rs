@@ -18,8 +18,8 @@ pub trait Sink {
     /// Returns `false` if the item stays inline and the caller must write both.
     fn reduce(&mut self, item: &Bytes) -> bool;
 
-    /// Returns `true` if [`reduce`](Self::reduce) would accept an item of `len` bytes now. Generated code calls this
-    /// before it encodes an eligible item that is not opaque into a separate buffer.
+    /// Returns `true` if [`reduce`](Self::reduce) is to be called for an item of `len` bytes that is not stored as
+    /// [`Bytes`]. Generated code calls this before it encodes or copies such an item into a separate buffer.
     fn would_reduce(&self, len: usize) -> bool;
 
     /// Records that an eligible item of `len` bytes stays inline because [`would_reduce`](Self::would_reduce) returned

@@ -34,7 +34,7 @@ pub enum EncodeError {
         /// XDR name of the union.
         union: &'static str,
     },
-    /// A recursive value has more nested levels than a decoder accepts.
+    /// A recursive value has more nested levels, or larger ones, than a decoder with default limits accepts.
     #[error("more than {max} nested levels")]
     TooDeep {
         /// Maximum number of levels.

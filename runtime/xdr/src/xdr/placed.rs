@@ -31,7 +31,7 @@ pub fn put_ddp_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, max: u32) -
 /// Reads a DDP-eligible `opaque x<max>`.
 ///
 /// # Errors
-/// Returns the same errors as [`take_opaque`](super::take_opaque), and an error if the chunk does not fit the item.
+/// Returns the same errors as [`take_opaque`](super::take_opaque), and those of [`Decoder::take_chunk`].
 #[inline]
 pub fn take_ddp_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
     let len = decoder.take_count(max)?;

@@ -219,7 +219,7 @@ pub(super) fn bad_bool(value: u32, position: u64) -> DecodeError {
 }
 
 /// Creates the error for an item of `needed` bytes of which only `remaining` bytes are left. `end` is the position of
-/// the end of the stream.
+/// the end of the run or stream.
 #[cold]
 #[inline(never)]
 pub(super) fn truncated(needed: usize, remaining: usize, end: u64) -> DecodeError {

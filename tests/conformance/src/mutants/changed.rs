@@ -12,6 +12,7 @@ use crate::record::output;
 pub type ChangedLines = BTreeMap<PathBuf, Vec<RangeInclusive<usize>>>;
 
 /// Returns the lines of Rust files that have changed since the last common ancestor with `revision`, committed or not.
+/// Files that git does not track are not included.
 ///
 /// # Errors
 ///

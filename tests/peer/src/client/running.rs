@@ -76,7 +76,7 @@ impl RunningClient {
     }
 
     /// Waits for the client. Returns `true` if it succeeded, and `false` if it failed. Returns `None` if it still runs
-    /// at the deadline, or if the peer has not started it.
+    /// at the deadline, if it panicked, or if the peer has not started it.
     pub(crate) async fn result(&mut self, deadline: Instant) -> Option<bool> {
         let result = timeout_at(deadline, self.task.as_mut()?).await.ok()?;
         self.task = None;
@@ -123,7 +123,8 @@ pub(super) trait ServedSession: Send {
     fn xid(call: &Self::Call) -> u32;
 }
 
-/// Serves the remaining calls until the client has finished. If `failing` is given, calls with this XID get SYSTEM_ERR.
+/// Serves the remaining calls until the client has finished, or the time limit has passed. A client that the peer has
+/// not started has succeeded when it makes another call. If `failing` is given, calls with this XID get SYSTEM_ERR.
 pub(super) async fn finish<S: ServedSession>(session: &mut S, failing: Option<u32>) -> End {
     let limits = session.limits();
     let deadline = Instant::now() + limits.patience;

@@ -151,7 +151,7 @@ macro_rules! faults {
 pub(crate) const LISTENER: &[IwarpFault] = faults!("listener");
 pub(crate) const CONNECTOR: &[IwarpFault] = faults!("connector");
 
-/// Faults of listeners at connection set-up, in the request or the reply.
+/// Faults of listeners: at connection set-up, with RDMA Reads of no bytes, and with empty segments.
 pub(crate) const LISTENER_SETUP: &[IwarpFault] = &[
     sent("the ORD of a reply exceeds the request", "iwarp/listener/enhanced", |f| {
         if is_setup(f) && f[17] == 2 && f[20] & 0x80 == 0 {
@@ -228,7 +228,7 @@ pub(crate) const LISTENER_SETUP: &[IwarpFault] = &[
     }),
 ];
 
-/// Faults of connectors at connection set-up.
+/// Faults of connectors at connection set-up, and in the first segment.
 pub(crate) const CONNECTOR_SETUP: &[IwarpFault] = &[
     sent("requests have reserved flags", "iwarp/connector/request", |f| {
         if is_setup(f) {

@@ -40,7 +40,8 @@ pub(crate) struct ProgramModule<'a> {
     /// The name of the dispatcher, which turns a handler into a service.
     pub(crate) server: Ident,
     pub(crate) procedures: Vec<ProcedureModel>,
-    /// The markers of all procedures, if one of them may have more eligible items than servers accept by default.
+    /// The markers of all procedures, if the known maximum of eligible items in the arguments or the result of one of
+    /// them is more than servers accept by default.
     pub(crate) many_chunks: Option<Vec<Ident>>,
     /// `true` if the module contains [`CUT`] lines around the code that procedures add.
     pub(crate) is_cut: bool,

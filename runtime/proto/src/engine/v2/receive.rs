@@ -249,7 +249,7 @@ impl WireV2 {
     }
 
     /// Handles a message with an invalid header: refuses a call with RDMA2_ERR_BAD_XDR, and fails the local call of a
-    /// reply.
+    /// reply if it is the last message of the reply.
     // RPC-over-RDMA v2 §7.2.1; a requester only drops it.
     fn bad_xdr(&mut self, prefix: &HeaderPrefix, fault: MessageFault, core: &mut ConnectionCore) {
         match self.reject(prefix, fault, core) {
@@ -309,7 +309,8 @@ impl WireV2 {
     }
 
     /// Passes a message with a header type outside the base protocol to the extensions (RPC-over-RDMA v2 §6.1, appendix
-    /// B.2). Refuses the message if no extension knows the header type.
+    /// B.2), until one of them knows the header type. Refuses the message if this extension refuses it, or if no
+    /// extension knows the header type.
     fn handle_extension(&mut self, prefix: &HeaderPrefix, mut body: MessageBuf, core: &mut ConnectionCore) {
         body.advance(PREFIX_LEN);
         let message = ExtensionMessage {

@@ -32,7 +32,8 @@ pub(super) const MAX_EXTENSION_MESSAGES: usize = 1024;
 
 /// Connection state specific to version 2.
 ///
-/// Calls are queued until the exchange of properties is complete, and later while there are no credits.
+/// Calls are queued until the exchange of properties is complete, and later while the credits or the limit on calls in
+/// flight do not permit another call.
 #[derive(Debug)]
 pub(in crate::engine) struct WireV2 {
     pub(super) outbox: Outbox,
@@ -113,7 +114,7 @@ impl WireV2 {
     }
 
     /// Applies the properties of both peers if the exchange is complete. Fails the queued calls if the peer accepts no
-    /// calls.
+    /// calls, or if the local server has no reverse credits.
     // RPC-over-RDMA v2 §5.2.2, §5.2.3, §5.2.4, §5.2.5. A call may arrive together with the last properties, and its
     // reply must respect them.
     pub(super) fn agree_if_done(&mut self, core: &mut ConnectionCore) {

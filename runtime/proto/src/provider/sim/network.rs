@@ -137,7 +137,7 @@ impl SimNetwork {
         self.lock().steps
     }
 
-    /// Breaks the connection now.
+    /// Breaks the connection now. If the sides are isolated from each other, only side A learns of it.
     pub fn cut(&self) {
         self.lock().disconnect_with_error("cut");
     }

@@ -244,7 +244,7 @@ impl Wake for Woken {
     }
 }
 
-/// The task that performs the steps is woken when a step is possible, and not before.
+/// The task that performs the steps is woken when a step may have become possible.
 #[test]
 fn steps_are_announced() {
     let config = SimConfig { stepped: true, ..SimConfig::default() };

@@ -87,7 +87,7 @@ impl HostAuthenticator for TalkativeEnd {
     }
 }
 
-/// §5.2.6: a server's authenticator sends data at its start and in response to the client. Both arrive in one message.
+/// §5.2.6: a server's authenticator sends data at its start and in response to the client. Both arrive, in this order.
 #[test]
 fn authentication_data_at_start_and_in_response() {
     let (of_client, of_server) = (Talkative::default(), Talkative::default());

@@ -233,7 +233,8 @@ fn protected_calls_are_not_reduced() {
     assert_eq!(duo.network.registered(SimEnd::A), 0);
 }
 
-/// §7.4: if memory cannot be invalidated, the connection is closed before the call finishes.
+/// §7.4: if the memory of arguments cannot be invalidated, the connection is closed, and the call still finishes with
+/// its reply.
 #[test]
 fn failed_invalidation_closes_the_connection() {
     let mut sim = stepped();

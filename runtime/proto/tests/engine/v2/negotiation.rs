@@ -168,8 +168,8 @@ fn error_for_another_message() {
     assert_eq!(facing.raw.next().expect("no call")[1], 2);
 }
 
-/// §4.2.3.2: if the connection is dropped during negotiation, the reason names version 2 as a possible cause, even if
-/// the server has responded. No call was sent.
+/// §4.2.3.2: if the connection is dropped during negotiation, the reason is a failed negotiation, even if the server
+/// has responded. No call was sent.
 #[test]
 fn connection_dropped_during_negotiation() {
     let mut facing = raw(Role::Client);

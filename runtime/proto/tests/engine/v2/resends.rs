@@ -128,9 +128,9 @@ struct Known {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Against a responder with random refusals, a call is executed at most once unless it is idempotent. It is sent
-    /// again only for errors that another attempt can respect, each time with a new XID. It finishes once, with a
-    /// result that the responder's reactions explain.
+    /// Against a responder with random refusals, a call is executed at most once unless it is idempotent. It is sent at
+    /// most four times, each time with a new XID. It finishes once, with a result that the responder's reactions
+    /// explain.
     #[test]
     fn any_responder(
         scripts in scripts(),

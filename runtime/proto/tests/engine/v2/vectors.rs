@@ -71,8 +71,8 @@ fn rdma2_msg_with_chunks() {
     assert_eq!(words[35..], [0, 0, XID + 1, 0, 9, 5001]);
 }
 
-/// §6.3.2: Special Format with a Position-Zero Read chunk, a Reply chunk and no payload; and the reply to it. Both
-/// chunks have several segments.
+/// §6.3.2: Special Format with a Position-Zero Read chunk, a Reply chunk and no payload; and a reply in a Reply chunk.
+/// Both chunks of the call have several segments.
 #[test]
 fn rdma2_nomsg() {
     let mut config = EngineConfig::default();

@@ -442,8 +442,8 @@ fn writes() -> Vec<Case<ServerUnderTest>> {
     ]
 }
 
-/// Returns the offset in the file at which a case writes. Cases that run at the same time have different slots, which
-/// do not overlap.
+/// Returns the offset in the file at which a case writes. Cases that read back the data that they wrote have different
+/// slots, which do not overlap.
 fn place(slot: u64) -> u64 {
     (1 << 16) + slot * (1 << 14)
 }
