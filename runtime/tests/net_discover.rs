@@ -206,8 +206,8 @@ async fn other_calls_say_if_they_may_have_been_executed() {
     .await;
 }
 
-/// A rolling restart fails no call, idempotent or not: each server first leaves the list, then serves for the drain
-/// delay, and then ends its calls and closes.
+/// A rolling restart fails no call, even of a procedure that is not idempotent: each server first leaves the list, then
+/// serves for the drain delay, and then ends its calls and closes.
 #[tokio::test]
 async fn a_rolling_restart_fails_nothing() {
     timed(in_step(async {

@@ -154,9 +154,9 @@ fn security(level: ProtectionLevel) -> GssSecurity<KerberosClient> {
     GssSecurity::new(KerberosClient::new("nfs@localhost"), level)
 }
 
-/// A message with one changed bit is noticed, unless the bit is in the rotation count of an encrypted token. Data is
-/// readable on the network with every protection level except privacy. With `RPCRDMA_TEST_EVERY_BIT`, each bit is
-/// changed, and otherwise every fifth or eleventh.
+/// A message with one changed bit is noticed, unless the bit is in the rotation count of an encrypted token. Over TCP,
+/// data is readable on the network with every protection level except privacy. With `RPCRDMA_TEST_EVERY_BIT`, each bit
+/// is changed, and otherwise every fifth or eleventh.
 async fn changed_messages(transport: Transport, level: ProtectionLevel) {
     kinit("1h");
     let service = TestService::default();

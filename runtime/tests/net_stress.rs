@@ -54,7 +54,7 @@ impl Numbers {
 
 type Calling = Pin<Box<dyn Future<Output = Result<(), CallError>> + Send>>;
 
-/// Returns a random call, which panics on a wrong result.
+/// Returns a random call, which panics on a wrong result of `Echo` or `Get`.
 fn any_call(channel: Channel, numbers: &mut Numbers) -> Calling {
     let len = numbers.one_of(&[0, 100, 3000, 9000, 70_000, 300_000]);
     let n = numbers.next() as u32;

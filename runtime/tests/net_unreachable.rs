@@ -1,4 +1,5 @@
-//! The text of the error for each way in which a service can be unreachable. Each text says what failed and what to do.
+//! The texts of the errors for several ways in which a service can be unreachable. Each text says what failed and what
+//! to do.
 #![cfg(feature = "tls")]
 #![allow(missing_docs)]
 

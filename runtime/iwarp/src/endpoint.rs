@@ -157,9 +157,9 @@ pub(crate) struct Endpoint {
 /// The reason why a poll returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoProgress {
-    /// All work waits for the link, whose waker is registered.
+    /// The connection has ended, or all work waits for the link, whose waker is registered.
     Idle,
-    /// The poll stopped at its work limit.
+    /// The poll stopped at its work limit, or because there are completions.
     Busy,
 }
 
@@ -318,7 +318,7 @@ impl Endpoint {
         matches!(self.phase, EndpointPhase::Draining | EndpointPhase::Ending { .. })
     }
 
-    /// Returns a number that grows while the closing connection makes progress: bytes sent, and while draining, bytes
+    /// Returns a number that changes while the closing connection makes progress: bytes sent, and while draining, bytes
     /// received (the responses to RDMA Reads).
     pub(crate) fn progress(&self) -> u64 {
         let received = if self.phase == EndpointPhase::Draining { self.received } else { 0 };
@@ -377,7 +377,8 @@ impl Endpoint {
     }
 
     /// Ends the connection with a Terminate, after which nothing is sent (RFC 5040 §5.4, §6.2.1, RFC 5041 §6.2.2,
-    /// §7.1). Reports only the first error (RFC 5040 §7.1 rule 4).
+    /// §7.1). Reports only the first error (RFC 5040 §7.1 rule 4). A responder that has not received an FPDU sends no
+    /// Terminate (RFC 5044 §7.1.2 rule 4).
     pub(super) fn end_with(&mut self, code: TerminateCode, offender: Option<&FaultySegment>, reason: DisconnectReason) {
         if self.is_open() {
             tracing::debug!(?code, %reason, "ending the connection with a Terminate");

@@ -101,7 +101,7 @@ pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
     })
 }
 
-/// Feeds `input` to the receive path of a connection that has registered memory and an RDMA Read in flight.
+/// Feeds `input` to the receive path of a connection that has registered memory and a posted RDMA Read.
 ///
 /// The first byte selects options. Bit 0: CRCs are checked. Bit 1: the STags of the FPDUs in the remaining bytes are
 /// overwritten with the STags of the registered memory, which are random, so that a fuzzer cannot guess them. Bit 2:
@@ -145,7 +145,8 @@ pub fn fuzz_mpa_stream(input: &[u8]) {
 /// Decodes bytes as an MPA request frame and as a reply frame (RFC 5044 §7.1.1, RFC 6581 §9).
 ///
 /// # Panics
-/// Panics if an accepted frame does not survive encoding and decoding.
+/// Panics if a frame with more than 512 bytes of private data is accepted, or if an accepted frame does not survive
+/// encoding and decoding.
 pub fn mpa_frames(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else {
         let _ = FrameHeader::check_key(FrameKind::Request, bytes);
@@ -165,8 +166,8 @@ pub fn mpa_frames(bytes: &[u8]) {
     }
 }
 
-/// Overwrites the STag field of each FPDU in `stream`, and the field of an RDMA Read Request's source STag, with
-/// `stags`, in rotation.
+/// Overwrites, in each FPDU in `stream`, the STag field and the bytes where an RDMA Read Request has its source STag,
+/// with `stags`, in rotation.
 fn name_stags(stream: &mut [u8], stags: &[u32]) {
     let (mut at, mut turn) = (0, 0);
     while let Some(&[high, low]) = stream.get(at..).and_then(|rest| rest.first_chunk::<2>()) {

@@ -33,8 +33,8 @@ type Arrived = (usize, Option<(ReadAhead, usize)>);
 const READS: usize = 16;
 
 impl Endpoint {
-    /// Reads and processes incoming data. Returns `Ready` if bytes were read or the stream has ended. The end of the
-    /// stream ends the connection (RFC 5041 §6.2.2, §7, RFC 5044 §7.2).
+    /// Reads and processes incoming data. Returns `Ready` if bytes were read or the connection has ended. The end of
+    /// the stream ends the connection (RFC 5041 §6.2.2, §7, RFC 5044 §7.2).
     pub(super) fn receive(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut read = false;
         self.input_drained = false;
@@ -532,7 +532,7 @@ impl Endpoint {
     }
 
     /// Ends the connection with the error in a Terminate (RFC 5040 §5.4). If the error denies access to an RDMA Read,
-    /// completes that Read with the error first.
+    /// completes that Read with the error first, or the oldest Read if the Terminate does not name the refused message.
     fn deliver_terminate(&mut self, segment: &InboundSegment) {
         let payload = self.input.control.get(..segment.len).unwrap_or_default();
         let Some(received) = ReceivedTerminate::decode(payload) else {

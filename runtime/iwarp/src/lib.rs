@@ -31,9 +31,9 @@
 //! # Deviations from the RFCs
 //!
 //! - Payload is placed before the CRC of its FPDU is verified, and delivered afterwards (RFC 5044 §6; see `inbound`).
-//! - FPDUs are as large as RFC 5044 §3 allows, not limited to a TCP segment, unless [`FpduSize::Segment`] is
-//!   configured. §5.1 recommends the limit for receivers that process segments out of order, which neither this
-//!   provider nor `siw` does. Large FPDUs need only one header and one CRC per 63 KiB.
+//! - FPDUs are as large as RFC 5044 §3 allows, not limited to a TCP segment, unless another [`FpduSize`] is configured.
+//!   §5.1 recommends the limit for receivers that process segments out of order, which neither this provider nor `siw`
+//!   does. Large FPDUs need only one header and one CRC per 63 KiB.
 //! - If the peer closes its half of the TCP stream, the connection ends. The half-closed state of RFC 5041 §6.2.1 is
 //!   not supported, because no upper layer uses it.
 //! - As responder to a peer-to-peer request (RFC 6581 §9.2), the provider does not offer a zero-length Send as
@@ -79,7 +79,8 @@ pub use memory_stream::MemoryStream;
 use rpcrdma_proto::{memory, provider};
 pub use setup::{IwarpConnector, IwarpIncoming, IwarpListener, IwarpRequest};
 
-/// Maximum length of private data in a connection request or reply: 512 bytes, less the enhanced data of RFC 6581.
+/// Maximum length of private data that fits in any connection request or reply: 512 bytes, less the enhanced data of
+/// RFC 6581.
 pub const MAX_PRIVATE_DATA: usize = mpa::frames::MAX_PRIVATE_DATA - mpa::frames::ENHANCED;
 
 /// The configuration of connectors and listeners: framing, connection set-up, and options of the TCP sockets.
@@ -91,8 +92,8 @@ pub struct IwarpConfig {
     pub crc: bool,
     /// The FPDU size. Default [`FpduSize::Largest`].
     pub fpdu_size: FpduSize,
-    /// `true` to retry with MPA revision 1 if the peer closes the connection on revision 2 (RFC 6581 §10). Default
-    /// `true`.
+    /// `true` to retry with MPA revision 1 if the peer closes the connection on revision 2 or replies with revision 1
+    /// (RFC 6581 §10). Default `true`.
     pub fall_back_to_revision_1: bool,
     /// The local address of connections that a connector makes. Default `None`: the system chooses it.
     pub local: Option<IpAddr>,

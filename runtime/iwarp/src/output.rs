@@ -269,7 +269,8 @@ impl SendBatch {
         self.pieces.iter().copied().chain(tail).take(IOVECS).map(piece)
     }
 
-    /// Records that `len` bytes of the pieces from [`gather`](Self::gather) were written.
+    /// Records that `len` bytes of the pieces from [`gather`](Self::gather) or [`only_staged`](Self::only_staged) were
+    /// written.
     pub(crate) fn advance(&mut self, mut len: usize) {
         self.written += len as u64;
         while let Some(piece) = self.pieces.front_mut() {

@@ -34,8 +34,8 @@ use crate::provider::{
     ConnectRequest, Connected, Connector, DisconnectReason, Incoming, Listener, QueuePair, SetupError, SetupParams,
 };
 
-/// Limit on local RDMA Reads in flight if the peer has not announced how many it serves. Every peer that serves RDMA
-/// Reads serves at least one.
+/// Limit on local RDMA Reads in flight if the peer's frame has no enhanced data, and so does not announce how many the
+/// peer serves. Every peer that serves RDMA Reads serves at least one.
 const UNNEGOTIATED_READS: u32 = 1;
 
 /// A connector for iWARP over TCP.

@@ -4,10 +4,10 @@ use super::{ddp, endpoint::Endpoint, rdmap::Opcode};
 use crate::{memory::MessageBuf, provider::Completion};
 
 impl Endpoint {
-    /// Delivers the Sends at the front of the staging buffer that are intact, consist of one segment and invalidate
-    /// nothing. Nearly all messages are of this kind. Stops at any other segment, and at errors. Returns `true` if
-    /// nothing is left in the staging buffer. Messages are in order, and each consumes a Receive (RFC 5040 §5.3, §5.5,
-    /// RFC 5041 §5.3, §7.1).
+    /// Delivers the Sends at the front of the staging buffer that are intact, consist of one segment, and have the
+    /// opcode of a Send without invalidation and without a solicited event. Nearly all messages are of this kind. Stops
+    /// at any other segment, at errors, and if no Receive is posted. Returns `true` if nothing is left in the staging
+    /// buffer. Messages are in order, and each consumes a Receive (RFC 5040 §5.3, §5.5, RFC 5041 §5.3, §7.1).
     pub(super) fn deliver_whole_sends(&mut self) -> bool {
         let staged = self.input.staged();
         if self.arriving.is_some() {

@@ -244,7 +244,8 @@ async fn read_responses_arrive_in_order() {
     }
 }
 
-/// RFC 5042 §6.2.2: an RDMA Write does not change memory that is invalidated while it arrives.
+/// RFC 5042 §6.2.2: an RDMA Write does not change memory after the memory was invalidated, even if a part of the RDMA
+/// Write arrived before.
 #[tokio::test]
 async fn memory_invalidated_meanwhile() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

@@ -76,7 +76,7 @@ impl ClientStream for ScriptedClient<'_> {
 ///
 /// # Panics
 /// Panics if the server sends too much before the end of the handshake, continues without TLS although its policy
-/// requires TLS, or loses received bytes.
+/// requires TLS or the client has sent a probe, completes the handshake, or loses received bytes.
 pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
     let Some((&choice, bytes)) = bytes.split_first() else { return 0 };
     let probe = probe::probe(7, 100_003, 3).expect("a short header");

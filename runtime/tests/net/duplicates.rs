@@ -50,7 +50,8 @@ use ledger::{
     ledger_v1::{Add, Fail, LedgerV1, LedgerV1Client, LedgerV1Server, PROGRAM},
 };
 
-/// Arguments of `FAIL`: how the call fails if it is the first call that the ledger executes. Later calls succeed.
+/// Arguments of `FAIL`: how the call fails, or that it has no effect, if it is the first call that the ledger executes.
+/// Later calls succeed.
 const PANIC: u32 = 0;
 const SYSTEM: u32 = 1;
 const UNAVAILABLE: u32 = 2;
@@ -312,7 +313,7 @@ async fn other_programs_are_not_sent_again(scheme: &str) {
     }
 }
 
-/// Eligible results are returned without a copy, in the chunks of the call that was sent again.
+/// Eligible results are returned without a copy to the call that was sent again.
 async fn eligible_results_are_sent_again(scheme: &str) {
     let setup = Setup::cached(scheme).await;
     let client = setup.client();

@@ -112,7 +112,7 @@ async fn call_above_the_limit_is_refused(transport: Transport) {
     assert_eq!(sum, 0);
 }
 
-/// Calls of all sizes on many connections all succeed, and the limit holds.
+/// Calls of several sizes on several connections all succeed, and the limit holds.
 async fn many(transport: Transport) {
     let (running, _) = serve(&transport).await;
     let mut calls = JoinSet::new();

@@ -297,8 +297,8 @@ async fn waits_for_a_server_that_restarts() {
     .await;
 }
 
-/// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause takes 100 ms,
-/// and the three pauses of a call without a deadline take between 400 and 700 ms.
+/// Retries are bounded by number, by the call's deadline and by the end of the channel. The first pause is longer than
+/// a deadline of 90 ms, and the pauses of a call without a deadline take at least 300 ms.
 #[tokio::test]
 async fn retries_end() {
     timed(in_step(async {

@@ -558,7 +558,8 @@ async fn reduced_item_of_a_protected_call_is_refused() {
     .await;
 }
 
-/// RPC-over-RDMA v2 §11.2.2.3: in version 2, items of protected calls are not reduced in any message format.
+/// RPC-over-RDMA v2 §11.2.2.3: in version 2, items of protected calls are not reduced, whether the messages are
+/// Continued or Long.
 #[tokio::test]
 async fn protected_calls_in_version_2() {
     timed(async {

@@ -191,7 +191,7 @@ async fn no_common_version() {
 }
 
 /// RPC-over-RDMA v2 §4.2.3.2: if a server disconnects because of version 2, the client reconnects once with version 1.
-/// Callers do not notice, whatever the reconnection policy and the number of calls.
+/// Callers do not notice, even with [`Reconnect::Never`] and with many calls.
 #[tokio::test]
 async fn server_disconnects_over_version_2() {
     timed(async {

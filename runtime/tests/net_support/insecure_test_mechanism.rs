@@ -259,7 +259,7 @@ impl TestContext {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Damages the checksum or the encryption of a message, if the test has injected that fault.
+    /// Damages the checksum of a message of more than 500 bytes, if the test has injected that fault.
     fn damage(&self, message: &[u8], made: &mut [u8]) {
         if message.len() > 500
             && self.faults.damage.load(Ordering::Relaxed)

@@ -144,7 +144,7 @@ impl From<VerbsError> for crate::provider::SetupError {
     }
 }
 
-/// Returns `RLIMIT_MEMLOCK` in bytes, or `None` if it is infinite.
+/// Returns `RLIMIT_MEMLOCK` in bytes, or `None` if it is infinite or unknown.
 fn locked_memory_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable for the call.

@@ -15,11 +15,11 @@ use super::{
 };
 use crate::provider::{Access, IoError, MemoryHandle, Region, RegisterableMemory};
 
-/// Number of most recently released handles that new memory does not reuse, as [`Region`] promises.
+/// Number of most recently released handles that new memory avoids if the device provides others (see [`Region`]).
 const RECENT_HANDLES: usize = 512;
 
-/// Number of free windows from which one is chosen at random, so that handles are unpredictable. If the device has
-/// fewer windows, the choice is among those.
+/// Minimum number of free windows from which one is chosen at random, so that handles are unpredictable. If the device
+/// has fewer windows, the choice is among those.
 const MIN_FREE_WINDOWS: usize = 64;
 
 /// Maximum size of a window, in bytes: the limit of libmlx5 (`set_bind_wr`). Binding a larger window would fail and end
@@ -83,8 +83,8 @@ pub(super) enum InvalidationMethod {
     Unknown,
     /// The memory is available at once.
     Now,
-    /// The memory is available when earlier requests have completed, because RDMA Reads into it are in flight or its
-    /// window is being bound.
+    /// The memory is available when earlier requests have completed, because RDMA Reads into it are in flight, or
+    /// because its window may still be being bound and is then freed.
     InTurn,
     /// A work request must invalidate the window.
     ByRequest,
@@ -343,8 +343,8 @@ impl Exposures {
         }
     }
 
-    /// Ends all access and returns the memory. Frees the window if it is still bound. No request that uses the window
-    /// or the memory may be in progress.
+    /// Ends all access and returns the memory. Frees the window if it is still bound or cannot be reused. No request
+    /// that uses the window or the memory may be in progress.
     pub(super) fn take(&mut self, handle: MemoryHandle) -> Result<RegisterableMemory, String> {
         let entry = self.entries.remove(&handle.0).ok_or_else(|| format!("{handle:?} is not registered"))?;
         let VerbsExposure { window, region, copy, memory, is_bound, .. } = entry;
@@ -367,8 +367,8 @@ impl Exposures {
         Ok(memory)
     }
 
-    /// Ends the peer's access by freeing the bound windows. Must be called before their queue pair is destroyed,
-    /// because that would wait for them.
+    /// Ends the peer's access through windows by freeing the bound windows. Must be called before their queue pair is
+    /// destroyed, because that would wait for them.
     pub(super) fn free_windows(&mut self) {
         for entry in self.entries.values_mut() {
             if std::mem::replace(&mut entry.is_bound, false) {

@@ -18,6 +18,7 @@
 //! | connections: state and completions; posting; closing | `connection`, `posting`, `teardown` |
 //! | asynchronous device events; closing of removed devices | `device_events`; `removed_devices` |
 //! | polling of rare event sources | `event_readiness` |
+//! | errors, with instructions for users | `error` |
 //!
 //! # Memory
 //!
@@ -79,7 +80,7 @@
 //!   therefore sends a zero-length RDMA Write if there is no reply for 250 ms.
 //! - Soft RoCE sends no more connection requests of any process if its network interface was down while requests were
 //!   in flight, until the device is recreated (`tests/vm/README.md` describes the experiment).
-//! - iWARP adapters require the sink of an RDMA Read to be registered for remote write.
+//! - Most iWARP adapters require the sink of an RDMA Read to be registered for remote write.
 #![allow(unsafe_code)]
 // Without a feature, the crate is empty, so that it can be built where the libraries' interface is not available.
 #![cfg(any(feature = "verbs", feature = "verbs-dlopen"))]

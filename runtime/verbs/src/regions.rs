@@ -2,7 +2,7 @@
 //! costs a system call and locks each page.
 //!
 //! The registrations permit local access and, if the device has windows of type 2B, the binding of windows. The peer
-//! can access a buffer only while a window is bound to it.
+//! can access a buffer through its registration only while a window is bound to it.
 
 use std::{collections::HashMap, io, sync::Arc};
 

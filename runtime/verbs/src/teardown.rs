@@ -51,7 +51,8 @@ impl VerbsQueuePair {
     }
 
     /// Destroys the queue pair, after which the peer cannot access any memory, and completes all requests. Called when
-    /// all requests are flushed or the time limit has expired.
+    /// all requests are flushed, the time limit has expired, an invalidation has failed, or the completion queue has
+    /// failed. Does nothing if the connection is not ending.
     pub(super) fn finish(&mut self) {
         let VerbsPhase::Ending(reason) = &self.phase else { return };
         let reason = reason.clone();

@@ -80,7 +80,7 @@ impl TlsServerConfig {
 }
 
 impl fmt::Debug for TlsServerConfig {
-    /// Shows paths and settings, but neither certificates nor keys.
+    /// Shows paths and some settings, but neither certificates nor keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("TlsServerConfig").field(&self.0.settings).finish()
     }
@@ -231,7 +231,7 @@ impl TlsServerBuilder {
 }
 
 impl fmt::Debug for TlsServerBuilder {
-    /// Shows paths and settings, but neither certificates nor keys.
+    /// Shows paths and some settings, but neither certificates nor keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsServerBuilder")
             .field("certificate", &self.certificate)

@@ -105,8 +105,9 @@ impl CallHeader {
         Some((verifier_at, end_of_auth(message, verifier_at)? - verifier_at))
     }
 
-    /// Decodes a header that is complete and within its bounds. Returns `None` and reads nothing for any other header.
-    /// A credential that equals `known` shares its memory.
+    /// Decodes the header of a call of ONC RPC version 2 that is complete and within its bounds. Returns `None` and
+    /// reads nothing for any other header. Fails if the header exceeds the decoder's memory limit. A credential that
+    /// equals `known` shares its memory.
     #[inline]
     fn decode_regular(decoder: &mut Decoder<'_>, known: Option<&OpaqueAuth>) -> Result<Option<Self>, CallHeaderError> {
         let message = decoder.rest();

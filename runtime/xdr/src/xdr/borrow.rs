@@ -113,7 +113,8 @@ pub fn take_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a>, D
 /// Reads a DDP-eligible `opaque x<max>` as a view of the message or of its chunk.
 ///
 /// # Errors
-/// Returns the same errors as [`take_opaque_ref`], and an error if the chunk does not fit the item.
+/// Returns the same errors as [`take_opaque_ref`], and an error if the item has no chunk but needs one, or the next
+/// chunk does not fit the item.
 #[inline]
 pub fn take_ddp_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u8], DecodeError> {
     let len = decoder.take_count(max)?;
@@ -170,7 +171,8 @@ pub fn take_list_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Resu
 /// Reads a linked list of at least one node.
 ///
 /// # Errors
-/// Returns an error if a node cannot be decoded, or if the list exceeds the memory limit.
+/// Returns an error if a presence flag is neither 0 nor 1, if a node cannot be decoded, or if the list exceeds the
+/// memory limit.
 pub fn take_non_empty_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<NonEmpty<T>, DecodeError> {
     one_or_more(decoder, T::decode_ref)
 }

@@ -36,7 +36,8 @@ pub(super) struct ChunkCursor<'a> {
 
 impl<'a> ChunkCursor<'a> {
     /// Returns the chunk of the eligible item of `len` bytes at `position` in the unreduced stream; `None` if the item
-    /// is inline. Fails if the next chunk does not fit the item.
+    /// is inline. Fails if the next chunk does not fit the item, if the next Read chunk is at a position before the
+    /// item, or if the item is inline although the requester provided a Write chunk.
     #[inline(never)]
     pub(super) fn next(&mut self, len: usize, position: u64) -> Result<Option<&'a Bytes>, DecodeError> {
         if let Some(data) = self.next_read(len, position)? {

@@ -9,8 +9,8 @@ pub(super) const MAX_FRAMES: usize = 128 << 10;
 /// Default maximum number of nested levels of recursive types.
 pub(super) const MAX_DEPTH: u32 = 100;
 
-/// A counter of nested levels, with the same limits for encoders and decoders. The equal limits ensure that the peer
-/// can decode each value that was encoded. The limits protect the stack (RFC 4506 §8).
+/// A counter of nested levels, with the same limits for encoders and, by default, decoders. The equal limits ensure
+/// that a peer with these limits can decode each value that was encoded. The limits protect the stack (RFC 4506 §8).
 #[derive(Debug, Clone, Copy, Default)]
 #[doc(hidden)]
 pub struct NestedLevels {
@@ -28,7 +28,7 @@ impl NestedLevels {
         self.enter_within(bytes, MAX_DEPTH).map_err(|max| EncodeError::TooDeep { max })
     }
 
-    /// Enters a level. Fails if there are `max_depth` levels already, or if the values of all levels use too much
+    /// Enters a level. Fails if there are `max_depth` levels already, or if the values of several levels use too much
     /// stack. The error is the maximum number of levels that would have been accepted.
     #[inline]
     pub(super) fn enter_within(&mut self, bytes: usize, max_depth: u32) -> Result<(), u32> {

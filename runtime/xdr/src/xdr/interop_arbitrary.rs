@@ -12,7 +12,7 @@ use super::{NonEmpty, Quadruple, XdrString};
 /// implement the trait.
 ///
 /// # Errors
-/// Returns an error if `input` is exhausted.
+/// Returns an error of `input`. Exhausted input is not an error, and yields no bytes.
 pub fn arbitrary_bytes(input: &mut Unstructured<'_>) -> Result<Bytes> {
     Vec::arbitrary(input).map(Bytes::from)
 }
@@ -21,7 +21,7 @@ pub fn arbitrary_bytes(input: &mut Unstructured<'_>) -> Result<Bytes> {
 /// this module, so that each value is within its declared bounds and can be encoded.
 ///
 /// # Errors
-/// Returns an error if `input` is exhausted.
+/// Returns an error of `input`. Exhausted input is not an error, and yields no bytes.
 pub fn arbitrary_opaque<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<Bytes> {
     let len = input.arbitrary_len::<u8>()?.min(MAX as usize);
     input.bytes(len).map(Bytes::copy_from_slice)
@@ -40,7 +40,7 @@ pub fn arbitrary_opaque_exact<const LEN: u32>(input: &mut Unstructured<'_>) -> R
 /// Generates `string x<MAX>`, with at most `MAX` bytes.
 ///
 /// # Errors
-/// Returns an error if `input` is exhausted.
+/// Returns an error of `input`. Exhausted input is not an error, and yields no bytes.
 pub fn arbitrary_string<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<XdrString> {
     arbitrary_opaque::<MAX>(input).map(XdrString)
 }
@@ -48,7 +48,7 @@ pub fn arbitrary_string<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<
 /// Generates `T x<MAX>`, with at most `MAX` elements.
 ///
 /// # Errors
-/// Returns an error if `input` is exhausted.
+/// Returns an error if an element cannot be generated from the rest of `input`.
 pub fn arbitrary_array<'a, T: Arbitrary<'a>, const MAX: u32>(input: &mut Unstructured<'a>) -> Result<Vec<T>> {
     input.arbitrary_iter()?.take(MAX as usize).collect()
 }
@@ -56,7 +56,7 @@ pub fn arbitrary_array<'a, T: Arbitrary<'a>, const MAX: u32>(input: &mut Unstruc
 /// Generates `T x[LEN]`, with exactly `LEN` elements.
 ///
 /// # Errors
-/// Returns an error if `input` is exhausted.
+/// Returns an error if an element cannot be generated from the rest of `input`.
 pub fn arbitrary_array_exact<'a, T: Arbitrary<'a>, const LEN: u32>(input: &mut Unstructured<'a>) -> Result<Vec<T>> {
     (0..LEN).map(|_| input.arbitrary()).collect()
 }

@@ -13,7 +13,8 @@ pub(in crate::engine) struct ReplyStallTimer {
     in_flight: u32,
     /// Time at which the replies count as stalled.
     due: Option<Instant>,
-    /// `true` if `due` had passed at the last [`handle_timeout`](ReplyStallTimer::handle_timeout).
+    /// `true` if `due` had passed at the last [`handle_timeout`](ReplyStallTimer::handle_timeout), and
+    /// [`is_over`](ReplyStallTimer::is_over) has not checked this since.
     passed: bool,
     /// Total number of bytes sent when `due` was set.
     bytes: u64,
@@ -59,9 +60,10 @@ impl ReplyStallTimer {
         self.passed = self.due.is_some_and(|due| due <= now);
     }
 
-    /// Returns `true` if the timeout had expired at the last [`handle_timeout`](Self::handle_timeout) and fewer than
-    /// `enough` bytes, or none, have been sent since it started. Returns `true` only once for each expiry. If `enough`
-    /// bytes have been sent, a long reply is making progress, and the timeout restarts.
+    /// Returns `true` if the timeout had expired at the last [`handle_timeout`](Self::handle_timeout), was not
+    /// restarted since, and fewer than `enough` bytes, or none, have been sent since it started. Returns `true` at most
+    /// once after each `handle_timeout`. If `enough` bytes have been sent, a long reply is making progress, and the
+    /// timeout restarts.
     pub(super) fn is_over(&mut self, bytes: impl FnOnce() -> u64, enough: u64) -> bool {
         if !std::mem::take(&mut self.passed) || self.due.is_none() {
             return false;

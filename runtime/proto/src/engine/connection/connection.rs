@@ -169,8 +169,9 @@ impl Connection {
         matches!(self.state, ConnectionState::Open) && self.wire.send_extension(message)
     }
 
-    /// Closes the connection gracefully: posted work is sent, then all calls fail, then [`EngineEvent::Closed`]
-    /// follows. A server that wants to deliver its replies closes after their [`EngineEvent::ReplySent`].
+    /// Closes the connection gracefully: queued calls fail at once, posted work is sent, then all other calls fail,
+    /// then [`EngineEvent::Closed`] follows. A server that wants to deliver its replies closes after their
+    /// [`EngineEvent::ReplySent`].
     pub fn close(&mut self) {
         self.close_with(CloseReason::Disconnected(DisconnectReason::Local));
     }

@@ -68,8 +68,9 @@ pub trait Engine {
     /// is available. An [`EngineEvent::CallFinished`] always follows.
     fn start_call(&mut self, call: OutgoingCall) -> CallId;
 
-    /// Cancels a call, which then fails with [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled). Does
-    /// nothing if the outcome of the call is already known.
+    /// Cancels a call, which then fails with [`CallFailure::Cancelled`](crate::engine::CallFailure::Cancelled), unless
+    /// it has already failed and only waits for its memory. Does nothing if the outcome of the call was already
+    /// reported.
     ///
     /// If the call was sent, the engine keeps its memory registered until the reply arrives or
     /// [`EngineConfig::abandoned_call_timeout`](crate::engine::EngineConfig::abandoned_call_timeout) has passed. The

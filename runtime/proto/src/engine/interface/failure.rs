@@ -126,9 +126,10 @@ pub enum CloseReason {
     /// The peer violated RPC-over-RDMA.
     #[error("the peer violated RPC-over-RDMA: {0}")]
     PeerViolation(ProtocolViolation),
-    /// The connection ended, or the peer sent nothing for too long, before version and properties were negotiated
-    /// (RPC-over-RDMA v2 §4.2.3). No call was sent. A peer without support for version 2 may behave this way: try a new
-    /// connection with version 1 only ([`EngineConfig::versions`](crate::engine::EngineConfig::versions)).
+    /// Version and properties were not negotiated, for example because the connection ended or the peer sent nothing
+    /// for too long (RPC-over-RDMA v2 §4.2.3). No call was sent, except in version 1 after a fallback. A peer without
+    /// support for version 2 may behave this way: try a new connection with version 1 only
+    /// ([`EngineConfig::versions`](crate::engine::EngineConfig::versions)).
     #[error("version negotiation failed ({why}){}", .versions.map_or(String::new(), |(low, high)| format!("; the peer supports versions {low} to {high}")))]
     NegotiationFailed {
         /// Cause of the failure.
@@ -155,7 +156,7 @@ pub enum CloseReason {
     /// The peer violated record marking.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// No call was in flight for this time, the idle timeout.
+    /// No call was in flight for this time, the idle timeout, and no channel held the connection any more.
     #[error("idle for {0:?}")]
     Idle(Duration),
     /// Nothing arrived from the peer for this time after a keep-alive probe, although the local peer was ready to

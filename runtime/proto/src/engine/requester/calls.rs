@@ -34,7 +34,8 @@ pub(in crate::engine) struct LocalCalls {
     /// State of finished calls, kept to reuse its memory.
     #[allow(clippy::vec_box, reason = "the boxes move between this list and the slab")]
     spare: Vec<Box<LocalCall>>,
-    /// Keys of calls that wait to be sent. The key of a call that has finished meanwhile matches no slot.
+    /// Keys of calls that wait to be sent. The key of a call that has finished meanwhile matches no slot, or a call
+    /// that is not in [`CallPhase::Queued`].
     queue: VecDeque<u64>,
     /// Key of the last urgent call, unless that call was cancelled.
     urgent: Option<u64>,
@@ -466,7 +467,8 @@ impl LocalCalls {
         }
     }
 
-    /// Notifies the caller, or queues the call again, if none of its memory is exposed any more.
+    /// Notifies the caller, queues the call again, or ends it without notice, if none of its memory is exposed any
+    /// more.
     fn complete_if_safe(&mut self, slot: u32, shared: &mut EngineShared) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         if call.phase == CallPhase::Finishing && call.exposure.is_over() {

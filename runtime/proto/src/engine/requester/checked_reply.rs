@@ -110,8 +110,8 @@ pub(in crate::engine) fn check_reply(
     }
 }
 
-/// Returns the number of bytes that the responder wrote to a chunk. Fails if the segments differ from those provided,
-/// or are not filled in order.
+/// Returns the number of bytes that the responder wrote to a chunk. Fails if the number of segments or a segment with
+/// data differs from those provided, or if the segments are not filled in order.
 fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegment]) -> Result<u64, MessageFault> {
     let mut returned = returned.iter();
     let Some((region, len)) = provided else {

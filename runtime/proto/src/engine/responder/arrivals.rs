@@ -102,7 +102,7 @@ impl ServedCalls {
     }
 
     /// Delivers a complete call from the peer to the upper layer. If the payload is not an RPC call, discards it (a
-    /// reply) or queues an error.
+    /// reply, if headers do not state the direction) or queues an error.
     pub(in crate::engine) fn arrived(&mut self, slot: u32, shared: &mut EngineShared) {
         match self.announce(slot, shared) {
             Ok(()) => {}

@@ -39,7 +39,7 @@ pub(in crate::engine) enum OutgoingResponse {
 /// Minimum length of an RPC message in bytes: its XID and its type.
 pub(super) const MIN_RPC_LEN: u64 = 8;
 
-/// Maximum number of finished calls to remember whose replies were written to memory of the peer.
+/// Maximum number of finished calls to remember whose replies may have been written to memory of the peer.
 const MAX_WRITTEN: usize = 4;
 
 /// The response to a call whose Read chunks cannot be fetched (RPC-over-RDMA v2 §11.1.4).
@@ -84,8 +84,8 @@ pub(in crate::engine) struct ServedCalls {
     outgoing: VecDeque<OutgoingMessage>,
     /// Slots of the calls whose responses are in flight, in the order of their last Sends.
     sending: VecDeque<u32>,
-    /// XIDs of the last calls whose replies were written to memory of the peer. iWARP reports a refused RDMA Write
-    /// after its completion.
+    /// XIDs of the last calls whose replies may have been written to memory of the peer. iWARP reports a refused RDMA
+    /// Write after its completion.
     written: VecDeque<u32>,
     /// Number of unanswered calls and unsent errors. Each holds back its Receive.
     held: usize,
@@ -377,8 +377,8 @@ impl ServedCalls {
         self.written.push_back(xid);
     }
 
-    /// Returns the XIDs of the last calls whose replies were written to memory of the peer, and of calls with chunks
-    /// whose replies are being sent.
+    /// Returns the XIDs of the last calls whose replies may have been written to memory of the peer, and of calls with
+    /// chunks whose replies are being sent.
     // RFC 8166 §4.5.3: one of them ended the connection, if the peer refused an RDMA Write.
     pub(in crate::engine) fn written(&self) -> impl Iterator<Item = u32> {
         let sending = self.sending.iter().filter_map(|&slot| self.calls.get(slot)).filter(|call| call.chunks.is_some());

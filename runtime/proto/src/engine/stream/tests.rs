@@ -605,8 +605,8 @@ fn announced_length_allocates_nothing() {
 }
 
 proptest! {
-    /// Any bytes result in records within the limits or in an error, and the result is the same for any split into
-    /// pieces.
+    /// Any short fragments, and any bytes behind them, result in records within the limits or in an error, and the
+    /// result is the same for any split into pieces.
     #[test]
     fn split_of_input_does_not_matter(
         lens in prop::collection::vec((0_u8..20, any::<bool>()), 0..40),

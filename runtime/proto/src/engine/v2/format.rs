@@ -135,7 +135,7 @@ fn has_no_chunks(message: &[u8]) -> bool {
 }
 
 /// Returns the first two words of the payload, XID and `msg_type`, of a message that contains an RPC message. Returns
-/// `None` if the message has chunks or no such payload.
+/// `None` if the message has chunks, names a handle to invalidate, or has no such payload.
 #[inline]
 pub(super) fn peek_bare_payload(message: &[u8]) -> Option<[u32; 2]> {
     let (header, payload) = message.split_at_checked(BARE_LEN)?;

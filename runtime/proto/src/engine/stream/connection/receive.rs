@@ -123,8 +123,8 @@ impl StreamConnection {
     /// the server did nothing wrong. Returns `false` if too little of the reply has arrived to identify its call.
     ///
     /// # Errors
-    /// Returns `error` unless the record is a reply to a local call. Without that match, nothing shows that the peer
-    /// speaks RPC at all.
+    /// Returns `error` unless it is [`StreamError::RecordTooLong`] and the record is a reply to a local call. Without
+    /// that match, nothing shows that the peer speaks RPC at all.
     fn skip(&mut self, error: StreamError) -> Result<bool, StreamError> {
         let StreamError::RecordTooLong { len, max, marker } = error else { return Err(error) };
         if len < HEAD || self.shared.counters.calls_sent == 0 {
