@@ -122,13 +122,14 @@ impl<S: Deref<Target = Silence>> WatchedCall<S> {
             Err(CallError::Transport { failure, .. }) if is_late(failure) => {
                 self.silence.no_reply(self.start, self.replies);
             }
-            Err(CallError::Transport { .. } | CallError::Connect { .. }) => {}
-            _ => {
+            Ok(_) | Err(CallError::Rpc { .. } | CallError::Decode { .. } | CallError::DirectPlacement { .. }) => {
                 self.silence.replies.fetch_add(1, Ordering::SeqCst);
                 if self.silence.has_pause.load(Ordering::SeqCst) {
                     self.silence.reply();
                 }
             }
+            // A local error, for example, says nothing about the server.
+            Err(_) => {}
         }
     }
 }

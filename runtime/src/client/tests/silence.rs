@@ -31,6 +31,15 @@ async fn every_reply_ends_a_pause() {
     assert!(silence.until(Instant::now()).is_none());
 }
 
+/// A call that fails before it is sent is no reply.
+#[tokio::test(start_paused = true)]
+async fn local_errors_do_not_end_a_pause() {
+    let silence = Silence::new(Reconnect::on_demand());
+    WatchedCall::new(&silence).end(&late());
+    WatchedCall::new(&silence).end::<()>(&Err(CallError::Credential { procedure: "local", len: 401 }));
+    assert!(silence.until(Instant::now()).is_some());
+}
+
 /// A call that reaches its deadline is no sign of silence if another call got a reply meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_reply_shows_that_the_server_answers() {
