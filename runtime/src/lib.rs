@@ -34,7 +34,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`client`], [`server`] | channels and servers, with deadlines, credentials, calls in both directions |
-//! | [`config`], [`transport`], [`error`] | the configuration of connections; URLs; the errors of calls and connections |
+//! | [`config`], [`transport`], [`error`] | the configuration of connections; URLs; errors of calls and connections |
 //! | [`security`], [`gss`] | the interfaces of security flavors; RPCSEC_GSS, generic over the mechanism |
 //! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` |
 //! | [`health`] | the program by which clients learn if a server is serving |
@@ -43,7 +43,7 @@
 //! | `metrics` | the metrics of calls and connections, with the feature `metrics` |
 //! | [`engine`] | versions, message formats, counters and hooks of the protocol engine |
 //! | [`provider`], [`memory`] | RDMA providers: user space over TCP, devices, in-memory for tests; buffers |
-//! | [`mod@xdr`], [`rpc`], [`mod@service`] | what generated types and codecs use: the codec, the headers of ONC RPC, procedures |
+//! | [`mod@xdr`], [`rpc`], [`mod@service`] | for generated code: the codec, the headers of ONC RPC, procedures |
 //!
 //! Several of these modules are crates of their own. Depend on one of them if you need only that part:
 //!
@@ -58,19 +58,22 @@
 //!
 //! # Features
 //!
-//! | feature | effect |
-//! | --- | --- |
-//! | `serde` | Implements `serde`'s traits for the field types of generated types, so that the generated types can derive the traits |
-//! | `arbitrary` | Implements `arbitrary::Arbitrary` for the field types of generated types, so that the generated types can derive the trait. The `arbitrary` crate needs the standard library |
-//! | `discover` | Balances calls over lists of servers that come and go. Includes `tower`. `rpcrdma-discover` has lists from DNS, etcd and Kubernetes |
-//! | `gss` | Adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang |
-//! | `introspection` | Adds a program to servers that reports their procedures, connections, memory and slowest calls |
-//! | `metrics` | Records metrics of calls and connections through the facade crate `metrics` |
-//! | `simulation` | Lets a program seed the random numbers, so that simulated runs repeat |
-//! | `tls` | Adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler |
-//! | `tower` | Lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server |
-//! | `verbs` | Supports RDMA devices (`rdma://`). Links libibverbs and librdmacm. Needs their headers and libclang 14 or 15 |
-//! | `verbs-dlopen` | As `verbs`, but loads the libraries when they are first used. Needs neither headers nor libclang. For Linux on x86-64 and AArch64 |
+//! * `arbitrary`: implements `arbitrary::Arbitrary` for the field types of generated types, so that the generated types
+//!   can derive the trait. The `arbitrary` crate needs the standard library.
+//! * `discover`: balances calls over lists of servers that come and go. Includes `tower`. The crate `rpcrdma-discover`
+//!   has lists from DNS, etcd and Kubernetes.
+//! * `gss`: adds Kerberos to [`gss`]. Needs MIT Kerberos or Heimdal, their headers and libclang.
+//! * `introspection`: adds a program to servers that reports their procedures, connections, memory and slowest calls.
+//! * `metrics`: records metrics of calls and connections through the facade crate `metrics`.
+//! * `serde`: implements `serde`'s traits for the field types of generated types, so that the generated types can
+//!   derive the traits.
+//! * `simulation`: lets a program seed the random numbers, so that simulated runs repeat.
+//! * `tls`: adds RPC-with-TLS (RFC 9289) on `tcp://`. Needs a C compiler.
+//! * `tower`: lets `tower` services carry the calls of clients, and `tower` layers wrap the handlers of a server.
+//! * `verbs`: supports RDMA devices (`rdma://`). Links libibverbs and librdmacm. Needs their headers, pkg-config, and
+//!   libclang 14 or 15.
+//! * `verbs-dlopen`: like `verbs`, but loads the libraries when they are first used. Needs neither headers nor
+//!   libclang. Supports Linux on x86-64 and AArch64.
 #![forbid(unsafe_code)]
 // docs.rs shows the feature that each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -260,10 +260,10 @@ impl ClientMechanism for Counted {
 /// Lifetime in seconds of the tickets, and so of the contexts. The client replaces a context after half of it.
 const LIFETIME: u64 = 8;
 
-/// Contexts expire with their tickets in the middle of copies. No call fails as long as the user has a valid ticket.
+/// Contexts and their tickets expire in the middle of copies. No call fails as long as the user has a valid ticket.
 ///
-/// Contexts expire in real time. Tickets expire by the clock of the realm. That clock is stopped while a ticket is in
-/// use, so that the user has a valid ticket even on a busy machine.
+/// Contexts expire in real time, but tickets expire by the clock of the realm. That clock is stopped while a ticket
+/// is in use, so that the user has a valid ticket even on a busy machine.
 async fn renewed_tickets(mut clock: RealmClock, copies: &[(&str, Transport, ProtectionLevel)]) {
     const TICKETS: u32 = 3;
     let lifetime = format!("{LIFETIME}s");

@@ -29,8 +29,9 @@ fn lists() -> Rpcrdma2ChunkLists {
     }
 }
 
-/// The encoding of `lists()` (sections 4.3.3 to 4.3.6 and 6.2.4): the handle to invalidate, then the chunk lists, with
-/// a 1 before each item and a 0 at the end.
+/// The encoding of `lists()` (sections 4.3.3 to 4.3.6, 6.2.3 and 6.2.4): the handle to invalidate, the Read list,
+/// the Write list, and the Reply chunk. Each list has a 1 before each item and a 0 at the end. The Reply chunk has a 1
+/// before it.
 #[rustfmt::skip]
 const LISTS: &[u32] = &[
     HANDLE,

@@ -45,7 +45,7 @@
 //! | `rpc.system.name` | `onc_rpc` |
 //! | `rpc.method` | `PROGRAM.PROCEDURE` as named in XDR; `NULL` for procedure 0 of any program; `_OTHER` for calls that the server refuses before it has found their service, for procedures that the server does not have, and for services that do not implement [`Service::procedure`](crate::server::Service::procedure) |
 //! | `rpc.response.status_code` | status of the reply (RFC 5531 §9), such as `SUCCESS` or `PROC_UNAVAIL`; `ERR_CHUNK` if a server reports that transport error; absent without a reply |
-//! | `error.type` | only for failed calls: the status of the reply or, without a reply, the kind of error as in the span of the call ([`trace`](crate::trace)). `cancelled` if the future of the call or of the handler was dropped |
+//! | `error.type` | only for failed calls: the status of the reply or, without a reply, the kind of error as in the span of the call ([`trace`](crate::trace)); `cancelled` if the future of the call or of the handler was dropped |
 //!
 //! A client's duration ends when the result is decoded, and includes retries. A server's duration ends when the handler
 //! has returned and its result is encoded. Sizes include chunks. A client counts one size per attempt. Peers cannot

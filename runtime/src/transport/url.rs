@@ -58,24 +58,37 @@ pub struct UnknownTlsPolicy(String);
 ///
 /// `host` is a name, an IPv4 address, or an IPv6 address in brackets. A URL has each option at most once. A
 /// [registered](Scheme::register) scheme has the options of its provider, `priority` and `weight`, and for RDMA also
-/// `version`. "All" in the table means the schemes of this crate and, for `priority` and `weight`, registered schemes.
+/// `version`. "All schemes" below means the schemes of this crate and, for `priority` and `weight`, registered schemes.
 ///
-/// | option | scheme | meaning |
-/// | --- | --- | --- |
-/// | `crc=on`, `crc=off` | `iwarp` | Requests the CRC of RFC 5044, or not. Default `on` |
-/// | `busy=MICROSECONDS` | `iwarp`, `rdma` | Time to poll the socket or the device before waiting for an event, at most 1000000. Default 0 |
-/// | `srq=RECEIVES` | `rdma` | Maximum number of Receives that the connections of a server share on a device, for each of its runtimes, at most 65536. 1 to 63 mean 64. 0 means that each connection has its own. Clients and iWARP devices ignore it. Default 0 |
-/// | `tclass=N` | `iwarp`, `rdma` | Traffic class of the packets, 0 to 255: the DSCP in the upper six bits. Default: the system's traffic class |
-/// | `ack_timeout=N` | `rdma` | Time that the device waits for an acknowledgment before it repeats packets: 4.096 microseconds times 2 to the power of N, 1 to 31. Default: chosen by the connection manager |
-/// | `retries=N` | `rdma` | Number of times that both devices repeat packets without an acknowledgment, 0 to 7. Servers ignore it. Default 7 |
-/// | `rnr_retries=N` | `rdma` | Number of times that the peer's device repeats a Send that finds no Receive, 0 to 7, where 7 means without limit. Default 7 with `srq`, and otherwise 0 |
-/// | `relaxed=on`, `relaxed=off` | `rdma` | Permits the device to write memory in any order. Default `off` |
-/// | `version=1`, `version=2`, `version=both` | `iwarp`, `rdma` | The [versions](Versions) of RPC-over-RDMA that a client offers, in place of the configured versions |
-/// | `local=ADDRESS` | all | The local IP address of a client, without a port. It selects the network interface or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system |
-/// | `name=NAME` | `tcp` | The DNS name or IP address that the server's certificate must have, in place of the host. Discovery sets it if it replaces a name by an address. The name of the TLS configuration takes precedence |
-/// | `priority=NUMBER` | all | The priority of a server in [service discovery](crate::client), as in an SRV record (RFC 2782). A balancer uses the servers with the lowest number for which any server can be reached. At most 65535. A single channel ignores it. Default 0 |
-/// | `weight=NUMBER` | all | The share of the calls that a balancer sends to this server among those of its priority, relative to their weights. With 0, the server gets nearly none if another weight is larger. A single channel ignores it. Default 1 |
-/// | `tls=off`, `tls=opportunistic`, `tls=required` | `tcp` | The [policy](TlsPolicy) for TLS, in place of the policy of the TLS configuration. All but `off` need the feature `tls` |
+/// * `crc=on`, `crc=off` (`iwarp`): Requests the CRC of RFC 5044, or not. Default `on`.
+/// * `busy=MICROSECONDS` (`iwarp`, `rdma`): Time to poll the socket or the device before waiting for an event, at most
+///   1000000. Default 0.
+/// * `srq=RECEIVES` (`rdma`): Maximum number of Receives that the connections of a server share on a device, for each
+///   of its runtimes, at most 65536. 1 to 63 mean 64. 0 means that each connection has its own. Clients and iWARP
+///   devices ignore it. Default 0.
+/// * `tclass=N` (`iwarp`, `rdma`): Traffic class of the packets, 0 to 255: the DSCP in the upper six bits. Default: the
+///   system's traffic class.
+/// * `ack_timeout=N` (`rdma`): Time that the device waits for an acknowledgment before it repeats packets: 4.096
+///   microseconds times 2 to the power of N, 1 to 31. Default: chosen by the connection manager.
+/// * `retries=N` (`rdma`): Number of times that both devices repeat packets without an acknowledgment, 0 to 7. Servers
+///   ignore it. Default 7.
+/// * `rnr_retries=N` (`rdma`): Number of times that the peer's device repeats a Send that finds no Receive, 0 to 7,
+///   where 7 means without limit. Default 7 with `srq`, and otherwise 0.
+/// * `relaxed=on`, `relaxed=off` (`rdma`): Permits the device to write memory in any order. Default `off`.
+/// * `version=1`, `version=2`, `version=both` (`iwarp`, `rdma`): The [versions](Versions) of RPC-over-RDMA that a
+///   client offers, in place of the configured versions.
+/// * `local=ADDRESS` (all schemes): The local IP address of a client, without a port. It selects the network interface
+///   or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system.
+/// * `name=NAME` (`tcp`): The DNS name or IP address that the server's certificate must have, in place of the host.
+///   Discovery sets it if it replaces a name by an address. The name of the TLS configuration takes precedence.
+/// * `priority=NUMBER` (all schemes): The priority of a server in [service discovery](crate::client), as in an SRV
+///   record (RFC 2782). A balancer uses the servers with the lowest number for which any server can be reached. At most
+///   65535. A single channel ignores it. Default 0.
+/// * `weight=NUMBER` (all schemes): The share of the calls that a balancer sends to this server among those of its
+///   priority, relative to their weights. With 0, the server gets nearly none if another weight is larger. A single
+///   channel ignores it. Default 1.
+/// * `tls=off`, `tls=opportunistic`, `tls=required` (`tcp`): The [policy](TlsPolicy) for TLS, in place of the policy of
+///   the TLS configuration. All but `off` need the feature `tls`.
 ///
 /// ```
 /// use rpcrdma::transport::{Scheme, Url};

@@ -50,8 +50,8 @@ use ledger::{
     ledger_v1::{Add, Fail, LedgerV1, LedgerV1Client, LedgerV1Server, PROGRAM},
 };
 
-/// Arguments of `FAIL`: how the call fails, or that it has no effect, if it is the first call that the ledger executes.
-/// Later calls succeed.
+/// Arguments of `FAIL`. If the call is the first that the ledger executes, the argument selects its outcome: a failure,
+/// a result without an effect, or both. Later calls succeed.
 const PANIC: u32 = 0;
 const SYSTEM: u32 = 1;
 const UNAVAILABLE: u32 = 2;

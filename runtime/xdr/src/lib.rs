@@ -42,10 +42,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | feature | effect |
-//! | --- | --- |
-//! | `serde` | Implements `serde`'s traits for the field types of generated types, so that generated types can derive them |
-//! | `arbitrary` | Implements `arbitrary::Arbitrary` for the field types of generated types. The `arbitrary` crate needs the standard library |
+//! Features:
+//!
+//! * `serde`: implements `serde`'s traits for the field types of generated types, so that generated types can derive
+//!   them.
+//! * `arbitrary`: implements `arbitrary::Arbitrary` for the field types of generated types. The `arbitrary` crate needs
+//!   the standard library.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 // docs.rs shows the feature that each item needs.

@@ -33,7 +33,7 @@ pub trait Model {
     }
 }
 
-/// A call of a history.
+/// A call in a history, with its result and the times at which it began and ended.
 #[derive(Debug)]
 pub struct Event<M: Model> {
     /// The call.

@@ -94,7 +94,8 @@ not offer the program or version; 2 if the command line is invalid; 3 if there
 is no connection, or no reply in time; 4 if the service does not speak RPC over
 this transport; 5 with --health, if the service is not serving.";
 
-/// The group of the options that replace the calls of the null procedure.
+/// Name of the argument group of the options that replace the calls of the null procedure. An array, as
+/// `required_unless_present_any` expects.
 const MODES: [&str; 1] = ["mode"];
 
 /// Names of well-known programs (RFC 5531 and the IANA registry).

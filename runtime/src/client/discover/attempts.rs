@@ -11,8 +11,8 @@ const MIN_CALLS: u64 = 100;
 /// The length of a period in which latencies are measured.
 const LATENCY_PERIOD: Duration = Duration::from_secs(10);
 
-/// The policy by which [`ServiceCaller::balanced`](super::super::ServiceCaller::balanced) makes the attempts of a call.
-/// A [`RetryPolicy`] can be converted to it, with neither time-outs nor hedging.
+/// The policy for the attempts of a call by a [balanced](super::super::ServiceCaller::balanced) caller: retries,
+/// time-outs and hedging. A [`RetryPolicy`] converts to a policy with neither a time-out nor hedging.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Attempts {

@@ -70,7 +70,7 @@ impl Error for NoServerError {
     }
 }
 
-/// The reason why the calls of a balancer wait. The balancer shares it with its callers.
+/// State that a balancer shares with its callers. It tells them if calls wait for a server, and why.
 #[derive(Debug)]
 pub(in crate::client) struct Outage {
     is_waiting: AtomicBool,

@@ -199,7 +199,8 @@ fn errors_do_not_invalidate() {
     }
 }
 
-/// §7.1.1, §6.2.2.3: an error ends the connection only if it excludes version 2, or if it is about the properties.
+/// §7.1.1, §7.2.2: an error ends the connection only if it excludes version 2, or if it refuses the local properties
+/// (RDMA2_ERR_BAD_PROPVAL).
 #[test]
 fn errors_that_do_not_end_the_connection() {
     for (low, high, is_open) in [(1, 3, true), (2, 2, true), (3, 4, false), (1, 1, false)] {

@@ -132,7 +132,8 @@ impl Session {
         finish(self, failing).await
     }
 
-    /// Returns `true` if the client has succeeded by the deadline.
+    /// Waits until the client finishes, at most until the deadline of the session. Returns `true` if the client has
+    /// succeeded by then.
     pub(super) async fn has_succeeded(&mut self) -> bool {
         let deadline = self.deadline();
         self.running.result(deadline).await == Some(true)
