@@ -52,7 +52,7 @@ impl Stat {
     }
 }
 
-/// An object found beneath the export's root.
+/// A file, directory or other object of the export, including the export's root.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) id: FileId,

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::engine::CallFailure;
 
-/// The pauses of a connection on which calls get no replies.
+/// Detects that calls on a connection get no replies. While a pause is in progress, a pool prefers other connections
+/// for new calls.
 #[derive(Debug)]
 pub(super) struct Silence {
     /// The shortest and the longest pause.

@@ -51,7 +51,7 @@ struct ServingRuntime {
     handle: Handle,
     /// Number of connections, including those in set-up.
     connections: AtomicUsize,
-    /// `true` if the runtime did not begin with a connection in time, and has not run since.
+    /// `true` if the runtime did not start the task of a new connection in time, and has run no such task since.
     is_stalled: AtomicBool,
     has_ended: AtomicBool,
 }

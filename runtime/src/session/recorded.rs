@@ -373,7 +373,7 @@ impl RecordedCall {
         Self { key, reply: Mutex::new(None), had_no_effect: AtomicBool::new(false) }
     }
 
-    /// Returns the memory that the call uses without a reply, in bytes.
+    /// Returns the memory used by this record, in bytes. The recorded reply is not included.
     pub(crate) fn size(&self) -> u64 {
         size_of::<Self>() as u64 + self.key.spilled()
     }

@@ -131,8 +131,8 @@ impl Choice {
     }
 }
 
-/// Plays trials, each for at most `limit`, and prints a line for each with `print_row`. `kind` is the plural noun for
-/// the trials in the result. Returns the exit code.
+/// Plays trials, each for at most `limit`. Prints a line for each trial with `print_row`, and a summary at the end.
+/// `kind` names the trials in the summary, in the plural. Returns a failure exit code if a trial failed.
 pub async fn play<P, M: Default>(
     kind: &str,
     trials: &[&Trial<P, M>],

@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    /// No client and no group loses more replies than it has above its fair share.
+    /// Eviction takes from a client or group only the replies above its fair share, rounded down.
     #[test]
     fn as_few_replies_as_possible_are_evicted() {
         let evict = |held: &[(u64, u64, u64)], entries| {

@@ -39,7 +39,7 @@ struct Cli {
     /// Time in seconds after which the run of a seed counts as hanging
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     limit: u64,
-    /// Number of runs at a time
+    /// Print the selected bugs and exit
     #[arg(long)]
     jobs: Option<usize>,
     /// Print the bugs, and end

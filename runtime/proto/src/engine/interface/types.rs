@@ -101,7 +101,7 @@ pub struct ResultChunk {
 /// Payload stream of a received message.
 #[derive(Debug)]
 pub enum MessagePayload {
-    /// Message buffer, from one or more Receives, or with a copy of a small record of a byte stream.
+    /// A message buffer. It holds the contents of one or more Receives, or a copy of a small record of a byte stream.
     Inline(MessageBuf),
     /// Separate memory: a Position-Zero Read chunk, a Reply chunk, or a long record of a byte stream.
     Long(Bytes),

@@ -66,7 +66,8 @@ fn executed_call_refused_on_repetition() {
     assert!(!safe(failure.clone()), "{failure:?}: not retry-safe, the server executed the call");
 }
 
-/// If a call that was executed is cancelled while it waits for a credit for its third attempt, it fails as executed.
+/// A call that was executed is cancelled while it waits for a credit for its third attempt. Its failure is not
+/// retry-safe.
 #[test]
 fn executed_call_cancelled_before_its_third_attempt() {
     let mut facing = Facing::new(Role::Client, EngineConfig::default());
