@@ -5,7 +5,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use rpcrdma::server::ServerBuilder;
+use anyhow::Context as _;
+use rpcrdma::server::{Server, ServerBuilder};
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
@@ -46,16 +47,30 @@ impl ThreadArgs {
             return Builder::new_current_thread();
         }
         let mut runtime = Builder::new_multi_thread();
-        runtime.worker_threads(self.count());
+        // Without the option, tokio decides.
+        if let Some(threads) = self.threads {
+            runtime.worker_threads(threads.into());
+        }
         runtime
+    }
+
+    /// Starts the threads that serve connections, and binds a server for the URLs `listen`, whose connections are
+    /// divided among these threads and the current runtime.
+    ///
+    /// # Errors
+    /// Returns an error if a thread cannot be started, or the errors of [`ServerBuilder::bind`].
+    pub async fn bind(self, builder: ServerBuilder, listen: &[String]) -> anyhow::Result<(Server, RuntimeThreads)> {
+        let threads = self.start().context("cannot start the server's threads")?;
+        let mut builder = listen.iter().fold(builder, ServerBuilder::listen);
+        if !threads.runtimes.is_empty() {
+            builder = builder.runtimes(threads.runtimes.iter().cloned().chain([Handle::current()]));
+        }
+        Ok((builder.bind().await?, threads))
     }
 
     /// Starts the threads that serve connections in addition to the current runtime: all but one of them with
     /// `--runtime-per-thread`, and none without it.
-    ///
-    /// # Errors
-    /// Returns an error if a runtime or a thread cannot be created.
-    pub fn start(self) -> io::Result<RuntimeThreads> {
+    fn start(self) -> io::Result<RuntimeThreads> {
         let mut this = RuntimeThreads::default();
         let others = if self.runtime_per_thread { self.count() - 1 } else { 0 };
         for number in 1..=others {
@@ -83,14 +98,6 @@ pub struct RuntimeThreads {
 }
 
 impl RuntimeThreads {
-    /// Divides the connections of a server among these threads and the current runtime.
-    pub fn apply(&self, builder: ServerBuilder) -> ServerBuilder {
-        if self.runtimes.is_empty() {
-            return builder;
-        }
-        builder.runtimes(self.runtimes.iter().cloned().chain([Handle::current()]))
-    }
-
     /// Ends the threads, and waits for them. Call this after the server has ended.
     pub async fn end(self) {
         drop(self.stops);

@@ -12,16 +12,13 @@ use rpcrdma_examples::blobstore::protocol::{
 
 use rpcrdma_examples::command::MetricsArgs;
 
-use crate::{
-    cli::BenchServerArgs,
-    serve::{bind, until_stopped},
-};
+use crate::{cli::BenchServerArgs, serve::until_stopped};
 
 /// Runs `blobstore bench-server`: serves until a signal stops the server.
 pub(crate) async fn run(args: BenchServerArgs) -> anyhow::Result<()> {
     let service = BlobstoreV1Server::new(MemoryBlobs::default());
     let builder = Server::builder().service(service).versions(args.rpcrdma.allowed());
-    let (server, threads) = bind(builder, &args.listen, args.threads()).await?;
+    let (server, threads) = args.threads().bind(builder, &args.listen).await?;
     until_stopped(server, threads, &MetricsArgs::default().start().await?).await
 }
 

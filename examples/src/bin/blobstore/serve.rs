@@ -52,17 +52,6 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the threads of a server, and binds it.
-pub(crate) async fn bind(
-    builder: ServerBuilder,
-    listen: &[String],
-    threads: ThreadArgs,
-) -> anyhow::Result<(Server, RuntimeThreads)> {
-    let threads = threads.start().context("cannot start the server's threads")?;
-    let server = threads.apply(listen.iter().fold(builder, ServerBuilder::listen)).bind().await?;
-    Ok((server, threads))
-}
-
 /// Prints the URLs of `server`, serves until a signal stops the server, and ends `threads`.
 pub(crate) async fn until_stopped(server: Server, threads: RuntimeThreads, health: &Health) -> anyhow::Result<()> {
     // Install the signal handlers before printing the URLs: whoever reads them may send a signal at once.
@@ -128,5 +117,5 @@ async fn start(
     // The store is serving until the shutdown begins.
     let health = rpcrdma::health::Health::new();
     let builder = configure(Server::builder().service(service).health(&health)).versions(rpcrdma.allowed());
-    bind(builder, listen, threads).await
+    threads.bind(builder, listen).await
 }

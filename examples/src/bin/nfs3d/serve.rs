@@ -9,12 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use rpcrdma::{
-    config::ConnectionConfig,
-    engine::ConnectionCounters,
-    server::{Server, ServerBuilder},
-    transport::Url,
-};
+use rpcrdma::{config::ConnectionConfig, engine::ConnectionCounters, server::Server, transport::Url};
 use rpcrdma_examples::{
     command::{self, Health, Stop},
     nfs3d::{
@@ -61,8 +56,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     let secure = cli.sec.authenticator(false)?;
     let tls = cli.tls.read()?;
     let nfs = cli.connections.apply(cli.drain.apply(cli.introspection.apply(tls.apply(secure(nfs)))), &cli.listen);
-    let threads = cli.threads.start().context("cannot start the server's threads")?;
-    let nfs = threads.apply(cli.listen.iter().fold(nfs, ServerBuilder::listen)).bind().await?;
+    let (nfs, threads) = cli.threads.bind(nfs, &cli.listen).await?;
     let mount = MountService::new(Arc::clone(&export), name.clone());
     // MOUNT is served over TCP (RFC 8267 §5.1).
     let mount = Server::builder().service(MountV3Server::new(mount)).max_connections(MAX_MOUNTING);
