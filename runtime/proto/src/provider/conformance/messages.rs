@@ -69,6 +69,7 @@ pub async fn empty_and_full_messages<C: Connector, L: Listener>(connector: C, li
 pub async fn solicited_sends<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let region = pair.server.sink(8, Access::RemoteWrite);
+    pair.announce().await;
     let handle = pair.server.qp().remote_invalidation().then_some(region.handle);
     for invalidate in [None, handle] {
         let request = WorkRequest::Send {

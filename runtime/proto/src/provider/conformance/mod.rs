@@ -118,22 +118,14 @@ impl<Q: QueuePair> TestEnd<Q> {
         WrId(self.next_id)
     }
 
-    /// Registers memory, and makes the provider begin the registration. [`ConnectedPair::announce`] waits for its end.
+    /// Registers memory. The peer may use it after [`ConnectedPair::announce`].
     fn register(&mut self, memory: RegisterableMemory, access: Access) -> Region {
-        let region = self.qp().register(memory, access).expect("registration failed");
-        self.flush_registration();
-        region
+        self.qp().register(memory, access).expect("registration failed")
     }
 
     /// Registers `len` bytes of memory, filled with 0xee.
     fn sink(&mut self, len: usize, access: Access) -> Region {
         self.register(RegisterableMemory::Sink(vec![0xee; len].into()), access)
-    }
-
-    /// Polls the queue pair, so that the provider begins the registration. A provider may defer a registration like a
-    /// request, as long as it precedes the Send that announces the memory.
-    fn flush_registration(&mut self) {
-        self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
     }
 
     /// Registers data that the peer may read.

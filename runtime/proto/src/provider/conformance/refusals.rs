@@ -123,6 +123,7 @@ pub async fn invalidate_of_unknown<C: Connector, L: Listener>(connector: C, list
 pub async fn invalidate_of_read_sink<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.server.sink(32, Access::ReadSink);
+    pair.announce().await;
     pair.client.send(b"x", Some(sink.handle));
     pair.server_refuses().await;
 }
