@@ -238,21 +238,19 @@ impl<'a> Binder<'a> {
         let id = self.procedure(&Path { parts, span: path.span.clone() })?;
         let procedure = procedure(self.spec, id);
         let rest = path.parts.get(cut + 1..).unwrap_or_default();
+        let arguments = || procedure.iter().flat_map(|p| &p.args).map(|arg| arg.name.text.as_str());
         let (place, rest) = match (is_result, rest) {
             (true, rest) => (AnnotationPlace::Procedure(id.0, id.1, id.2), rest),
             (false, [name, rest @ ..]) => {
-                let position = procedure.and_then(|p| p.args.iter().position(|arg| arg.name.text == name.text));
-                let arguments = || procedure.iter().flat_map(|p| &p.args).map(|arg| arg.name.text.as_str());
-                let index = position.ok_or_else(|| {
+                let index = arguments().position(|argument| argument == name.text).ok_or_else(|| {
                     let diagnostic = unknown_argument(name).list("its arguments", arguments());
                     Box::new(diagnostic.did_you_mean(&name.text, &name.span, arguments()))
                 })?;
                 (AnnotationPlace::Argument(id.0, id.1, id.2, index), rest)
             }
-            (false, []) if procedure.is_some_and(|p| p.args.len() > 1) => {
+            (false, []) if arguments().nth(1).is_some() => {
                 let diagnostic = unknown(path, "the procedure has several arguments: add the name of one");
-                let names = procedure.iter().flat_map(|p| &p.args).map(|arg| arg.name.text.as_str());
-                return Err(Box::new(diagnostic.list("its arguments", names)));
+                return Err(Box::new(diagnostic.list("its arguments", arguments())));
             }
             (false, []) => (AnnotationPlace::Argument(id.0, id.1, id.2, 0), rest),
         };
