@@ -353,11 +353,7 @@ impl HubMember {
         let Some(number) = self.number.take() else { return };
         // No completion of the queue pair may remain, because another queue pair may get its number. All completions
         // of the destroyed queue pair are in the queue now.
-        for _ in 0..=self.hub.room / MAX_DISTRIBUTED {
-            if !distribute(&self.hub.core) {
-                break;
-            }
-        }
+        self.distribute_all();
         if let Some(hub) = lock(&self.hub.core).as_mut() {
             hub.members.remove(&number);
         }
@@ -417,9 +413,19 @@ impl HubMember {
         std::mem::take(&mut self.overrun)
     }
 
-    /// Distributes the completions that the device has, without waiting for the hub's task.
+    /// Distributes the completions that the device has, at most [`MAX_DISTRIBUTED`], without waiting for the hub's
+    /// task.
     pub(super) fn distribute_now(&self) {
         distribute(&self.hub.core);
+    }
+
+    /// Distributes all completions that are in the queue at the time of the call.
+    pub(super) fn distribute_all(&self) {
+        for _ in 0..=self.hub.room / MAX_DISTRIBUTED {
+            if !distribute(&self.hub.core) {
+                break;
+            }
+        }
     }
 
     /// Registers the task for the next completion, unless the inbox has a completion, an overrun or a failure.

@@ -138,6 +138,14 @@ impl ConnectionQueues {
         }
     }
 
+    /// Makes all completions that the device has reported available to [`take`](Self::take). Shared queues otherwise
+    /// leave this to the task of the hub, which may run later.
+    pub(super) fn distribute_all(&self) {
+        if let Self::Shared { member, .. } = self {
+            member.distribute_all();
+        }
+    }
+
     /// Removes and returns the memory of the oldest completed Receive.
     pub(super) fn complete_receive(&mut self) -> Option<SlotGuard> {
         match self {

@@ -93,8 +93,8 @@ impl VerbsQueuePair {
                 }
                 DeviceEvent::QueuePairFailed => DisconnectReason::Transport("the queue pair failed".into()),
             };
-            // Process messages that arrived earlier, and prefer the cause that a completion may give.
-            self.drain();
+            // A completion may give a more precise cause.
+            self.drain_earlier();
             self.end(reason);
             changed = true;
         }
@@ -102,8 +102,7 @@ impl VerbsQueuePair {
             let reason = match event {
                 Ok(event) => match event.kind {
                     cm_event::RDMA_CM_EVENT_DISCONNECTED => {
-                        // Process messages that arrived earlier.
-                        self.drain();
+                        self.drain_earlier();
                         match &self.qp {
                             // An InfiniBand or RoCE queue pair fails on its own only if the peer requests a forbidden
                             // operation. The peer's disconnect does not change its state.
@@ -125,6 +124,13 @@ impl VerbsQueuePair {
             changed = true;
         }
         changed
+    }
+
+    /// Processes the completions that the device reported before an event, so that no message from before the end of
+    /// the connection is lost.
+    fn drain_earlier(&mut self) {
+        self.queues.distribute_all();
+        self.drain();
     }
 
     /// Advances the current phase. Returns `true` if the state has changed.
