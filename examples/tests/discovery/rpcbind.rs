@@ -25,7 +25,9 @@ struct RealRpcbind {
 }
 
 impl RealRpcbind {
-    /// Starts rpcbind in new namespaces, in which the test named `test` runs again. Returns `None` outside of them.
+    /// Starts rpcbind, if this process is in namespaces of its own. Otherwise, runs the test named `test` again in a
+    /// process with new namespaces, and returns `None`. If a program is missing or the user is not root, returns `None`
+    /// without running the test again.
     fn start(test: &str) -> Option<Self> {
         let mut rpcbind = Self::prepare(test)?;
         rpcbind.run();

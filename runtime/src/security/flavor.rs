@@ -211,9 +211,9 @@ pub trait Seal: fmt::Debug + Send + Sync + 'static {
 
 /// The security of one call on a client.
 pub trait CallSecurity: Seal {
-    /// Checks the verifier of a reply to an accepted call. For RPCSEC_GSS, it covers the sequence number in the call's
-    /// credential (RFC 2203 §5.3.3.2). Not called for denied calls, whose replies have no verifier (RFC 5531 §9). May
-    /// wait only for work of the same [`queue`](Seal::queue).
+    /// Checks the verifier of a reply to an accepted call. The verifier of RPCSEC_GSS covers the sequence number in the
+    /// call's credential (RFC 2203 §5.3.3.2). This method is not called for denied calls, whose replies have no
+    /// verifier (RFC 5531 §9). An implementation may block only to wait for work of the same [`queue`](Seal::queue).
     ///
     /// # Errors
     /// Returns an error if the verifier is not authentic.
@@ -234,8 +234,8 @@ pub trait CallSecurity: Seal {
 
     /// Handles a failure of [`seal`](Seal::seal) or [`Protection::wrap`]. Returns `true` if the call should be
     /// [secured](Security::secure) again, for example because its security context has expired. The call has not been
-    /// sent. The same limits apply as to denied calls. May wait only for work of the same [`queue`](Seal::queue). The
-    /// default is `false`.
+    /// sent. The same limits apply as to denied calls. An implementation may block only to wait for work of the same
+    /// [`queue`](Seal::queue). The default is `false`.
     fn expired(&self) -> bool {
         false
     }

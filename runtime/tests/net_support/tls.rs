@@ -56,7 +56,8 @@ impl Authority {
         self.dir.join(name)
     }
 
-    /// Issues a certificate with these names and writes it to `FILE.pem` and `FILE.key`.
+    /// Issues a certificate with these names. Writes the certificate to `<file>.pem`, and its private key to
+    /// `<file>.key`.
     pub fn issue(&self, file: &str, names: &[&str]) -> Issued {
         self.issue_with(file, names, |_| ())
     }

@@ -26,8 +26,9 @@ async fn uses(channel: &Channel, transport: Transport) -> Option<Duration> {
     timeout(MAX_MOVE, used).await.ok()
 }
 
-/// Plays a channel with an iWARP and a TCP URL, and blocks the iWARP port for a time: the packet filter applies
-/// `verdict` to its packets. The channel must fall back to TCP, and return to iWARP after the outage.
+/// Makes calls over a channel with an iWARP and a TCP URL, and blocks the iWARP port for a time. The packet filter
+/// applies `verdict` to packets to the port, and, if `verdict` is `drop`, also to packets from the port. The channel
+/// must fall back to TCP, and return to iWARP after the outage.
 pub(crate) async fn fall_back(plan: &Plan, verdict: &'static str) -> anyhow::Result<Findings> {
     let filter = match plan.network.filter() {
         Ok(filter) => filter,

@@ -28,7 +28,7 @@ pub(crate) struct Cli {
     /// Seconds after a restart in which clients reclaim their locks, and no other locks are granted
     #[arg(long, value_name = "S", default_value = "45", value_parser = clap::builder::ValueParser::new(parse_seconds))]
     pub(crate) grace: Duration,
-    /// Serve access control lists as well (NFSACL), on the URLs of NFS
+    /// Also serve access control lists (NFSACL), on the same URLs as NFS
     #[arg(long)]
     pub(crate) acl: bool,
     /// Path that clients mount. Default: the path of DIR. `/` is always accepted

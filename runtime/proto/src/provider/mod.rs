@@ -460,7 +460,8 @@ pub struct Connected<Q> {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The operating system reported an error: for example connection refused, no route to the host, address in use.
+    /// An I/O error of the operating system or of the provider: for example, a refused connection, no route to the
+    /// host, an address in use, or a missing RDMA device.
     #[error(transparent)]
     Io(#[from] IoError),
     /// The peer rejected the connection.

@@ -41,7 +41,7 @@ struct Cli {
     /// Only files whose path contains one of these
     #[arg(long, value_name = "PART")]
     path: Vec<String>,
-    /// Only mutants on lines that have changed since the last common ancestor with this revision of git
+    /// Only mutants on lines that have changed since the merge base with this Git revision
     #[arg(long, value_name = "REVISION")]
     changed: Option<String>,
     /// Only the survivors in the record. With --record, those that are noticed now are removed from it

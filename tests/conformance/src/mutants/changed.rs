@@ -1,4 +1,4 @@
-//! The lines that differ from a revision of git.
+//! The lines of Rust files that have changed since the merge base with a Git revision.
 
 use std::{
     collections::BTreeMap,

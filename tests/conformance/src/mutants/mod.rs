@@ -8,7 +8,7 @@
 //! | `splice` | the source file with all of its mutants behind the switch, and the search for those that do not compile |
 //! | `compile` | the copy with all mutants, without those that do not compile |
 //! | `reach` | the mutants that each test reaches, and the tests to run for a mutant |
-//! | `changed` | the lines that differ from a revision of git |
+//! | `changed` | the lines of Rust files that have changed since the merge base with a Git revision |
 //! | `record` | the record of scores and survivors, which the page shows |
 
 pub mod areas;
