@@ -230,7 +230,7 @@ async fn wait_until_even(load: &Load) {
     even_counts(load, 600).await;
 }
 
-/// Waits until a larger number of calls is spread evenly over the servers, and prints the counts.
+/// Waits until 6000 calls are spread evenly over the servers, and prints the number of calls that each server executed.
 async fn check_evenness(load: &Load, name: &str) {
     let (counts, off) = even_counts(load, 6000).await;
     println!("{name}: {counts:?} calls, at most {off:.1} % from the mean");
@@ -470,7 +470,8 @@ async fn srv_records() {
 }
 
 /// Runs the test `test` again in a process with its own network and mount namespaces. Returns `true` in that process.
-/// Elsewhere, returns `false`, once the test has succeeded there, or if this process is not root.
+/// In the original process, returns `false` when the test has succeeded in the new process, or if the original process
+/// is not root.
 fn isolated(test: &str, unshare: PathBuf) -> bool {
     if env::var_os(INSIDE).is_some() {
         return true;

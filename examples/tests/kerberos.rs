@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use time_limit::TimeLimit;
 
-/// Length of the files that are copied, in bytes.
+/// Length of the data that [`noise`] returns, in bytes. Longer files repeat the data.
 const SIZE: usize = 3 << 20;
 /// User ID of alice at the server, if the tests run as root.
 const ALICE: u32 = 4242;

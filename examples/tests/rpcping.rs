@@ -90,7 +90,7 @@ fn output() {
     assert!(!shown.contains("reply 1") && shown.contains("2 calls, 2 replies"), "{shown}");
 }
 
-/// In both versions of RPC-over-RDMA, the credits shown are the server's grant, even if the client requested fewer.
+/// In both versions of RPC-over-RDMA, the number of credits shown is the server's grant, whether it is small or large.
 #[test]
 fn credits_are_those_of_the_server() {
     for credits in [3, 32, 100, 1000] {

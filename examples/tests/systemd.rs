@@ -83,7 +83,7 @@ impl Manager {
 struct Service(Child);
 
 impl Service {
-    /// Returns the URLs in the next lines of the output.
+    /// Returns the URLs in the next `lines` lines of the output.
     fn urls(&mut self, lines: usize) -> Vec<String> {
         let output = BufReader::new(self.0.stdout.as_mut().unwrap());
         let words = output.lines().take(lines).map(|line| line.unwrap().split_whitespace().last().unwrap().to_owned());

@@ -20,7 +20,7 @@ const MAX_CREDITS: u64 = 65_535;
 
 /// A setting that is out of its range.
 ///
-/// Settings are checked when they are used: when a channel connects, a server binds, or an authenticator is created.
+/// Settings are checked when they are used: when a channel is created, a server binds, or an authenticator is created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} is {value}, but has to be between {min} and {max}")]
 #[non_exhaustive]
@@ -188,8 +188,8 @@ impl ConnectionConfig {
 
     /// Sets the minimum rate, in bytes per second, at which a peer must send arguments and accept replies. Bytes that
     /// arrive extend the deadline of [`fetch_timeout`](Self::fetch_timeout) by the time that they may take at this
-    /// rate. A peer thus cannot keep memory in use with a few bytes now and then. Replies count as stalled if they
-    /// leave the host at a lower rate within [`reply_timeout`](Self::reply_timeout). With 0, any byte is progress.
+    /// rate. A peer thus cannot keep memory in use by sending a few bytes now and then. Replies count as stalled if
+    /// they leave the host at a lower rate within [`reply_timeout`](Self::reply_timeout). With 0, any byte is progress.
     /// Default 64 KiB per second.
     pub fn min_rate(mut self, bytes_per_second: u64) -> Self {
         self.engine.min_rate = bytes_per_second;

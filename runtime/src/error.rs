@@ -1,7 +1,7 @@
 //! The errors of calls and connections, for code that handles them.
 //!
 //! A call fails with [`CallError`], a connection attempt with [`ConnectError`], and a server that cannot listen with
-//! [`BindError`]. The other types are the types of their fields, and the errors of single functions, for example of
+//! [`BindError`]. The other types are the types of their fields, and the errors of individual functions, for example of
 //! parsing or registering something. An error displays its own message only, and [`source`](std::error::Error::source)
 //! returns its cause.
 //!

@@ -223,7 +223,8 @@ mod tests {
         prop_oneof![message, proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
-    /// Generates the input for one step of [`engine_v2`]: a prefix and a possible rest, or anything else.
+    /// Generates the input for one step of [`engine_v2`]: a message that begins with a prefix of version 2, or
+    /// arbitrary bytes.
     fn step_v2() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![
             6 => 0..3u32,
@@ -245,8 +246,8 @@ mod tests {
         prop_oneof![4 => message, 1 => Just(connprop), 4 => proptest::collection::vec(any::<u8>(), 1..7)]
     }
 
-    /// Generates a record of two fragments, one of which may be empty, and appends any bytes. The record is a TLS probe
-    /// or an offer of TLS, sometimes with a changed byte.
+    /// Generates a record of two fragments, one of which may be empty, followed by arbitrary bytes. The record is a TLS
+    /// probe or an offer of TLS, sometimes with a changed byte.
     #[cfg(feature = "tls")]
     fn first_record() -> impl Strategy<Value = Vec<u8>> {
         let probe = [9_u32, 0, 2, 7, 1, 0, 7, 0, 0, 0].map(u32::to_be_bytes).concat();

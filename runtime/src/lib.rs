@@ -37,7 +37,7 @@
 //! | [`config`], [`transport`], [`error`] | the configuration of connections; URLs; errors of calls and connections |
 //! | [`security`], [`gss`] | the interfaces of security flavors; RPCSEC_GSS, generic over the mechanism |
 //! | `tls` | RPC-with-TLS on `tcp://`, with the feature `tls` |
-//! | [`health`] | the program by which clients learn if a server is serving |
+//! | [`health`] | the program by which clients learn whether a server is serving |
 //! | [`trace`] | the tracing spans of calls |
 //! | `introspection` | a program that reports the state of a running server, with the feature `introspection` |
 //! | `metrics` | the metrics of calls and connections, with the feature `metrics` |

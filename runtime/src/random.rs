@@ -70,8 +70,8 @@ pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
     Ok(())
 }
 
-/// A hash under a random key, so that peers cannot choose keys that collide. It takes fewer instructions than the
-/// default hash of the standard library.
+/// A hash function with a random key, so that peers cannot choose hash table keys that collide. It takes fewer
+/// instructions than the default hash function of the standard library.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyedHash(ahash::RandomState);
 

@@ -17,7 +17,7 @@ use rpcrdma::{
 
 /// Number of allocations for the box around a service's handler future.
 const HANDLER: u64 = 1;
-/// Number of allocations of the server for the bounds of a result that its type does not bound.
+/// Number of allocations on the server for the bounds of a result whose type is unbounded.
 const BOUNDS: u64 = 1;
 /// Number of allocations for the owner of a `Bytes` in pooled memory, which the caller or the handler keeps.
 const OWNER: u64 = 1;

@@ -429,7 +429,7 @@ async fn failures(caller: &ServiceCaller, count: usize) -> usize {
     failed
 }
 
-/// A server whose calls fail at once gets only a few of them, although it always looks idle, and is used again when it
+/// A server that fails its calls at once gets only a few calls, although it always looks idle. It is used again when it
 /// works.
 #[tokio::test(start_paused = true)]
 async fn failing_servers_are_ejected() {
@@ -451,7 +451,7 @@ async fn failing_servers_are_ejected() {
     .await;
 }
 
-/// If more than half of the servers fail, calls still go to all servers, and fail at those that fail.
+/// If more than half of the servers fail their calls, calls still go to all servers, including the failing ones.
 #[tokio::test(start_paused = true)]
 async fn not_all_servers_are_ejected() {
     timed(async {

@@ -85,7 +85,7 @@ async fn one_changed_bit_over_iwarp() {
     .await;
 }
 
-/// A changed bit in a call with 100,000 bytes of data is noticed. The test changes bits at regular distances.
+/// A changed bit in a call with 100,000 bytes of data is noticed. The test changes bits at regular intervals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_changed_bit_of_a_large_message() {
     timed(async {
@@ -179,7 +179,7 @@ fn null_call(xid: u32) -> Vec<u8> {
     [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// An authenticator that replaces the verifiers of replies by a wrong one.
+/// An authenticator that replaces the verifier of each reply with a wrong one.
 #[derive(Debug)]
 struct Impostor(GssAuthenticator<InsecureTestMechanism>, OpaqueAuth);
 

@@ -257,7 +257,8 @@ impl ClientMechanism for Counted {
     }
 }
 
-/// Lifetime in seconds of the tickets, and so of the contexts. The client replaces a context after half of it.
+/// Lifetime in seconds of the tickets, and so of the contexts. The client replaces a context after half of its
+/// lifetime.
 const LIFETIME: u64 = 8;
 
 /// Contexts and their tickets expire in the middle of copies. No call fails as long as the user has a valid ticket.

@@ -309,8 +309,8 @@ async fn reconnects(transport: Transport, snapshotter: Snapshotter) {
     assert_eq!(Values::take(&snapshotter).one("rpcrdma.client.reconnects", ""), 1.0);
 }
 
-/// The metrics of a server count the hit of the duplicate request cache by a call that is sent again, and the refusal
-/// of a call beyond the limits. The counters outlast the server.
+/// The metrics of a server count a call that is sent again as a hit of the duplicate request cache, and a call beyond
+/// the limits as refused. The counters outlast the server.
 async fn servers(scheme: &str, snapshotter: Snapshotter) {
     let transport = if scheme == "tcp" { Transport::Tcp } else { Transport::Iwarp };
     let service = TestService::default();

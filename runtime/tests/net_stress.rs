@@ -19,7 +19,7 @@ use rpcrdma::{
     server::Server,
 };
 
-/// Duration of a storm. The round that is in progress then is completed.
+/// Duration of a storm, after which the round in progress is still completed.
 const LASTS: Duration = Duration::from_secs(2);
 /// Time limit for each operation, generous for a loaded machine.
 const TIME_LIMIT: Duration = Duration::from_secs(100);

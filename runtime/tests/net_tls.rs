@@ -158,8 +158,8 @@ impl Authenticator for ByHost {
     }
 }
 
-/// The server sees the certificate of the client, and can deny the client by it. Both sides compute the same channel
-/// binding.
+/// The server sees the certificate of the client, and can deny the client on this basis. Both sides compute the same
+/// channel binding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutual_authentication() {
     timed(async {
@@ -183,8 +183,8 @@ async fn mutual_authentication() {
     .await;
 }
 
-/// If the server allows it, a client without a certificate connects, and its calls have no identity. A client with a
-/// certificate has one.
+/// If the server allows it, a client without a certificate connects, and its calls have no identity. The calls of a
+/// client with a certificate have an identity.
 #[tokio::test]
 async fn anonymous_clients() {
     timed(async {
@@ -388,7 +388,7 @@ async fn plaintext_does_not_appear_on_the_network() {
     .await;
 }
 
-/// A list of servers can strengthen the policy of a client, and cannot weaken it.
+/// A list of servers can strengthen the policy of a client, but cannot weaken it.
 #[cfg(feature = "discover")]
 #[tokio::test]
 async fn discovered_urls_only_strengthen_the_policy() {

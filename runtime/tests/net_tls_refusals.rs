@@ -339,7 +339,7 @@ async fn stripped_offers() {
     .await;
 }
 
-/// Handshakes that do not finish have a time limit and a limited number at the server. Further handshakes wait.
+/// The server limits the time and the number of handshakes in progress. Further handshakes wait.
 #[tokio::test]
 async fn handshakes_that_never_finish() {
     timed(in_step(async {

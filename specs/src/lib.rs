@@ -2,12 +2,12 @@
 //! servers generated from them.
 //!
 //! [`source`] has the XDR files as text. [`binding`] has the Upper-Layer Bindings of the programs. This crate's README
-//! and the header of each file name the document that it comes from, if there is one.
+//! and the header of each file name the document that the file comes from, if there is one.
 //!
 //! The runtime generates its own copy of the RPC and RPC-over-RDMA header types. The copies here are for tools and
 //! tests that work with messages without the runtime.
 //!
-//! The feature `std` is on by default. Without it, the crate is `no_std` with `alloc`, and has no clients and servers.
+//! The feature `std` is on by default. Without it, the crate is `no_std` with `alloc`, and has no clients or servers.
 //! The feature `discover` adds the discovery of servers through rpcbind.
 #![cfg_attr(not(feature = "std"), no_std)]
 // docs.rs shows the feature that each item needs.

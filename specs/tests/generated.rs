@@ -5,7 +5,7 @@ mod samples;
 use rpcrdma_specs::{rpc, rpcrdma1 as v1, rpcrdma2 as v2};
 use samples::both_ways;
 
-/// Returns a segment with numbers that follow from `n`. RFC 8166 section 4.7 abbreviates a segment as `HLOO`.
+/// Returns a segment whose four words are `n` to `n + 3`. RFC 8166 section 4.7 abbreviates a segment as `HLOO`.
 fn segment(n: u32) -> v1::XdrRdmaSegment {
     v1::XdrRdmaSegment { handle: n, length: n + 1, offset: (u64::from(n + 2) << 32) | u64::from(n + 3) }
 }

@@ -28,7 +28,7 @@ struct Version4 {
     entries: Arc<Mutex<Vec<Entry>>>,
     /// The netid for which the server refuses SET.
     refuses: &'static str,
-    /// The calls that the server has received: the procedure, and its arguments.
+    /// The received calls of SET, UNSET, GETADDR and GETVERSADDR: the procedure, and its arguments.
     calls: Arc<Mutex<Vec<(&'static str, Entry)>>>,
 }
 

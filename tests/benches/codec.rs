@@ -1,8 +1,8 @@
 //! Benchmarks of the generated codec: `cargo bench -p rpcrdma-tests --bench codec`.
 //!
-//! The messages are small (file attributes, and two replies of NFS 3 beside handwritten decoders), consist of many
-//! small items (a directory page), or have one large eligible item. The large item is encoded flat and reduced, and
-//! decoded inline and spliced.
+//! The messages are small (file attributes, and two replies of NFS 3), consist of many small items (a directory page),
+//! or have one large eligible item. Handwritten decoders of the two replies serve as a comparison. The large item is
+//! encoded flat and reduced, and decoded inline and spliced.
 //!
 //! `-- --profile MESSAGE-encode|decode|by-hand N` only makes N operations of that kind, for a profiler; see
 //! `codec/profile.rs`.

@@ -18,7 +18,7 @@ const MAX_DEPTH: u32 = 3;
 /// The maximum lengths that eligible items can have, in bytes.
 const ELIGIBLE: [u32; 4] = [16, 900, 4000, 20_000];
 
-/// The XDR file and the Rust code of one protocol.
+/// The XDR description of one protocol, which grows with each type.
 #[derive(Default)]
 struct Protocol {
     xdr: String,
@@ -227,7 +227,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{modules}{statics}
 /// Number of random protocols.
 pub(crate) const PROTOCOLS: u64 = {PROTOCOLS};
-/// Number of procedures of each.
+/// Number of procedures of each random protocol.
 pub(crate) const PROCEDURES: u64 = {PROCEDURES};
 
 /// Adds the services of all random protocols.
@@ -235,7 +235,8 @@ pub(crate) fn serve(builder: ServerBuilder, services: RandomServices) -> ServerB
     builder
 {services}}}
 
-/// Calls a procedure of a random protocol with arguments that follow from a seed. The inner error says what is wrong.
+/// Calls a procedure of a random protocol with arguments that follow from a seed. The inner error describes a wrong
+/// value.
 pub(crate) async fn call<C: Invoke>(
     caller: C,
     protocol: u64,

@@ -2,17 +2,19 @@
 //!
 //! | location | contents |
 //! | --- | --- |
-//! | `tests/capture` | loopback traffic of blobstore, dissected by `tshark`, field by field, also with dissectors of `xdrgen wireshark`, and decoded by `xdrgen decode` |
-//! | `conformance` | each MUST of the specifications with its code, its tests and a fault that they notice: `CONFORMANCE.md` |
+//! | `tests/capture` | blobstore's traffic, as `tshark` (also with generated dissectors) and `xdrgen decode` show it |
+//! | `conformance` | each MUST of the specifications, with its code, its tests and a fault that the tests notice |
 //! | `tests/bad_peer` | peers that violate the protocol, against complete servers and clients |
 //! | `tests/zero_copy` | eligible payload is not copied |
 //! | `tests/trace_context` | the spans of client and server, exported by OpenTelemetry, belong to one trace |
-//! | `tests/golden`, `tests/generated`, `tests/unused` | generated code compiles without warnings in a user's crate and follows RFC 4506 |
+//! | `tests/golden`, `tests/generated` | generated code compiles without warnings and follows RFC 4506 |
+//! | `tests/unused` | generated code gives no warnings in a program that uses little of it |
 //! | `tests/debian`, `build.rs` | the specifications that Debian installs, with their flags: generated and compiled |
 //! | `no_std` | types and codecs in a crate without the standard library |
 //! | `tests/front_doors`, `tests/derives` | the macros; derives and types of the user's choice |
 //! | `ui` | errors of the macros |
-//! | `tests/layers`, `tests/architecture` | the modules of each crate import downwards, without cycles; the names in ARCHITECTURE.md exist |
+//! | `tests/layers` | the modules of each crate import downwards, without cycles |
+//! | `tests/architecture` | the names in ARCHITECTURE.md exist |
 //! | `tests/documents` | README, guide and other documents: links, and blocks of XDR, ULB and TOML |
 //! | `tests/specifications` | the generated types of `specs`, byte by byte |
 //! | `fuzz`, `tests/fuzz_seeds` | fuzz targets of all decoders of received data, and of the compiler |

@@ -1,5 +1,5 @@
-//! The specifications that Debian's packages install compile unchanged, and the generated code compiles without
-//! warnings, all of it in this crate. `build.rs` has the flags of each specification.
+//! The specifications that Debian's packages install compile unchanged, and the code generated from them compiles
+//! without warnings in this crate. `build.rs` has the flags of each specification.
 #![deny(warnings, missing_docs, rust_2018_idioms, unreachable_pub)]
 
 use rpcrdma::{XdrDecode, XdrEncode, xdr::Bytes};

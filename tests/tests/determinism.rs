@@ -10,8 +10,8 @@ const FOLDERS: [&str; 2] = ["runtime/src", "runtime/proto/src"];
 /// Parts of the paths of files that a simulation does not run, or that are the source of the random numbers.
 const EXCEPTIONS: [&str; 4] = ["runtime/src/random.rs", "runtime/src/blocking.rs", "/tests", "threads.rs"];
 
-/// Calls `check` with the path and the code of each Rust file below `folder`, except [`EXCEPTIONS`]. The code is
-/// without lines of comments and without unit tests at its end.
+/// Calls `check` with the path and the code of each Rust file below `folder`, except [`EXCEPTIONS`]. Comment lines and
+/// the unit tests at the end of a file are left out of the code.
 fn each_file(folder: &Path, check: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.to_str().unwrap().to_owned();

@@ -251,8 +251,8 @@ fn toml_parses_and_names_features_that_exist() {
     assert!(count >= 4, "only {count} blocks of TOML were found");
 }
 
-/// CONTRIBUTING.md names steps of `.ci/run` that exist. The workflow `long.yml` has all long steps except `mutants` and
-/// `perf`. `ci.yml` and `long.yml` use the compiler of `tests/counts/budget.tsv`.
+/// CONTRIBUTING.md names only steps of `.ci/run` that exist. The workflow `long.yml` has all long steps except
+/// `mutants` and `perf`. `ci.yml` and `long.yml` use the compiler of `tests/counts/budget.tsv`.
 #[test]
 fn workflows_run_steps_that_exist() {
     let script = read(&root().join(".ci/run"));

@@ -25,7 +25,7 @@ fn reduced<T: XdrEncode>(value: &T) -> (Vec<u8>, Vec<(u64, Bytes)>) {
     (inline, items.into_iter().map(|item| (item.position, item.data)).collect())
 }
 
-/// Checks that a value has one encoding, with equal bounds, in each of the three types.
+/// Checks that a value has the same encoding in each of the three types, and that the types have the same bounds.
 #[track_caller]
 fn same<A, B, C>(a: &A, b: &B, c: &C)
 where

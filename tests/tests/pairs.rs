@@ -24,7 +24,7 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     below.split("\n## ").next().unwrap()
 }
 
-/// Returns the rows of a table, without its head.
+/// Returns the rows of a table, without its header.
 fn rows(section: &str) -> Vec<Vec<&str>> {
     let rows = section.lines().filter(|line| line.starts_with("| "));
     rows.skip(2).map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()

@@ -1,4 +1,4 @@
-//! The spans of client and server belong to one trace, exported by OpenTelemetry.
+//! The spans of client and server, exported by OpenTelemetry, belong to one trace.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::time::Duration;

@@ -375,7 +375,7 @@ pub(crate) struct VersionNode {
     pub(crate) doc: Vec<String>,
     /// The name of the version.
     pub(crate) name: Ident,
-    /// The base version, whose procedures this version takes over.
+    /// The base version, whose procedures this version inherits.
     pub(crate) base: Option<Ident>,
     /// The procedures that the version declares itself, in order of declaration.
     pub(crate) procedures: Vec<ProcedureNode>,

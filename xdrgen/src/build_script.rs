@@ -157,8 +157,8 @@ impl Build {
         self
     }
 
-    /// Sets the maximum size, in bytes, of each reply whose maximum is neither stated nor follows from its type. See
-    /// [`Compiler::default_reply_max`].
+    /// Sets the maximum size, in bytes, of each reply whose maximum is not stated and does not follow from its type.
+    /// See [`Compiler::default_reply_max`].
     #[must_use]
     pub fn default_reply_max(mut self, bytes: u64) -> Self {
         self.compiler = self.compiler.default_reply_max(bytes);

@@ -93,7 +93,7 @@ impl Compiler {
         self
     }
 
-    /// Sets the maximum size, in bytes, of each reply whose maximum is neither stated nor follows from its type.
+    /// Sets the maximum size, in bytes, of each reply whose maximum is not stated and does not follow from its type.
     ///
     /// By default, such a reply is an error (RFC 8166 §6.2) if the specification has a binding: annotations or a `.ulb`
     /// file. If it has none, the compiler assumes [`DEFAULT_REPLY_MAX`](crate::DEFAULT_REPLY_MAX) with a warning

@@ -64,7 +64,7 @@ struct Sibling {
     /// The syntax trees and the paths of the file and of the files that it includes. `None` until the file is parsed.
     trees: Option<(Vec<File>, Vec<PathBuf>)>,
     /// The names that the input takes from the file, each with the position of its first use and of its declaration.
-    /// Does not contain the names that only their declarations need.
+    /// Does not contain names that were taken only because these declarations use them.
     taken: Vec<(String, Span, Span)>,
 }
 

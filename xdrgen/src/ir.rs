@@ -120,7 +120,7 @@ pub enum ItemKind {
 /// The value of a constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConstValue {
-    /// A number of at most 64 bits without a declared type.
+    /// A number of at most 64 bits that is not declared with a boolean or integer type.
     Int(i128),
     /// A number with its declared type, which is a boolean or integer type. The number is in the range of the type.
     Typed(i128, Base),
@@ -157,7 +157,7 @@ pub struct Field {
     pub ddp: Option<Ddp>,
     /// `true` if the value must be boxed to have a finite size.
     pub boxed: bool,
-    /// The constant that the declaration names as its length or maximum.
+    /// The constant that the declaration names as its length or maximum, if any.
     pub length: Option<ItemId>,
 }
 
@@ -209,7 +209,7 @@ impl Type {
     }
 }
 
-/// A type without declarator.
+/// A type without a declarator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
     /// `bool`
@@ -343,7 +343,7 @@ pub struct Program {
     pub doc: Vec<String>,
     /// The versions, in order of declaration.
     pub versions: Vec<Version>,
-    /// The port of the program on RDMA (`@port(N)`, RFC 8166 §6).
+    /// The port of the program on RDMA (`@port(N)`, RFC 8166 §6). `None` if no port is stated.
     pub port: Option<u16>,
 }
 
@@ -357,7 +357,7 @@ pub struct Version {
     /// The comment of the version, without comment marks.
     pub doc: Vec<String>,
     /// The base version, whose procedures this version takes over (`version NAME : BASE`), as an index in
-    /// [`Program::versions`].
+    /// [`Program::versions`]. `None` if this version has no base.
     pub base: Option<usize>,
     /// The procedures. The procedures of the base version come first, in the order of that version. The others follow
     /// in order of declaration.

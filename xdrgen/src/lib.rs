@@ -28,7 +28,7 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `tools` | `fmt` and `strip`, which work on the text alone; `extract`, which reads the texts of specifications; `explain` and `table`, which document the [`ir`]; `wireshark`, which generates a dissector from it |
-//! | `decode` | `decode`, which decodes messages and captures by the [`ir`], and encodes arguments in JSON |
+//! | `decode` | `decode`, which decodes messages and captures with the [`ir`], and encodes arguments in JSON |
 //! | `cli` (default) | the command `xdrgen`; enables `tools` and `decode` |
 //!
 //! [`diag`] reports errors. A run reports as many errors as possible, each with a code that `ERRORS.md` explains. No

@@ -66,7 +66,8 @@ fn define(tree: &mut File, line: Macro, kind: MacroKind) {
     tree.definitions.push(Definition { annotations: Vec::new(), doc, span, kind });
 }
 
-/// Corrects `typedef new old;`. The names are swapped if only the second name is declared as a type.
+/// Corrects `typedef new old;`. Swaps the names if `old` is predeclared or has another declaration as a type, and `new`
+/// is not a known type.
 fn correct_typedef(definition: &mut Definition, known: &DeclaredNames, dialects: &mut Vec<Dialect>) {
     let DefinitionKind::Typedef(declaration) = &mut definition.kind else { return };
     let Declaration { name: Some(name), ty: TypeSpec { kind: TypeKind::Named(target), .. }, .. } = declaration else {

@@ -10,7 +10,7 @@ use crate::{
     ir::{Enumerator, ItemKind, Spec},
 };
 
-/// The set of enumerations whose enumerators lose their common prefix.
+/// The enumerations from whose enumerators the common prefix is stripped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Stripped {
     /// No enumerations.
@@ -89,7 +89,7 @@ fn shorten(enumeration: &str, enumerators: &mut [Enumerator], out: &mut Vec<Diag
     }
 }
 
-/// Returns, for each enumerator, the length of the prefix that it loses, in bytes.
+/// Returns the length of the prefix to strip from each enumerator, in bytes.
 fn prefixes(enumerators: &[Enumerator]) -> Vec<usize> {
     let names: Vec<&str> = enumerators.iter().map(|enumerator| enumerator.name.text.as_str()).collect();
     let all = shared(&names);

@@ -249,8 +249,8 @@ impl<'a> Scanner<'a> {
         self.last_word = token.text;
     }
 
-    /// Reads the xdrpp construct `namespace a::b {`. Its definitions belong to the enclosing scope. Returns `true` if
-    /// this is a namespace.
+    /// Reads the xdrpp construct `namespace a::b {`. The definitions in the namespace belong to the enclosing scope.
+    /// Returns `true` if `word` starts a namespace.
     fn namespace(&mut self, word: &Token<'_>) -> bool {
         let (mut next, mut lexer) = self.lookahead();
         let mut name_end = None;

@@ -61,7 +61,8 @@ pub struct Source {
     text: Arc<str>,
     /// Byte offset of the start of each line.
     lines: Vec<usize>,
-    /// Number of characters before each block of [`BLOCK`] bytes, so that the columns of a long line need no search.
+    /// Number of characters before each block of [`BLOCK`] bytes, so that a column is found without counting all
+    /// characters of a long line.
     blocks: Vec<usize>,
 }
 
@@ -133,7 +134,7 @@ impl Sources {
         self.files.len() - 1
     }
 
-    /// Returns the source at an index.
+    /// Returns the source at an index. Returns `None` if there is no such source.
     #[must_use]
     pub fn get(&self, file: usize) -> Option<&Source> {
         self.files.get(file)

@@ -17,7 +17,7 @@ use crate::{
 /// # Errors
 ///
 /// Returns the syntax errors of the text, because the end of an annotation cannot be determined in invalid text. Also
-/// returns an error if versions take over too many procedures.
+/// returns an error if versions take over too many procedures, or take them over through too many versions.
 pub fn strip(name: impl Into<String>, text: impl Into<Arc<str>>) -> Result<String, Diagnostics> {
     let text = unix_lines(text.into());
     let name = name.into();

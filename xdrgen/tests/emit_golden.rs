@@ -4,7 +4,7 @@
 //! and runs it. If such a file uses a dialect, the `.strict` file of the same name lists the text that `--strict`
 //! refuses.
 //!
-//! `UPDATE_GOLDEN=1` rewrites both kinds of files.
+//! `UPDATE_GOLDEN=1` rewrites the `.rs` and the `.strict` files.
 
 use std::{
     fs,

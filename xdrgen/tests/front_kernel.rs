@@ -32,7 +32,7 @@ fn eligible(compiled: &Compiled) -> Vec<String> {
     found
 }
 
-/// A specification in the style of `Documentation/sunrpc/xdr`, with every pragma that is no hint.
+/// A specification in the style of `Documentation/sunrpc/xdr`, with every pragma that is not a hint.
 const LOCKS: &str = "
 /* Locks. */
 

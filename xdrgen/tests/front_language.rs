@@ -1,4 +1,4 @@
-//! Tests of the IR of the constructs of RFC 4506 and RFC 5531, and of common dialects.
+//! Tests of the IR for the constructs of RFC 4506 and RFC 5531, and for common dialects.
 
 use rpcrdma_xdrgen::{
     Compiled, Compiler,

@@ -262,8 +262,8 @@ fn stripped_text_declares_the_same_without_the_binding() {
     assert!(procedure(&other, "GET").bounds.chunks.is_empty() && !procedure(&other, "GET").idempotent);
 }
 
-/// The compiler does not examine the whole result type of a procedure with an error, so it reports no ineffective
-/// annotations in it.
+/// The compiler does not examine the whole result type of a procedure with an error, so it does not warn about
+/// ineffective annotations in that type.
 #[test]
 fn errors_suppress_warnings_about_unexamined_items() {
     let text = "struct n { @ddp opaque d<100>; n *next; }; program P { version V { n X(void) = 1; } = 1; } = 1;";
@@ -358,8 +358,8 @@ const MANY: &str = "
     struct twice { found first; found second; };
     struct index { @ddp opaque table<50>; };";
 
-/// Compiles a procedure `GET(keys)` with this result. Returns the runs of its chunks as text, and its maximum length in
-/// the message.
+/// Compiles a procedure `GET(keys)` whose result has the fields `result`. Returns the runs of the result's chunks as
+/// text, and the maximum length of the result in the message.
 fn runs(result: &str, binding: &str) -> (Vec<(String, String)>, Expr) {
     let text = format!(
         "{MANY} struct result {{ {result} }}; @limit(99) program P {{ version V {{ result GET(keys) = 1; }} = 1; }} = 1;"

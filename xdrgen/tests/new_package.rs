@@ -133,7 +133,7 @@ impl ServerProcess {
         Self { child, output }
     }
 
-    /// Returns the rest of the next line that begins with `start`. Panics if the output ends before.
+    /// Returns the rest of the next line that begins with `start`. Panics if the output ends before such a line.
     fn line(&mut self, start: &str) -> String {
         loop {
             let mut line = String::new();
@@ -236,7 +236,8 @@ fn the_commands_of_the_guide_make_test_and_run_a_service() {
     run_as_in_the_image(&folder);
 }
 
-/// Starts the server with the arguments in the Dockerfile, but with free ports.
+/// Starts the server with the arguments in the Dockerfile, but with free ports. Checks that the server executes a call,
+/// counts the call in its metrics, and stops on SIGTERM.
 fn run_as_in_the_image(package: &Path) {
     let dockerfile = fs::read_to_string(package.join("Dockerfile")).unwrap();
     let list = dockerfile.lines().find_map(|line| line.strip_prefix("CMD ")).unwrap();

@@ -345,7 +345,7 @@ impl<C: Invoke> BlobClient<C> {
     /// Returns a blob's properties.
     ///
     /// # Errors
-    /// Fails if the blob does not exist, or if the call fails.
+    /// Fails if the server refuses the request, for example because the blob does not exist, or if the call fails.
     pub async fn stat(&self, name: &ValidName) -> Result<BlobStat, TransferError> {
         stat_of(self.rpc.stat(&wire_name(name)).await?)
     }
@@ -353,7 +353,7 @@ impl<C: Invoke> BlobClient<C> {
     /// Deletes a blob.
     ///
     /// # Errors
-    /// Fails if the blob does not exist, or if the call fails.
+    /// Fails if the server refuses the request, for example because the blob does not exist, or if the call fails.
     pub async fn delete(&self, name: &ValidName) -> Result<(), TransferError> {
         match self.rpc.delete(&wire_name(name)).await? {
             BlobStatus::BlobOk => Ok(()),
@@ -365,8 +365,9 @@ impl<C: Invoke> BlobClient<C> {
     /// page is the last one. The cookie of the first page is `""`.
     ///
     /// # Errors
-    /// Fails if the call fails. Returns [`TransferError::Protocol`] for invalid names, which might be unsafe to print,
-    /// and for pages that do not continue from the cookie, which might never end.
+    /// Fails if the server refuses the request, or if the call fails. Returns [`TransferError::Protocol`] for invalid
+    /// names, which might be unsafe to print, and for pages that do not continue from the cookie, because the listing
+    /// might never end.
     pub async fn list(&self, cookie: &str) -> Result<(Vec<(ValidName, BlobStat)>, Option<String>), TransferError> {
         let args = ListArgs { cookie: cookie.into(), count: BLOB_LIST_MAX };
         let page = match self.rpc.list(&args).await? {

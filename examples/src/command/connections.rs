@@ -18,8 +18,9 @@ const RESERVED_DESCRIPTORS: u64 = 256;
 /// Options for the connections and the memory of a server.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ConnectionArgs {
-    /// Maximum number of connections. At the limit, a new one takes the place of an idle one, first of the host with
-    /// the most, or is refused. Raises the limit of open files (ulimit -n) as far as it may
+    /// Maximum number of connections. At the limit, a new connection replaces an idle one, preferably of the host with
+    /// the most connections, or is refused. If necessary, the limit of open files (ulimit -n) is raised as far as
+    /// permitted
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
     /// Maximum number of connections of one host. Default: no other limit

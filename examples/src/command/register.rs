@@ -41,7 +41,7 @@ pub struct RegisterArgs {
     #[cfg(feature = "discover-etcd")]
     #[arg(long, value_name = "FILE", requires_all = ["etcd_ca", "etcd_certificate_key"])]
     pub etcd_certificate: Option<PathBuf>,
-    /// Key of that certificate, in PEM
+    /// Key of the certificate in --etcd-certificate, in PEM
     #[cfg(feature = "discover-etcd")]
     #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
     pub etcd_certificate_key: Option<PathBuf>,
@@ -63,13 +63,13 @@ impl Registered {
 }
 
 impl RegisterArgs {
-    /// Registers a server until the shutdown of the server of `handle` begins: with rpcbind, all `programs` at all
-    /// `urls`, and in etcd, the first of `urls`. Each program is a pair of a program number and a version. While a
-    /// registry is down, the server is not registered there, and a warning is logged. Registries that the options do
-    /// not select are left out.
+    /// Registers the server of `handle` until its shutdown begins: with rpcbind, all `programs` at all `urls`, and in
+    /// etcd, the first of `urls`. Each program is a pair of a program number and a version. While a registry is down,
+    /// the server is not registered there, and a warning is logged. Registries that the options do not select are left
+    /// out.
     ///
     /// # Errors
-    /// Fails if a registry refuses, or if the settings are wrong.
+    /// Fails if a registry refuses the registration, or if the settings are wrong.
     pub async fn register(
         &self,
         programs: &[(u32, u32)],
@@ -112,7 +112,7 @@ impl RegisterArgs {
     /// because the key in etcd has only one value.
     ///
     /// # Errors
-    /// Fails if rpcbind refuses.
+    /// Fails if rpcbind refuses the registration.
     pub async fn register_with_rpcbind(
         &self,
         programs: &[(u32, u32)],

@@ -9,7 +9,7 @@ pub(super) fn notify_ready() {
     notify(&[NotifyState::Ready]);
 }
 
-/// Reports that the service stops. Does nothing if the process has no `NOTIFY_SOCKET`.
+/// Reports that the service is stopping. Does nothing if the process has no `NOTIFY_SOCKET`.
 #[cfg(target_os = "linux")]
 pub(super) fn notify_stopping() {
     notify(&[NotifyState::Stopping, NotifyState::Status("waiting for the calls in progress")]);

@@ -60,8 +60,8 @@ impl Export {
     /// Clears the umask of this process, because modes come from the clients.
     ///
     /// # Errors
-    /// Fails if `root` is not a directory that can be opened, if `/proc` is not mounted, or if the kernel lacks
-    /// `openat2` (Linux 5.6 or later has it).
+    /// Fails if `root` is not a directory that can be opened, if `/proc` is not mounted, if the kernel lacks `openat2`
+    /// (Linux 5.6 or later has it), or if the system provides no random bytes.
     pub fn open(root: &Path, secret: &Secret, identities: Identities) -> io::Result<Self> {
         let path = root.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -171,8 +171,8 @@ impl Export {
         Ok(Arc::new(self.descriptors.reopen(object, flags)?))
     }
 
-    /// Keeps a newly created file open for writing, if this process does not act as other users. It would have no other
-    /// way to write the contents of a new file of mode 0444.
+    /// Keeps a newly created file open for writing, if this process does not act as other users. The process would have
+    /// no other way to write the contents of a new file of mode 0444.
     pub(super) fn keep_writable(&self, object: &Object) {
         if !self.identities.enforced() {
             let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);

@@ -72,7 +72,7 @@ pub(super) enum Caller {
     Principal(String),
 }
 
-/// The mapping of callers to the users as which calls are performed: the squashing policy of an export, the users of
+/// The mapping of callers to the users that perform their calls: the squashing policy of an export, the users of
 /// Kerberos principals, and the ability of this process to act as other users.
 #[derive(Debug)]
 pub struct Identities {

@@ -4,7 +4,7 @@
 //! call on the calling thread. A step that might wait asks [`may_wait`] first. If the answer is `false`, the step
 //! fails, the call ends without having changed anything, and the service repeats it on a blocking thread.
 //!
-//! A call that must be performed as another user than the server's own changes the identity of its thread. Afterwards,
+//! A call that must be performed as a user other than the server's own changes the identity of its thread. Afterwards,
 //! the kernel does not allow the thread to use RDMA devices that the process opened before, even if the identity was
 //! restored. Servers that use RDMA devices therefore perform such calls on blocking threads. See
 //! [`Identities::with_any_thread`](super::identity::Identities::with_any_thread).
@@ -87,8 +87,8 @@ pub(super) fn is_attempt() -> bool {
     ATTEMPT.get() != Attempt::None
 }
 
-/// Returns `true` if the thread may wait. If it returns `false`, the attempt that the thread runs has failed, and the
-/// caller must return any error.
+/// Returns `true` if the thread may wait. Otherwise, makes the attempt that the thread runs fail, and returns `false`.
+/// The caller must then return an error, which is discarded.
 ///
 /// Use this only in steps before the first change that a call makes.
 pub(super) fn may_wait() -> bool {

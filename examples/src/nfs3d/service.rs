@@ -112,8 +112,8 @@ impl NfsService {
     }
 }
 
-/// Returns `true` if a REMOVE, RMDIR or RENAME that fails with `status` has changed nothing. With other failures, the
-/// change may have happened, but not be permanent.
+/// Returns `true` if a REMOVE, RMDIR or RENAME that fails with `status` has changed nothing. After other failures, the
+/// change may have been made, but may not be permanent.
 fn precedes_effects(status: Nfsstat3) -> bool {
     matches!(
         status,

@@ -81,7 +81,7 @@ pub struct Nfs {
     is_retrying: Arc<AtomicBool>,
 }
 
-/// The limits for calls to a file system in bytes, from FSINFO and the client's options. They are 0 before FSINFO.
+/// The limits for calls to a file system, in bytes, from FSINFO and the client's options. They are 0 before FSINFO.
 #[derive(Debug, Clone, Copy, Default)]
 struct ServerLimits {
     read: u32,
@@ -452,8 +452,8 @@ impl Nfs {
         self.call("SETATTR", call).await
     }
 
-    /// Returns a page of a directory and the position of the next page. Uses READDIRPLUS, or READDIR if the server does
-    /// not support that.
+    /// Returns a page of a directory, and the position of the next page, or `None` if this page is the last one. Uses
+    /// READDIRPLUS, or READDIR if the server does not support READDIRPLUS.
     ///
     /// # Errors
     /// Returns errors of READDIRPLUS and READDIR. Returns [`CopyError::Protocol`] for names that are unsafe to use, and

@@ -123,7 +123,7 @@ pub enum Task {
         /// The local target path.
         target: PathBuf,
     },
-    /// Copies the entries of a directory on the server, from a position in its listing on.
+    /// Copies the entries of a directory on the server, starting at a position in its listing.
     List {
         /// Directory on the server.
         dir: NfsFh3,

@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Maximum number of extents. Holes after the last extent are treated as data.
+/// Maximum number of extents to look for. The rest of the file is treated as one more extent, including its holes.
 const MAX_EXTENTS: usize = 1 << 16;
 
 /// Returns the regions of a file of `size` bytes that contain data. The rest are holes, as far as the file system

@@ -5,7 +5,7 @@
 //! | [`location`] | `nfs3+rdma://host:port/path`, or a local path |
 //! | [`mount`] | the root of an export: rpcbind and MOUNT version 3, over TCP |
 //! | [`client`] | NFS version 3 procedures with errors and retries |
-//! | [`window`] | the limit on calls that carry data: as many as the server grants credits |
+//! | [`window`] | the limit on concurrent calls that carry data |
 //! | [`resolve`] | path lookup in an export, including symbolic links |
 //! | [`read`], [`write`](mod@write) | file data: parallel ranges, UNSTABLE writes with COMMIT, sparse files |
 //! | [`copy`] | trees: schedules the work and counts the results |

@@ -67,7 +67,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Creates an export from a known root handle, without MOUNT. Paths are relative to it.
+    /// Creates an export from a known root handle, without MOUNT. Paths are relative to the directory of this handle.
     #[must_use]
     pub fn known(root: NfsFh3) -> Self {
         Self { root, export: vec![b'/'], flavors: Vec::new(), url: None, options: MountOptions::default() }

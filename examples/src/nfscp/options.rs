@@ -23,7 +23,8 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Time limit of a call. The default is 30 s.
     pub call_timeout: Duration,
-    /// Time limit for retrying calls that lost their connection or got no reply. The default is 60 s.
+    /// Time limit for retrying calls that lost their connection, got no reply, or failed with NFS3ERR_JUKEBOX. The
+    /// default is 60 s.
     pub retry_for: Duration,
     /// The credential of calls without Kerberos, usually AUTH_SYS. The default is AUTH_NONE.
     pub credential: OpaqueAuth,

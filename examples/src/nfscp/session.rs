@@ -189,7 +189,7 @@ impl Session {
         self.server.max_in_flight()
     }
 
-    /// Unmounts all exports and closes the connection.
+    /// Unmounts all exports and closes the connections.
     pub async fn close(self) {
         for export in self.exports {
             export.mounted.unmount().await;
@@ -220,8 +220,8 @@ fn name_of(source: &Path) -> Result<Bytes, CopyError> {
     Ok(Bytes::copy_from_slice(name.as_encoded_bytes()))
 }
 
-/// Resolves the symbolic links in a target path, so that the copy is written where they lead. Returns a path that does
-/// not exist as it is.
+/// Resolves the symbolic links in a target path, so that the copy is written where they lead. If the path does not
+/// exist, returns it unchanged.
 fn followed(target: &Path) -> PathBuf {
     fs::canonicalize(target).unwrap_or_else(|_| target.to_owned())
 }

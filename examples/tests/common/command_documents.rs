@@ -11,7 +11,7 @@ use std::{
 pub(crate) struct Program<'a> {
     pub(crate) name: &'a str,
     pub(crate) path: &'a str,
-    /// Words before the cursor, and completions of the last of these words:
+    /// Pairs of the words before the cursor and a completion of the last of these words, such as
     /// `(["get", "--def"], "--default-reply-max")`.
     pub(crate) completions: &'a [(&'a [&'a str], &'a str)],
     /// Text that the man page contains.

@@ -126,7 +126,7 @@ async fn nfs_behind_rpcbind() {
     assert!(!output.status.success() && errors.contains("tcp://127.0.0.1:2049"), "{errors}");
 }
 
-/// `nfs3d` registers its lock services, unless other lock services answer on this host. It registers NFSACL as well.
+/// `nfs3d` registers its lock services and NFSACL. It does not start if other lock services answer on this host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_behind_rpcbind() {
     let Some(rpcbind) = RealRpcbind::start("rpcbind::locks_behind_rpcbind") else { return };

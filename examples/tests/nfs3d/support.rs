@@ -29,7 +29,7 @@ use tempfile::TempDir;
 
 pub(crate) use rpcrdma_examples::nfs3::no_changes as nothing;
 
-/// A server of a temporary directory, for the user that runs the tests.
+/// A running server that exports a temporary directory. Dropping this value stops the server.
 pub(crate) struct Served {
     pub(crate) folder: Arc<TempDir>,
     pub(crate) root: PathBuf,

@@ -71,7 +71,7 @@ pub(crate) struct Fake {
     pub(crate) no_readdirplus: AtomicBool,
     /// `true` to answer EXPORT. `false` to refuse it as a procedure that does not exist.
     pub(crate) lists: AtomicBool,
-    /// `true` to omit the handles of new objects in replies.
+    /// `true` to omit the handles and attributes of new objects in replies.
     pub(crate) taciturn: AtomicBool,
     /// `true` to corrupt some of the data that READ returns.
     pub(crate) rotten: AtomicBool,

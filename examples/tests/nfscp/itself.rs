@@ -1,4 +1,4 @@
-//! Tests that nothing is copied onto itself, into itself, or onto another source's copy.
+//! Tests that no file is copied onto itself or onto another source's copy, and no directory into itself without end.
 
 use std::fs;
 

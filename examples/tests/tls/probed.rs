@@ -101,7 +101,7 @@ fn another_library_makes_calls() {
 /// A violation: its description, the options of the client, its steps, and the lines that the script must print.
 type ViolationCase<'a> = (&'a str, Vec<&'a str>, &'a [&'a str], &'a [&'a str]);
 
-/// A server answers a client that violates RFC 9289 as the RFC says, and serves the next client.
+/// A server responds to each violation of RFC 9289 as the RFC requires, and serves the next client.
 #[test]
 fn violations_of_another_library_are_refused() {
     if !has_python() {

@@ -316,7 +316,7 @@ fn first_of(mut records: Vec<SrvRecord>) -> BTreeSet<SrvRecord> {
 #[derive(Debug)]
 struct Answer {
     records: BTreeSet<SrvRecord>,
-    /// The addresses of each host.
+    /// The addresses of each target, with the port of the target.
     addresses: BTreeMap<Target, BTreeSet<SocketAddr>>,
     valid_until: Instant,
 }

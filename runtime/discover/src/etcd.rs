@@ -65,7 +65,7 @@ impl fmt::Debug for EtcdService {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// A request failed.
+    /// A request failed or timed out.
     #[error("a request to etcd failed")]
     Request(#[source] Arc<dyn Error + Send + Sync>),
     /// A file of the TLS settings cannot be read.
@@ -187,7 +187,7 @@ impl EtcdService {
     /// Reads the servers, and watches them as long as the list is used.
     ///
     /// # Errors
-    /// See [`EtcdError`]: the first attempt to read the servers failed. Each request times out after 5 s.
+    /// Returns an [`EtcdError`] if the first attempt to read the servers fails. Each request times out after 5 s.
     pub async fn servers(self) -> Result<Servers, EtcdError> {
         let (sender, servers) = Servers::channel();
         let mut state = self.read(&sender).await?;
@@ -255,10 +255,10 @@ impl EtcdService {
 
     /// Registers a server: sets the key `PREFIX` + `name` to the value `url` with a lease of `ttl` in whole seconds, at
     /// least 3 s, and keeps the lease alive. A registration that etcd has lost is made again. If etcd cannot be reached
-    /// now, this logs a warning, and registers the server when it can.
+    /// at first, the function logs a warning, and the server is registered once etcd is back.
     ///
     /// # Errors
-    /// See [`EtcdError`]: etcd refuses the registration, or the settings are wrong.
+    /// Returns an [`EtcdError`] if etcd refuses the registration, or if the settings are wrong.
     pub async fn register(&self, name: &str, url: &str, ttl: Duration) -> Result<EtcdRegistration, EtcdError> {
         let (key, url) = (format!("{}{name}", self.prefix), url.to_owned());
         let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(3);

@@ -43,8 +43,8 @@ pub struct IwarpQueuePair {
     /// The endpoint's progress when it was last checked.
     progress: u64,
     silence: PeerActivity<Sleep>,
-    /// `true` if the last poll has registered its waker for all possible events, and neither was a request posted nor
-    /// `disconnect` called since.
+    /// `true` if the last poll has registered its waker for all possible events, and since then no request was posted
+    /// and `disconnect` was not called.
     is_settled: bool,
     /// The time after the last activity during which the socket is polled without waiting. Zero disables busy polling.
     busy_poll: Duration,

@@ -336,7 +336,7 @@ impl Endpoint {
     }
 
     /// Performs a bounded amount of the I/O that is possible without waiting. Reads if the last attempt to read found
-    /// input, or after [`seek_input`](Self::seek_input).
+    /// input, after [`seek_input`](Self::seek_input), or after a write error.
     pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> IoProgress {
         for _ in 0..Self::ROUNDS {
             if self.is_closed() {
@@ -409,7 +409,8 @@ impl Endpoint {
         self.done.push(Completion::Disconnected { reason });
     }
 
-    /// Removes one user of registered memory. Completes the Invalidate that waits for the last user.
+    /// Removes one user of registered memory. If it was the last user, completes the Invalidate that waits for it, if
+    /// any.
     pub(super) fn end_use(&mut self, stag: u32) {
         if let Some((id, memory)) = self.stags.end_use(stag) {
             self.done.push(Completion::Invalidated { id, memory });

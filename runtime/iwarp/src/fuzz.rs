@@ -37,7 +37,7 @@ impl<'a> Script<'a> {
         Self { incoming, pieces, turn: 0, outgoing: Vec::new() }
     }
 
-    /// Runs an endpoint on this stream until it is closed. Returns its completions.
+    /// Runs an endpoint on this stream until the endpoint is closed. Returns the completions of the endpoint.
     #[cfg(test)]
     pub(crate) fn run_to_end(&mut self, endpoint: &mut Endpoint) -> Vec<Completion> {
         let mut cx = Context::from_waker(Waker::noop());
@@ -104,8 +104,8 @@ pub(crate) fn endpoint(use_crc: bool) -> Endpoint {
 /// Feeds `input` to the receive path of a connection that has registered memory and a posted RDMA Read.
 ///
 /// The first byte selects options. Bit 0: CRCs are checked. Bit 1: the STags of the FPDUs in the remaining bytes are
-/// overwritten with the STags of the registered memory, which are random, so that a fuzzer cannot guess them. Bit 2:
-/// the remaining bytes arrive in pieces. The other bits select the sizes of the pieces.
+/// replaced by those of the registered memory, which are random and which a fuzzer cannot guess. Bit 2: the remaining
+/// bytes arrive in pieces. The other bits select the sizes of the pieces.
 ///
 /// # Panics
 /// Panics if the connection stays open after the end of the stream, or if `Disconnected` is not the last completion or
@@ -166,8 +166,8 @@ pub fn mpa_frames(bytes: &[u8]) {
     }
 }
 
-/// Overwrites, in each FPDU in `stream`, the STag field and the bytes where an RDMA Read Request has its source STag,
-/// with `stags`, in rotation.
+/// Overwrites the STags in each FPDU in `stream` with one of `stags`, in rotation: the bytes where a tagged header has
+/// its STag, and the bytes where an RDMA Read Request has its source STag.
 fn name_stags(stream: &mut [u8], stags: &[u32]) {
     let (mut at, mut turn) = (0, 0);
     while let Some(&[high, low]) = stream.get(at..).and_then(|rest| rest.first_chunk::<2>()) {

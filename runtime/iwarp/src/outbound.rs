@@ -123,7 +123,8 @@ impl Endpoint {
     }
 
     /// Updates `frames_below`, the length below which Sends are framed when they are posted. Called when anything that
-    /// it depends on may have changed. Such Sends do not overtake other requests (RFC 5040 §5.3, §5.5, RFC 5041 §5.3).
+    /// it depends on may have changed. Sends that are framed when they are posted do not overtake other requests (RFC
+    /// 5040 §5.3, §5.5, RFC 5041 §5.3).
     pub(super) fn update_framing(&mut self) {
         // RFC 5044 §7.1.2 rule 4.
         let may_frame = self.may_send && self.broken.is_none();

@@ -42,7 +42,7 @@ const UNNEGOTIATED_READS: u32 = 1;
 #[derive(Debug, Clone, Default)]
 pub struct IwarpConnector {
     config: IwarpConfig,
-    /// The function that creates streams instead of the operating system.
+    /// The function that creates byte streams in memory, or `None` to make TCP connections.
     #[cfg(feature = "simulation")]
     dialer: Option<Dialer>,
 }
@@ -142,7 +142,7 @@ impl IwarpConnector {
     }
 
     /// Returns the local IRD and ORD that result from the reply (RFC 6581 §9.1). Fails if the request is enhanced, and
-    /// the reply is not or selects peer-to-peer mode.
+    /// the reply is not enhanced or selects peer-to-peer mode.
     fn read_depths(
         &self,
         request: &MpaFrame,

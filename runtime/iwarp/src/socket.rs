@@ -1,5 +1,5 @@
-//! TCP sockets with the options that long-lived connections need: no delay, keep-alive, a user timeout, a traffic class
-//! and a shared port.
+//! TCP sockets with the options that long-lived connections need: `TCP_NODELAY`, keep-alive, a user timeout, a traffic
+//! class and a shared port.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// The maximum number of connections that wait to be accepted. The kernel limits it further.
+/// The maximum number of connections that wait to be accepted. The kernel may apply a lower limit.
 const BACKLOG: u32 = 1024;
 
 /// The idle time before the first keep-alive probe. Without probes, an idle connection to a host that has crashed or
@@ -18,7 +18,7 @@ const BACKLOG: u32 = 1024;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// The time between keep-alive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// The number of unanswered probes after which the connection is lost: 110 seconds after the peer was last heard.
+/// The number of unanswered probes after which the connection is lost: 110 seconds after the peer was last heard from.
 const KEEPALIVE_PROBES: u32 = 5;
 
 /// The time that sent data may stay unacknowledged before the connection is lost. Keep-alive probes end an idle

@@ -14,7 +14,7 @@ use crate::{
     provider::{Access, IoError, MemoryHandle, RegisterableMemory, WrId},
 };
 
-/// Number of the most recently released handles, which are not assigned again yet (RFC 5042 §6.3.3; promised by
+/// Number of the most recently released handles, none of which is assigned again (RFC 5042 §6.3.3; promised by
 /// [`Region`](crate::provider::Region)).
 const RECENT: usize = 64;
 

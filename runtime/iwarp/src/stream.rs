@@ -62,7 +62,7 @@ impl SetupStream {
         None
     }
 
-    /// Registers a socket with the I/O driver of the current runtime.
+    /// Registers a TCP socket with the I/O driver of the current runtime. Has no effect on a stream in memory.
     pub(crate) fn move_to_current_runtime(self) -> io::Result<Self> {
         match self {
             Self::Tcp(stream) => socket::move_to_current_runtime(stream).map(Self::Tcp),

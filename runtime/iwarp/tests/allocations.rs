@@ -75,8 +75,8 @@ impl Ends {
         }
     }
 
-    /// Registers memory, performs an RDMA Write and an RDMA Read of [`LEN`] bytes and three small Sends, and
-    /// invalidates the memory.
+    /// Registers memory, performs an RDMA Write and an RDMA Read of [`LEN`] bytes and three Sends, and invalidates the
+    /// memory.
     async fn round(&mut self) {
         let target = self.server.register(self.sinks[1].take().unwrap(), Access::RemoteWrite).unwrap();
         let landing = self.client.register(self.sinks[0].take().unwrap(), Access::ReadSink).unwrap();

@@ -36,7 +36,8 @@ fn source(queue_pair: &mut IwarpQueuePair, bytes: Vec<u8>) -> MemoryHandle {
     queue_pair.register(RegisterableMemory::Source(bytes.into()), Access::RemoteRead).unwrap().handle
 }
 
-/// Receives the first message, after which the responder may send.
+/// Sends the first message from the peer and waits for its arrival. The queue pair, which is the responder, may then
+/// send.
 async fn first_message(raw: &mut Raw, queue_pair: &mut IwarpQueuePair) {
     raw.fpdus(&[&send(1, b"go")]).await;
     let received = completions(queue_pair).await;

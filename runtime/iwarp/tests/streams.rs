@@ -467,7 +467,7 @@ async fn silent_peer_gets_one_extra_fpdu() {
     assert_eq!(message[..], *b"yes");
 }
 
-/// A Terminate about a Send with Invalidate does not refer to the Read in flight.
+/// A Terminate about a Send with Invalidate does not refuse the RDMA Read in flight, which is flushed.
 #[tokio::test]
 async fn terminate_about_an_invalidation_blames_no_read() {
     let (mut raw, mut queue_pair) = accepted(params()).await;

@@ -31,8 +31,8 @@ fn terminate_with(types: u8, code: u8, offender: &[u8], with_read: bool) -> Vec<
     terminate(&out)
 }
 
-/// The STags of three memories of 32 bytes: one that the peer may write, one that it may read, and a sink of local RDMA
-/// Reads.
+/// The STags of three memory regions of 32 bytes: one that the peer may write, one that it may read, and a sink of
+/// local RDMA Reads.
 #[derive(Clone, Copy)]
 struct Stags {
     sink: u32,

@@ -114,8 +114,8 @@ impl ChannelBuilder {
     ///
     /// With both versions, a connection begins with version 2 and falls back to version 1 if the server does not
     /// support version 2 (RPC-over-RDMA v2 §4.2.3). The channel makes a new connection for that if the server closes
-    /// the first connection. If a server that was reached by a URL supports only version 1, this is remembered for 10
-    /// minutes. With [`Versions::V1`] nothing is negotiated. The `version` option of a [`Url`] takes precedence.
+    /// the first connection. The client remembers for 10 minutes that a server that was reached by a URL supports only
+    /// version 1. With [`Versions::V1`] nothing is negotiated. The `version` option of a [`Url`] takes precedence.
     pub fn versions(mut self, versions: Versions) -> Self {
         self.config.connection = self.config.connection.versions(versions);
         self
@@ -149,8 +149,9 @@ impl ChannelBuilder {
         self.config.call_timeout
     }
 
-    /// Sends the trace context of each call to the server. `context` returns it from the [span](crate::trace) of the
-    /// call, for example by `tracing-opentelemetry`; `None` sends nothing. Default: nothing is sent.
+    /// Sends the trace context of each call to the server. `context` returns the trace context of the call's
+    /// [span](crate::trace), for example with `tracing-opentelemetry`. If it returns `None`, the call is sent without a
+    /// context. By default, no call has a context.
     ///
     /// Use this only with servers of this crate: the context is the body of the call's verifier, which RFC 5531 §10.1
     /// recommends to leave empty. Linux's server rejects calls with such a verifier. A call grows by 32 bytes. Calls

@@ -335,7 +335,7 @@ pub(super) fn unencoded<A, F>(config: &ChannelConfig, call: &OutboundCall<'_, A,
 }
 
 /// Encodes one call into `outgoing`. If the call is `secured`, its security must leave the bodies unprotected. Fails if
-/// a landing buffer does not fit the results, or if the credential or the arguments exceed a bound.
+/// a landing buffer does not fit the results, or if the credential or the arguments cannot be encoded.
 #[inline(always)]
 pub(super) fn encode<A: XdrEncode, F>(
     outgoing: &mut OutgoingCall,

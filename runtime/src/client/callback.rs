@@ -29,7 +29,7 @@ impl Context {
     ///
     /// In RPC-over-RDMA version 1, a server's calls and their replies must fit one inline message, and nothing in them
     /// is placed directly (RFC 8167 §5.3). A longer call fails with
-    /// [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong). In version 2, the client announces if it
+    /// [`ReverseTooLong`](crate::engine::CallFailure::ReverseTooLong). In version 2, the client announces whether it
     /// supports longer messages and direct placement
     /// ([`ConnectionConfig::reverse_direction`](crate::config::ConnectionConfig::reverse_direction)).
     ///

@@ -72,9 +72,9 @@ struct ChannelInner {
     /// The pauses between attempts to reconnect. The lock is held during an attempt, so that other calls wait for the
     /// outcome.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
-    /// The notification of calls that wait for the end of a pause, sent when the channel is closed.
+    /// Notifies calls that wait for the end of a pause when the channel is closed.
     closing: Changes,
-    /// `true` once a negotiation of versions has failed. The channel then uses only version 1 of RPC-over-RDMA.
+    /// `true` once the channel has fallen back to version 1 of RPC-over-RDMA. All its later connections use version 1.
     version_1_only: AtomicBool,
     /// `true` until a channel of [`ChannelBuilder::connect_lazy`](super::ChannelBuilder::connect_lazy) has connected.
     unconnected: AtomicBool,
@@ -86,7 +86,7 @@ struct ChannelState {
     closed: bool,
     /// The task of the latest attempt to reconnect.
     redialing: Option<AbortHandle>,
-    /// The error of the last attempt to connect. `None` after a success.
+    /// The error of the last attempt to connect. `None` if that attempt succeeded, or if there was none.
     error: Option<Box<ConnectError>>,
     /// The task that looks for a better path.
     improving: Option<AbortHandle>,
@@ -305,7 +305,7 @@ impl Channel {
     }
 
     /// Calls procedure 0 of any program and version. By convention, it has no arguments and no results
-    /// (RFC 5531 §12.1). Use it to find out if a program is served, or to measure the round-trip time.
+    /// (RFC 5531 §12.1). Use it to find out whether a program is served, or to measure the round-trip time.
     ///
     /// # Errors
     /// See [`CallError`]. The errors name the procedure `NULL`.
@@ -368,7 +368,7 @@ impl Channel {
         tokio::time::Instant::now().into_std().checked_add(timeout)
     }
 
-    /// Returns the error of the last attempt to connect, or `None` if that attempt succeeded.
+    /// Returns the error of the last attempt to connect, or `None` if that attempt succeeded or there was none.
     fn last_connect_error(&self) -> Option<Box<ConnectError>> {
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner).error.clone()
     }

@@ -202,8 +202,8 @@ async fn connect(
     Ok(link(set_up, negotiates, settings))
 }
 
-/// Connects over TCP, from the address `local`, if given. There is nothing to negotiate (RFC 5531 §11), so the first
-/// reply shows if an RPC server is listening.
+/// Connects over TCP, from the address `local`, if given. There is nothing to negotiate (RFC 5531 §11), so only the
+/// first reply shows that an RPC server is listening.
 async fn connect_tcp(
     peer: SocketAddr,
     local: Option<IpAddr>,

@@ -130,7 +130,7 @@ fn hint(error: &SetupError) -> &'static str {
     }
 }
 
-/// Returns `true` if the peer will close each new connection for the same reason until the configuration is changed.
+/// Returns `true` if each new connection will be closed for the same reason until the configuration is changed.
 pub(super) fn is_permanent(reason: &CloseReason) -> bool {
     match reason {
         CloseReason::NegotiationFailed { versions: Some(_), .. } | CloseReason::HostAuthentication(_) => true,
@@ -287,7 +287,8 @@ pub enum CallError {
         /// Length of the credential's body, in bytes.
         len: usize,
     },
-    /// The arguments exceed a bound of their XDR declaration. Nothing was sent.
+    /// The arguments cannot be encoded, for example because they exceed a bound of their XDR declaration. Nothing was
+    /// sent.
     Encode {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
@@ -322,7 +323,7 @@ pub enum CallError {
         /// The status in the reply.
         source: RpcError,
     },
-    /// The reply is not a valid encoding of the result.
+    /// The reply is not a valid encoding of the result, or exceeds the channel's decoding limits.
     Decode {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,
@@ -337,7 +338,7 @@ pub enum CallError {
         /// The item that breaks the rules.
         source: DecodeError,
     },
-    /// Middleware between client and channel ended the call (feature `tower`), for example a time-out or a limit.
+    /// Middleware between client and channel ended the call (feature `tower`), for example a timeout or a limit.
     Middleware {
         /// The name of the procedure, as `PROGRAM.PROCEDURE`.
         procedure: &'static str,

@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// The default of [`HealthCheck::timeout`].
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The service whose health a client watches, with the interval and the timeout of the questions to the server. See
+/// The service whose health a client watches, with the interval and the timeout of the queries to the server. See
 /// [`health`](crate::health).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
@@ -40,14 +40,14 @@ impl HealthCheck {
         Self { service: HealthService { program, version }, ..Self::server() }
     }
 
-    /// Sets the time between two questions to the server. Default 10 s. A server that calls back at each change is
-    /// asked as well: it may have had no room for the watch, or a callback may have been lost.
+    /// Sets the time between two queries to the server. Default 10 s. A server that calls back at each change is
+    /// queried as well: it may have had no room for the watch, or a callback may have been lost.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Sets the timeout of each question to the server. Default 5 s.
+    /// Sets the timeout of each query to the server. Default 5 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -72,12 +72,12 @@ impl HealthCheck {
 #[derive(Debug)]
 pub struct HealthWatch {
     check: HealthCheck,
-    /// The last report that the server has made by a callback since the last question.
+    /// The last report that the server has made by a callback since the last query.
     reports: watch::Receiver<Option<HealthReport>>,
     sender: watch::Sender<Option<HealthReport>>,
     /// The state that [`changed`](Self::changed) returned last.
     last: Option<HealthStatus>,
-    /// The time of the next question. `None` if it is due.
+    /// The time of the next query. `None` if the query is due.
     next: Option<Instant>,
 }
 

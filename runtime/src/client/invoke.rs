@@ -18,7 +18,7 @@ use crate::{
 ///     xdr::{DecodeError, Decoder},
 /// };
 ///
-/// /// Makes each call twice at most, the second time over another channel.
+/// /// Makes each call at most twice, the second time over another channel.
 /// struct WithReserve {
 ///     first: Channel,
 ///     reserve: Channel,

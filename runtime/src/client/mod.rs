@@ -18,7 +18,7 @@
 //! # Middleware
 //!
 //! A generated client is generic over the [`Invoke`] that carries its calls. [`Channel`] is the default. With the
-//! feature `tower`, `ServiceCaller` carries calls over any `tower` service, so that time-outs, limits, retries or load
+//! feature `tower`, `ServiceCaller` carries calls over any `tower` service, so that timeouts, limits, retries or load
 //! balancing can stand between client and channel.
 //!
 //! # Several connections, several servers

@@ -45,9 +45,9 @@ const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 /// A pool of connections to one server, among which calls are distributed, like the mount option `nconnect` of NFS.
 /// Clones share the connections, which are closed when the last clone is dropped.
 ///
-/// A call goes to the open connection with the least load, and uses that connection only. The load of a call is 8 KiB,
-/// plus the number of bytes of its arguments and longest result, of which at most 16 MiB count. The load of a
-/// connection is the sum for its calls in flight.
+/// An attempt of a call goes to the open connection with the least load, and uses only this connection. The load of a
+/// call is 8 KiB, plus the number of bytes of its arguments and longest result, of which at most 16 MiB count. The load
+/// of a connection is the sum for its calls in flight.
 ///
 /// - A connection that is lost gets no calls. The pool connects it again when the next call is made, with the pauses of
 ///   the channel's [`Reconnect`].
@@ -93,8 +93,7 @@ struct PoolInner {
     policy: Reconnect,
     /// The member at which the next search begins, so that calls made one at a time use all connections in turn.
     next: AtomicUsize,
-    /// The notification of calls that wait for a connection, sent when a connection is made, or when no connection can
-    /// be made any more.
+    /// Notifies calls that wait for a connection when a connection is made, or when no connection can be made any more.
     changes: Arc<Changes>,
 }
 
@@ -252,7 +251,8 @@ impl ChannelPool {
     }
 
     /// Returns the open connection with the least load. A connection that is silent, or that has a call in flight
-    /// before the first reply of its server, is returned only if there is no other connection.
+    /// before the first reply of its server, is returned only if there is no other connection. Returns `None` if no
+    /// connection is open.
     fn least_loaded(&self) -> Option<&Member> {
         let PoolInner { members, next, changes, .. } = &*self.0;
         let first = next.fetch_add(1, Ordering::Relaxed) % members.len();

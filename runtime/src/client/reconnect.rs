@@ -63,7 +63,7 @@ impl Reconnect {
         Self::OnDemand { min_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(3), retries: 3 }
     }
 
-    /// Returns the shortest and the longest pause.
+    /// Returns the shortest and the longest pause. For [`Never`](Self::Never), returns the default pauses.
     pub(super) fn pauses(self) -> (Duration, Duration) {
         match self {
             Self::Never => Self::on_demand().pauses(),

@@ -239,8 +239,8 @@ pub(super) fn final_error(earlier: Option<CallFailure>, error: CallError) -> Cal
     }
 }
 
-/// The first of those attempts of a call that the server may have executed. The server recognizes the call if it is
-/// sent again to the same server, from the same address, before the server forgets the reply.
+/// The first attempt that the server may have executed. The server recognizes the call if it is sent again to the same
+/// server, from the same address, before the server forgets the reply.
 #[derive(Debug)]
 pub(super) struct FirstAttempt {
     path: NetworkPath,

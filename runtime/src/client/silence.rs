@@ -14,7 +14,7 @@ use super::{
 use crate::engine::CallFailure;
 
 /// Detects that calls on a connection get no replies. While a pause is in progress, a pool prefers other connections
-/// for new calls.
+/// for new calls, and an endpoint is not ready.
 #[derive(Debug)]
 pub(super) struct Silence {
     /// The shortest and the longest pause.
@@ -25,7 +25,7 @@ pub(super) struct Silence {
     pause: Mutex<Option<(Instant, Duration)>>,
     /// `true` if `pause` is set, so that a reply does not need the lock otherwise.
     has_pause: AtomicBool,
-    /// The notification of waiting tasks, sent when a reply ends a pause.
+    /// Notifies waiting tasks when a reply ends a pause.
     #[cfg(feature = "tower")]
     ended: Notify,
 }
@@ -99,7 +99,7 @@ impl Silence {
     }
 }
 
-/// A call in flight, which shows if its connection is silent.
+/// A call in flight, which shows whether its connection is silent.
 pub(super) struct WatchedCall<S: Deref<Target = Silence>> {
     silence: S,
     start: Instant,
@@ -115,7 +115,7 @@ impl<S: Deref<Target = Silence>> WatchedCall<S> {
         Self { silence, start: Instant::now(), replies, has_ended: false }
     }
 
-    /// Ends the call. `result` shows if the server has replied.
+    /// Ends the call. `result` shows whether the server has replied.
     pub(super) fn end<R>(mut self, result: &Result<R, CallError>) {
         self.has_ended = true;
         let is_late = |failure: &CallFailure| matches!(failure, CallFailure::DeadlineExceeded { sent: true });

@@ -8,8 +8,7 @@ pub(super) const SUSPENDED: Duration = Duration::from_secs(1);
 /// Time for the runtime to report the input that arrived during a suspension.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// The delay of the handling of deadlines after a suspension, until the input that arrived meanwhile has been
-/// processed.
+/// A delay of the deadlines after a suspension, so that the input that arrived meanwhile is processed first.
 // Otherwise a peer that met its deadline would be reported as stalled, and an idle connection would be closed although
 // a call has arrived.
 #[derive(Debug, Default)]

@@ -38,7 +38,7 @@ impl LocalClose {
         }
     }
 
-    /// Begins to disconnect. Returns `false` if the disconnect has begun before.
+    /// Begins to disconnect. Returns `false` if the disconnect had already begun.
     pub(super) fn disconnect(&mut self, now: Instant) -> bool {
         let begins = matches!(self, Self::Open | Self::Draining);
         if begins {

@@ -15,8 +15,8 @@ pub(crate) type CallResult = Result<IncomingReply, CallFailure>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResultSlot(pub(crate) u32);
 
-/// A command to the driver. Commands are executed in the order in which they were queued, so a cancellation never hits
-/// a later call in the same slot.
+/// A command to the driver. Commands are executed in the order in which they were queued, so a cancellation never
+/// affects a later call in the same slot.
 #[derive(Debug)]
 pub(crate) enum DriverCommand {
     /// Starts the [next call](CommandQueue::next_call) of the queue. Its result goes to `slot`.

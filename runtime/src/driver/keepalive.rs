@@ -105,7 +105,7 @@ pub(super) struct Keepalive {
     /// The program to probe. `None` before the first call. Until then, the peer is not probed.
     program: Option<ProbedProgram>,
     next: Option<Instant>,
-    /// `true` if a call was started since the last check without a probe in flight, or if there are no probes.
+    /// `true` if a call was started since the last check without a probe in flight, or if probes are disabled.
     is_used: bool,
     /// Number of bytes received from the peer at the last check.
     received: u64,
@@ -145,7 +145,7 @@ impl Keepalive {
         !self.is_used
     }
 
-    /// Records the first call that is started since the last check. `message` is the encoded call.
+    /// Records the first call that is started after a check. `message` is the encoded call.
     #[cold]
     pub(super) fn call_started(&mut self, message: &[u8], now: Instant) {
         let Some(config) = self.config else { return };
@@ -270,8 +270,8 @@ mod tests {
         assert_eq!((without.next(), without.check(0, false, begin + secs(100))), (None, KeepaliveStep::Wait));
     }
 
-    /// Returns the times from the start, and then from each probe, to the next of ten probes of a peer that answers at
-    /// once.
+    /// Returns the intervals before the first ten probes of a peer that answers at once. The first interval begins with
+    /// the call.
     fn times(is_idle: bool) -> Vec<Duration> {
         let begin = Instant::now();
         let mut keepalive = in_use(begin);

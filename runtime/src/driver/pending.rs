@@ -21,7 +21,7 @@ pub(crate) struct PendingCall<'a> {
 
 impl<'a> PendingCall<'a> {
     /// Starts a call in the slot that `permit` reserves. The task of `cx` is woken when the result has arrived, even if
-    /// it has not polled the future before. Fails if the connection takes no more calls.
+    /// it has not polled the future before. Fails if the connection accepts no more calls.
     #[inline]
     pub(crate) fn start(
         port: &'a DriverPort,

@@ -32,7 +32,7 @@ struct PortInner {
     commands: CommandQueue,
     slots: Vec<SlotState>,
     free: Option<u32>,
-    /// The reason why the connection takes no more calls. `None` while it takes calls.
+    /// The reason why the connection accepts no more calls. `None` while it accepts calls.
     ending: Option<CloseReason>,
     /// `true` once the connection is closed.
     is_over: bool,
@@ -72,7 +72,7 @@ struct FreeSlots {
     free: AtomicUsize,
     /// Number of callers in [`DriverPort::reserve`].
     waiting: AtomicUsize,
-    /// One permit per free slot that is not counted in `free`. Closed when the connection takes no more calls.
+    /// One permit per free slot that is not counted in `free`. Closed when the connection accepts no more calls.
     queue: Semaphore,
 }
 
@@ -100,7 +100,7 @@ impl FreeSlots {
         self.queue.try_acquire().map(SemaphorePermit::forget).is_ok()
     }
 
-    /// Waits for a free slot and takes it. Returns `false` if the connection takes no more calls.
+    /// Waits for a free slot and takes it. Returns `false` if the connection accepts no more calls.
     async fn take(&self) -> bool {
         // Counted before `free` is read, as `put` counts the slot before it reads `waiting`. One of them sees the
         // other.
@@ -160,7 +160,7 @@ pub(crate) struct DriverPort {
     /// `true` if commands may be queued. Then the driver was woken, or has not been polled yet. Changed only under the
     /// lock of `inner`.
     has_commands: AtomicBool,
-    /// `true` as soon as the connection takes no more calls. Readable without the lock of `inner`.
+    /// `true` as soon as the connection accepts no more calls. Readable without the lock of `inner`.
     closed: AtomicBool,
     /// Notifies waiting tasks when the connection is closed.
     over: Notify,
@@ -316,19 +316,19 @@ impl DriverPort {
     }
 
     /// Waits for a free slot and reserves it. Callers get slots in the order in which they began to wait. Fails if the
-    /// connection takes no more calls.
+    /// connection accepts no more calls.
     pub(crate) async fn reserve(&self) -> Result<SlotPermit<'_>, CallFailure> {
         if self.free_slots.take().await { Ok(SlotPermit(&self.free_slots)) } else { Err(self.failure()) }
     }
 
-    /// Returns the error of a call that is started on a connection that takes no more calls.
+    /// Returns the error of a call that is started on a connection that accepts no more calls.
     fn failure(&self) -> CallFailure {
         let reason = self.close_reason().unwrap_or(CloseReason::Disconnected(crate::provider::DisconnectReason::Local));
         CallFailure::Closed { reason, sent: false }
     }
 
     /// Starts a call in the slot that `permit` reserves. `caller` is woken when the call has ended, unless
-    /// [`poll_result`](Self::poll_result) sets another waker. Fails if the connection takes no more calls.
+    /// [`poll_result`](Self::poll_result) sets another waker. Fails if the connection accepts no more calls.
     // The call is moved once less if this is part of the function that encodes it.
     #[inline(always)]
     pub(crate) fn start(
@@ -474,7 +474,7 @@ impl DriverPort {
         }
     }
 
-    /// Takes no more calls, because the connection is being closed. Calls in flight and replies are not affected.
+    /// Stops accepting calls, because the connection is being closed. Calls in flight and replies are not affected.
     #[cold]
     pub(super) fn retire(&self, reason: &CloseReason) {
         let mut inner = self.lock();
@@ -516,7 +516,7 @@ impl DriverPort {
         self.over.notify_waiters();
     }
 
-    /// Returns the reason why the connection takes no more calls, or `None` while it is open.
+    /// Returns the reason why the connection accepts no more calls, or `None` while it is open.
     pub(crate) fn close_reason(&self) -> Option<CloseReason> {
         self.lock().ending.clone()
     }

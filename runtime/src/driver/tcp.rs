@@ -26,8 +26,7 @@ const MAX_CALLS: usize = 16;
 /// A byte stream that carries records: a TCP connection, a TLS session on a TCP connection, a local socket, or a stream
 /// of a provider.
 ///
-/// Errors of the kinds `WouldBlock` and `Interrupted` of a read or a write mean that the operation is to be tried
-/// again.
+/// After an error of the kind `WouldBlock` or `Interrupted`, the caller retries the read or write.
 pub(crate) trait ByteStream: Send + 'static {
     /// Writes bytes of `slices`, which are not empty. Returns the number of bytes written.
     fn poll_write(&mut self, slices: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>>;

@@ -42,7 +42,8 @@ impl BodyProtection {
         Some(Arc::new(Self { context: Arc::clone(context), queue: queue.clone(), sequence, is_private }))
     }
 
-    /// Removes the sequence number from a body that was unwrapped. Fails if it is not the sequence number of the call.
+    /// Removes the sequence number from a body that was unwrapped. Fails if the body is too short for a sequence
+    /// number, or has the sequence number of another call.
     // RFC 2203 §5.3.3.1: the number is that of the credential.
     fn strip(&self, data: Bytes) -> Result<Bytes, SecurityError> {
         let mut decoder = Decoder::new(&data);

@@ -39,7 +39,7 @@ pub(super) struct ClientContext {
     window: u32,
     program: u32,
     version: u32,
-    /// The time from which on no call is secured with the context.
+    /// The time from which no more calls are secured with the context. `None` if the context does not expire.
     expires: Option<Instant>,
     /// `true` if the server has denied a call because of the context, or a call has found the context expired.
     is_dead: AtomicBool,

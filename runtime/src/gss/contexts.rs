@@ -60,18 +60,18 @@ impl GssServerConfig {
         Self::default()
     }
 
-    /// Sets the maximum number of established contexts, at least 1. At the limit, expired contexts are destroyed, or
-    /// else the least recently used one. Its client creates a new context with the next call (RFC 2203 §5.3.3.3).
-    /// Default 4096.
+    /// Sets the maximum number of established contexts, at least 1. At the limit, expired contexts are destroyed or, if
+    /// there are none, the least recently used context. A client whose context was destroyed creates a new one with the
+    /// next call (RFC 2203 §5.3.3.3). Default 4096.
     pub fn max_contexts(mut self, contexts: usize) -> Self {
         self.max_contexts = contexts;
         self
     }
 
     /// Sets the maximum number of established contexts that clients at one address have created, at least 1. At the
-    /// limit, expired contexts are destroyed, or else the least recently used one of the address, so that one host
-    /// cannot displace the contexts of all other hosts. IPv6 addresses with the same first 64 bits count as one
-    /// address. Default 1024.
+    /// limit, expired contexts are destroyed or, if there are none, the least recently used context of the address, so
+    /// that one host cannot displace the contexts of all other hosts. IPv6 addresses with the same first 64 bits count
+    /// as one address. Default 1024.
     pub fn max_contexts_per_address(mut self, contexts: usize) -> Self {
         self.max_contexts_per_address = contexts;
         self

@@ -102,7 +102,7 @@ pub(super) fn flavor() -> u32 {
     i32::from(AuthFlavor::RpcsecGss).unsigned_abs()
 }
 
-/// Returns `true` if this is a NULL verifier (RFC 2203 §5.2.2).
+/// Returns `true` if `verifier` is the NULL verifier (RFC 2203 §5.2.2).
 pub(super) fn is_null(verifier: &OpaqueAuth) -> bool {
     verifier.is(AuthFlavor::AuthNone) && verifier.body.is_empty()
 }

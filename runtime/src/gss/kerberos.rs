@@ -314,8 +314,8 @@ mod tests {
         Error { major: MajorFlags::GSS_S_BAD_MIC, minor: 0 }
     }
 
-    /// Returns a buffer of the library with these bytes. It is made as a name, because the library does not change
-    /// names.
+    /// Returns a buffer of the library with these bytes. The buffer is the display form of a name, because the library
+    /// returns the bytes of a name unchanged.
     fn buffer(bytes: &[u8]) -> Result<Buf, Error> {
         Name::new(bytes, None)?.display_name()
     }
@@ -493,8 +493,8 @@ mod tests {
         }
     }
 
-    /// The status codes of a refusal are those of the server. Missing credentials of the server thus give no advice
-    /// about the user's credentials.
+    /// The status codes of a refusal come from the server. Missing credentials of the server thus give no advice about
+    /// the user's credentials.
     #[test]
     fn refusals_of_the_server_say_what_to_do() {
         let client = KerberosClient::new("nfs@server");

@@ -71,7 +71,7 @@ pub trait ClientMechanism: fmt::Debug + Send + Sync + 'static {
     /// May block: it runs on a thread for blocking work.
     ///
     /// # Errors
-    /// Returns an error if there are no credentials.
+    /// Returns an error if the creation cannot start, for example because there are no credentials.
     fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError>;
 
     /// Returns advice for the user if the server refuses a context with this major and minor status. The default is
@@ -86,7 +86,7 @@ pub trait ServerMechanism: fmt::Debug + Send + Sync + 'static {
     /// Starts the creation of a context. May block: it runs on a thread for blocking work.
     ///
     /// # Errors
-    /// Returns an error if there are no credentials.
+    /// Returns an error if the creation cannot start, for example because there are no credentials.
     fn begin(&self) -> Result<Box<dyn ContextSetup>, GssError>;
 }
 
@@ -155,7 +155,7 @@ pub trait GssContext: fmt::Debug + Send + Sync + 'static {
     /// Returns the maximum length in bytes of an encrypted message of `len` bytes.
     fn max_wrapped(&self, len: u64) -> u64;
 
-    /// Returns the remaining lifetime of the context; `None` if it is unlimited.
+    /// Returns the remaining lifetime of the context: zero if it has expired, `None` if it is unlimited.
     fn lifetime(&self) -> Option<Duration>;
 
     /// Returns the name of the peer, such as `alice@EXAMPLE.COM` for Kerberos.

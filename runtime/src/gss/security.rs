@@ -169,7 +169,8 @@ impl<M: ClientMechanism> GssSecurityShared<M> {
         step.map_err(|error: GssError| failed(&error.to_string()))
     }
 
-    /// Replaces the context in use, and retires the old context unless the server has dropped it.
+    /// Replaces the context in use. Retires the old context, unless the server has dropped it or a call has found it
+    /// expired.
     fn replace(&self, context: Option<Arc<ClientContext>>) {
         let mut contexts = self.contexts();
         let old = std::mem::replace(&mut contexts.current, context);

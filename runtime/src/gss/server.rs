@@ -30,7 +30,7 @@ pub(super) struct GssServer {
 /// The decision on a call, or the work that has to precede the decision.
 pub(super) enum Decision {
     Done(Authentication),
-    /// The mechanism has to execute a step, which may block. [`GssServer::finish_round`] makes the reply.
+    /// The mechanism has to execute a step, which may block. [`GssServer::finish_round`] creates the reply.
     Round(SetupRound),
     /// The context is busy with a large body. The call has to be received again, on the thread for blocking work of
     /// this queue.

@@ -1,15 +1,15 @@
-//! The health of a server: an ONC RPC program by which balancers, readiness probes and `rpcping --health` learn if a
-//! server is serving.
+//! The health of a server: an ONC RPC program by which balancers, readiness probes and `rpcping --health` learn whether
+//! a server is serving.
 //!
 //! [`ServerBuilder::health`](crate::server::ServerBuilder::health) adds the program to a server. A service of the
-//! server is serving until the application says otherwise by [`Health`], or until the server shuts down. Clients ask
-//! once, or watch: the server then calls them back over the same connection (RFC 8167) when the state changes.
+//! server is serving until the application reports otherwise with [`Health`], or until the server shuts down. Clients
+//! ask once, or watch: the server then calls them back over the same connection (RFC 8167) when the state changes.
 //! [`HealthWatch`](crate::client::HealthWatch) is such a client. `Endpoints::health_check`, with the feature
 //! `discover`, makes a balancer use only servers that are serving.
 //!
 //! The program HEALTH has the number 0x20484c54 and HEALTH_CALLBACK has 0x20484c43, which are in the range for users
-//! (RFC 5531 §8.3). `runtime/src/health/health.x` defines them, and [`protocol`] is generated from that. The model is
-//! the health checking protocol of gRPC.
+//! (RFC 5531 §8.3). `runtime/src/health/health.x` defines both programs, and [`protocol`] is generated from this file.
+//! The model is the health checking protocol of gRPC.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
@@ -52,7 +52,7 @@ impl HealthService {
 
 /// The state of a server's services, which the application sets. Clones share the state.
 ///
-/// All services are serving at first. Use one value for one server:
+/// All services are serving at first. Pass a separate value to each server with
 /// [`ServerBuilder::health`](crate::server::ServerBuilder::health).
 #[derive(Debug, Clone, Default)]
 pub struct Health {

@@ -6,8 +6,8 @@
 //! addresses of clients, and the names of procedures.
 //!
 //! The program has the number 0x20525043, which is in the range for users (RFC 5531 §8.3).
-//! `runtime/src/introspection/introspection.x` defines it, and [`protocol`] is generated from that. Lists come in pages
-//! of at most 32 entries. The example program `rpctop` shows the reports.
+//! `runtime/src/introspection/introspection.x` defines it, and [`protocol`] is generated from this file. Lists come in
+//! pages of at most 32 entries. The example program `rpctop` shows the reports.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {

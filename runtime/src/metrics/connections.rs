@@ -119,8 +119,8 @@ fn reason_name(reason: Option<&CloseReason>) -> &'static str {
     }
 }
 
-/// Adds a new connection to the sampled connections, until the result is dropped. The connection must be closed by
-/// then, or its task be dropped with the runtime.
+/// Adds a new connection to the sampled connections, until the result is dropped. By then, the connection must be
+/// closed, or its task must have been dropped with the runtime.
 pub(crate) fn connection(
     role: ConnectionRole,
     transport: Transport,
@@ -172,10 +172,10 @@ pub(crate) fn add_source(record: fn()) {
 /// [connections](crate::metrics#connections) and [servers](crate::metrics#servers).
 ///
 /// The values go to the recorder of the thread that calls this function, usually the global one. Without a recorder,
-/// they are lost. Two threads may take samples at the same time. Each RPC is then part of exactly one of them.
+/// they are lost. Two threads may take samples at the same time. Each call is then part of exactly one sample.
 ///
 /// The cost is proportional to the number of open connections, and to the number of procedures and threads. Most
-/// recorders also process the value of each RPC separately. New connections wait meanwhile, but calls do not.
+/// recorders also process the value of each call separately. New connections wait meanwhile, but calls do not.
 pub fn sample() {
     describe();
     procedures::hand_over();

@@ -4,10 +4,10 @@
 //! names begin with `rpcrdma`. An exporter such as `metrics-exporter-prometheus` replaces the dots by underscores.
 //! Durations are in seconds, sizes in bytes.
 //!
-//! Install the recorder before channels and servers are made, and call [`sample`] before each export of the metrics. A
-//! recorder that pushes its metrics needs a task that calls [`sample`] as often as it pushes. Without these calls, it
-//! gets no metrics of successful calls and of servers, and of connections only the numbers that are counted at once:
-//! closed, failed and replaced connections, and failed paths.
+//! Install the recorder before you create channels and servers, and call [`sample`] before each export of the metrics.
+//! A recorder that pushes its metrics needs a task that calls [`sample`] as often as it pushes. Without these calls,
+//! the recorder gets no metrics of successful calls or of servers. Its metrics of connections are then limited to the
+//! events that are counted at once: closed, failed and replaced connections, and failed paths.
 //!
 //! ```no_run
 //! # async fn example(service: impl rpcrdma::server::Service) -> Result<(), Box<dyn std::error::Error>> {
@@ -63,7 +63,7 @@
 //! - Durations are counted in buckets, 32 for each power of two. The recorder gets one value per bucket, so a duration
 //!   moves by at most 3 %.
 //! - Sizes are exact as long as a procedure has few different pairs of sizes of call and reply on a thread: up to 16,
-//!   or less if their hashes collide. Further sizes are counted in buckets like durations.
+//!   or fewer if their hashes collide. Further sizes are counted in buckets like durations.
 //!
 //! A thread takes 9 KiB for each procedure and side of which it has completed a successful call, and 16 KiB more if the
 //! sizes need buckets. A procedure takes another 8 KiB, or 24 KiB if its sizes need buckets. Memory of threads that
@@ -95,7 +95,7 @@
 //! | `rpcrdma.pool.buffers` | gauge | buffers in use, over the pools of open connections; no attributes |
 //! | `rpcrdma.pool.kept` | gauge | bytes that those pools keep for reuse; no attributes |
 //! | `rpcrdma.server.memory.held` | gauge | bytes that calls hold ([`ServerBuilder::max_memory`](crate::server::ServerBuilder::max_memory)); no attributes |
-//! | `rpcrdma.server.memory.waiting` | gauge | connections with a call that waits for memory; no attributes |
+//! | `rpcrdma.server.memory.waiting` | gauge | connections and handlers that wait for memory; no attributes |
 //!
 //! Gauges cover open connections. Counters include closed connections.
 //!

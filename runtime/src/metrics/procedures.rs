@@ -122,7 +122,7 @@ pub(super) fn procedure(side: Side, method: &'static str) -> ProcedureId {
 }
 
 /// Returns a shard of a procedure for this thread alone, until it [releases](release) the shard. `method` is the name
-/// of the procedure as the thread knows it, if it finds the procedure by name.
+/// by which the thread finds the procedure, or `None` if it uses the identifier.
 pub(super) fn acquire(id: ProcedureId, method: Option<&'static str>) -> Option<&'static Shard> {
     let mut procedures = procedures();
     let procedure = procedures.get(id)?;

@@ -32,7 +32,7 @@ fn total(values: &[(f64, u32)]) -> (u64, f64) {
     (count, values.iter().map(|&(value, count)| value * f64::from(count)).sum())
 }
 
-/// Repeats each value as often as its count says, in ascending order.
+/// Returns each value as many times as it was counted, in ascending order.
 fn sorted(values: &[(f64, u32)]) -> Vec<f64> {
     let mut all: Vec<_> = values.iter().flat_map(|&(value, count)| (0..count).map(move |_| value)).collect();
     all.sort_by(f64::total_cmp);

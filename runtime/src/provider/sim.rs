@@ -219,7 +219,7 @@ impl ConnectRequest for SimRequest {
     }
 }
 
-/// Applies the negotiated parameters to one side. Its maximum number of RDMA Reads is the smaller one of its initiator
+/// Applies the negotiated parameters to one side. Its maximum number of RDMA Reads is the smaller of its initiator
 /// depth and the peer's responder resources.
 fn agree(end: &mut SimEndConfig, own: &SetupParams, peer: &SetupParams) {
     end.max_reads = own.initiator_depth.min(peer.responder_resources);

@@ -37,12 +37,12 @@ use crate::{
     service::ProcedureId,
 };
 
-/// An error of a security flavor. The message says what failed and, where possible, what to do about it.
+/// An error of a security flavor. The message describes what failed and, where possible, what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SecurityError(pub String);
 
-/// The reason for which a received body is refused.
+/// The reason why a received body is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnwrapError {
@@ -406,7 +406,8 @@ impl<'a> SecurityLink<'a> {
         self.local_addr
     }
 
-    /// Returns the deadline of the call that has to be secured, or of the close. Control calls have the same deadline.
+    /// Returns the deadline of the call that has to be secured, or of the close. `None` if there is no deadline.
+    /// Control calls have the same deadline.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 /// The TLS session that protects a connection.
 ///
-/// A peer's certificate identifies a host, not a user (RFC 9289 §4.2). The certificate can decide if the credentials of
-/// that host are accepted, but does not replace them.
+/// A peer's certificate identifies a host, not a user (RFC 9289 §4.2). A server can use the certificate to decide
+/// whether it accepts credentials from that host, but the certificate does not replace the credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsSession {
     pub(crate) certificates: Vec<Bytes>,

@@ -27,7 +27,7 @@ use crate::{
     transport::{AnyIncoming, AnyIncomingStream, AnyListener, AnyStreamListener, BoxStream},
 };
 
-/// Pause after an error of the listener, which would repeat at once.
+/// Pause after an error of the listener. Without a pause, the error would repeat at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listener with any [source](ConnectionSource) of connections.

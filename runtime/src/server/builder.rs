@@ -177,7 +177,7 @@ impl ServerBuilder {
     ///
     /// A client that watches is called back over its connection. One connection can watch at most 16 services, the
     /// connections of one host 2048, and all connections together 4096. Further clients are asked to check again from
-    /// time to time. A client that does not reply to a call back within [`callback_timeout`](Self::callback_timeout) is
+    /// time to time. A client that does not reply to a callback within [`callback_timeout`](Self::callback_timeout) is
     /// not called back until it asks again.
     ///
     /// [Limits](Self::limits) of the whole server do not apply to the program, so that a saturated server is not taken
@@ -222,8 +222,8 @@ impl ServerBuilder {
     /// The runtimes need their I/O and time drivers (`enable_all`). Keep them running until `serve` has returned:
     /// connections of a runtime that is not driven do not close. If a runtime is shut down earlier, its connections are
     /// lost, and new ones go to the other runtimes. If all are shut down, new connections are rejected. A runtime that
-    /// does not begin with a connection within a second, because its threads are blocked, gets no connections until it
-    /// runs again. The server logs these cases.
+    /// does not start to set up a connection within a second, because its threads are blocked, gets no connections
+    /// until it runs again. The server logs these cases.
     ///
     /// The runtime that calls `serve` accepts the connections. It may be one of `runtimes`.
     ///
@@ -449,8 +449,8 @@ impl ServerBuilder {
     /// connections. Default zero.
     ///
     /// During this time, [`ServerHandle::is_ready`](super::ServerHandle::is_ready) returns `false`. Set the delay to
-    /// the time that clients need to notice, through service discovery or a health check, that the server goes away.
-    /// They then use other servers before this one closes its connections.
+    /// the time that clients need to notice, through service discovery or a health check, that the server is going
+    /// away. They then use other servers before this one closes its connections.
     pub fn drain_delay(mut self, delay: Duration) -> Self {
         self.drain_delay = delay;
         self

@@ -277,11 +277,11 @@ pub struct MemoryStats {
 pub struct ServerHandle(pub(super) Arc<ServerShared>);
 
 impl ServerHandle {
-    /// Shuts the server down gracefully. The server is no longer [ready](Self::is_ready), and serves on for the [drain
-    /// delay](super::ServerBuilder::drain_delay), if there is one. Then it stops listening, finishes the calls in
-    /// progress, and closes its connections. Calls that arrive from then on are not executed, except calls of procedure
-    /// 0, by which clients learn that the server still works on their calls. Calls that exceed the grace period
-    /// ([`ServerBuilder::drain_timeout`](super::ServerBuilder::drain_timeout)) are aborted. Returns at once;
+    /// Shuts the server down gracefully. The server is no longer [ready](Self::is_ready), and continues to serve for
+    /// the [drain delay](super::ServerBuilder::drain_delay), if there is one. Then it stops listening, finishes the
+    /// calls in progress, and closes its connections. Calls that arrive from then on are not executed, except calls of
+    /// procedure 0, by which clients learn that the server still works on their calls. Calls that exceed the grace
+    /// period ([`ServerBuilder::drain_timeout`](super::ServerBuilder::drain_timeout)) are aborted. Returns at once;
     /// [`Server::serve`](super::Server::serve) returns when all connections are closed.
     #[doc(alias = "svc_exit")]
     pub fn shutdown(&self) {

@@ -111,7 +111,7 @@ impl ServerHealth {
         Arc::new(Self { health, registered, signal: OnceLock::new(), watched: Mutex::default() })
     }
 
-    /// Returns the service in the form in which the server registers it.
+    /// Returns the service that the server registers.
     pub(super) fn service(this: &Arc<Self>) -> Arc<dyn Service> {
         Arc::new(HealthV1Server::new(Watchable(Arc::clone(this))))
     }

@@ -52,7 +52,7 @@ impl Introspection {
         Arc::new(Self { allows, server: OnceLock::new() })
     }
 
-    /// Returns the service in the form in which the server registers it.
+    /// Returns the service that the server registers.
     pub(super) fn service(this: &Arc<Self>) -> Arc<dyn Service> {
         Arc::new(IntrospectionV1Server::from_arc(Arc::clone(this)))
     }

@@ -75,8 +75,8 @@ impl DispatchRequest {
         self.call.extensions_mut()
     }
 
-    /// Returns the time at which the server cancels the call, according to the [`Limits`](super::Limits::deadline) of
-    /// its procedure. `None` if there is no such limit. ONC RPC does not transmit the deadline of the client.
+    /// Returns the time at which the server cancels the call, according to the [`Limits`](super::Limits::deadline) that
+    /// apply to the call. `None` if there is no such limit. ONC RPC does not transmit the deadline of the client.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.call.deadline()
@@ -154,7 +154,7 @@ impl DispatchResponse {
         self.reply.inline_len() as u64
     }
 
-    /// Returns the length of the results that leave the payload stream, in bytes. Over RDMA they are in Write chunks.
+    /// Returns the length of the results outside of the payload stream, in bytes. Over RDMA they are in Write chunks.
     #[must_use]
     pub fn reduced_len(&self) -> u64 {
         let items = self.reply.rpc_reply().into_iter().flat_map(|reply| &reply.reduced);

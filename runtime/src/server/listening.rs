@@ -97,7 +97,7 @@ impl Server {
         ServerHandle(Arc::clone(&self.shared))
     }
 
-    /// Serves until [`ServerHandle::shutdown`] is called. When it returns, all connections are closed.
+    /// Serves until [`ServerHandle::shutdown`] is called, and returns when all connections are closed.
     ///
     /// Dropping the future stops listening. Open connections are still served, until they are closed for another reason
     /// or [`ServerHandle::shutdown`] is called.

@@ -81,7 +81,7 @@ pub(super) struct RoomPermit {
     id: u64,
 }
 
-/// The reason for which a connection is refused.
+/// The reason why a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoRoom {
     #[error("the server has {0} connections, and none of them is idle")]
@@ -125,8 +125,8 @@ impl ConnectionRoom {
         Ok(RoomPermit { room: Arc::clone(self), host, id })
     }
 
-    /// Makes an idle connection leave, of the host with the most connections among those that have an idle one, because
-    /// the process or the system has run out of file descriptors.
+    /// Makes an idle connection leave, because the process or the system has run out of file descriptors. Chooses the
+    /// longest idle connection of the host with the most connections, among the hosts that have an idle connection.
     pub(super) fn free_descriptor(&self) {
         let mut state = self.state();
         let idle = state.idle_of_larger_host(0);
@@ -164,7 +164,7 @@ impl RoomState {
     }
 
     /// Returns the connection of these hosts that has been idle for longest. It must have been idle since `latest` or
-    /// before. Returns `None` if `latest` is `None`.
+    /// before. Returns `None` if there is no such connection, or if `latest` is `None`.
     fn longest_idle(
         &self,
         hosts: impl IntoIterator<Item = HostAddr>,

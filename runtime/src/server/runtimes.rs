@@ -18,11 +18,11 @@ use tokio::{
 
 use crate::provider::SetupError;
 
-/// The time that a runtime has to begin with a connection. Then another runtime gets the connection.
+/// Time within which a runtime must start the set-up of a connection. After that, another runtime gets the connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Number of timers that make up [`PATIENCE`]. If the whole process is suspended, only one of the timers elapses
-/// meanwhile, so that no runtime is blamed for it.
+/// meanwhile, so that no runtime counts as stalled.
 const PATIENCE_TIMERS: u32 = 10;
 
 /// Interval at which the server looks for a runtime while all of them are stalled.

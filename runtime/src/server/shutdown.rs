@@ -48,7 +48,7 @@ impl ShutdownSignal {
         self.changes.find(|| Some(self.shutdowns()).filter(|shutdowns| shutdowns.count > count)).await
     }
 
-    /// Waits for a shutdown. Returns `false` if the state of the server is dropped before.
+    /// Waits for a shutdown. Returns `false` if the state of the server is dropped first.
     pub(super) async fn begun(&self) -> bool {
         self.changes
             .find(|| {

@@ -37,11 +37,14 @@ pub struct EndedConnections {
     pub by_server: u64,
     /// Number of connections that were closed because they were idle ([`CloseReason::Idle`], [`CloseReason::NoCall`]).
     pub idle: u64,
-    /// Number of connections that were lost because the transport failed or the client stopped responding.
+    /// Number of connections that were lost because the transport failed, or because the client stopped responding,
+    /// sending arguments or accepting replies.
     pub lost: u64,
-    /// Number of connections that were closed because the client violated a protocol.
+    /// Number of connections that were closed because the client violated a protocol, or did not complete or accept a
+    /// record of a byte stream in time.
     pub client_violation: u64,
-    /// Number of connections that were closed because the client reported a protocol violation by the server.
+    /// Number of connections that were closed because the client reported a protocol violation by the server, or denied
+    /// access to the client's memory.
     pub reported_by_client: u64,
     /// Number of connections that were closed because version negotiation or host authentication failed.
     pub negotiation_failed: u64,

@@ -77,7 +77,7 @@ impl ResendableXids {
         self.programs.as_ref().is_none_or(|programs| programs.contains(&program))
     }
 
-    /// Returns the XID for the next call of a program. `None` if the server does not recognize its calls.
+    /// Returns the XID for the next call of a program. `None` if the server does not recognize calls of the program.
     pub(crate) fn next(&self, program: u32) -> Option<u32> {
         if !self.covers(program) {
             return None;

@@ -306,8 +306,8 @@ pub enum HandlerError {
     ProcedureUnavailable,
     /// AUTH_ERROR: the caller lacks permission.
     Rejected(AuthFailure),
-    /// SYSTEM_ERR with the extension that says that the call was not executed, for example because a resource is used
-    /// up. Clients of this crate get [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable), and know that a
+    /// SYSTEM_ERR with the extension that reports that the call was not executed, for example because a resource is
+    /// used up. Clients of this crate get [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable), and know that a
     /// retry is safe.
     Unavailable,
 }

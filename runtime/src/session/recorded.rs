@@ -205,7 +205,7 @@ impl ArgumentsDigest {
     }
 }
 
-/// A successful or failed reply without its header, from which the reply to a repeated call is made.
+/// A successful or failed reply without its header, from which the reply to a repeated call is built.
 ///
 /// Eligible results of more than 4 KiB are separate `Bytes`, so recording and sending them again does not copy them.
 /// The reply to a repeated call is reduced into the chunks that this call provides, and gets a new verifier and new
@@ -254,7 +254,7 @@ impl RecordedReply {
         }
     }
 
-    /// Returns `false` if the reply is SYSTEM_ERR.
+    /// Returns `true` if the reply has results, and `false` if it is SYSTEM_ERR.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.results().is_some()
@@ -264,7 +264,7 @@ impl RecordedReply {
     /// are copied.
     ///
     /// # Errors
-    /// Returns an error if the reply belongs to another procedure.
+    /// Returns an error if the results cannot be decoded, for example because the reply belongs to another procedure.
     pub fn decode<P: Procedure>(&self) -> Result<Option<P::Reply>, DecodeError> {
         let Some(results) = self.results() else { return Ok(None) };
         let mut flat = Vec::with_capacity(results.encoded_len());
@@ -277,7 +277,7 @@ impl RecordedReply {
         Ok(Some(result))
     }
 
-    /// Returns the length of the encoded results in bytes, eligible items included.
+    /// Returns the length of the encoded results in bytes, eligible items included. Returns 0 for SYSTEM_ERR.
     #[must_use]
     pub fn result_len(&self) -> u64 {
         self.results().map_or(0, |results| results.encoded_len() as u64)
@@ -309,7 +309,8 @@ impl RecordedReply {
     /// Decodes a reply from the output of [`to_bytes`](Self::to_bytes). Its results are views of `bytes`.
     ///
     /// # Errors
-    /// Returns an error if `bytes` are incomplete, or do not contain an encoded reply.
+    /// Returns an error if `bytes` have another format, or end before the last eligible item is complete. A truncation
+    /// after that item is not detected.
     pub fn from_bytes(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::shared(bytes);
         let (format, status): (u32, u32) = (decoder.read()?, decoder.read()?);

@@ -86,8 +86,8 @@ pub(crate) async fn expired(security: &Arc<dyn CallSecurity>) -> bool {
 
 /// Serves a call from the first decision of the authenticator to the reply.
 ///
-/// If the authenticator or the protection of the bodies panics, the call ends without an RPC reply. Its handler may
-/// have run, and a reply might have to be protected.
+/// If the authenticator or the protection of the bodies panics, the call ends without an RPC reply, because the handler
+/// may already have run, and the reply might have to be protected.
 pub(super) async fn serve(
     registry: Arc<ServiceRegistry>,
     connection: Arc<ServedConnection>,

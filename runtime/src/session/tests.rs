@@ -198,7 +198,7 @@ fn service(dispatch: impl Fn(InboundCall) -> ReplyFuture + Send + Sync + 'static
     Arc::new(TestService { version: VERSION, dispatch })
 }
 
-/// Replies to each call with a result made of its arguments.
+/// Replies to each call with a result built from its arguments.
 fn echo(call: InboundCall) -> ReplyFuture {
     let reply = match call.procedure() {
         Null::NUMBER => answer::<Null>(call, Ok),

@@ -30,8 +30,8 @@ pub(crate) struct TlsTarget {
 /// Delay of the ClientHello on the second connection to a server that did not answer the first ClientHello.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Starts TLS on a new connection, on which nothing has been sent or received. If the server does not offer TLS, the
-/// connection is returned without TLS, or the function fails if the policy requires TLS.
+/// Starts TLS on a new connection, on which nothing has been sent or received. If the server does not offer TLS,
+/// returns the connection without TLS, or fails if the policy requires TLS.
 ///
 /// nfs-ganesha loses a ClientHello that arrives too soon after the offer of TLS. The handshake of the first attempt is
 /// therefore limited to a third of the time limit. If [`is_silence`] returns `true` for the error, the caller makes a

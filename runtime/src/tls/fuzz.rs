@@ -72,7 +72,7 @@ impl ClientStream for ScriptedClient<'_> {
 
 /// Sends `bytes` to a server, either from the start of the connection or after a probe and its reply. The first byte is
 /// not sent. It selects one of these two ways, the policy of the server, and the number of bytes that the server reads
-/// at once. Returns the number of bytes that the server sends. Must run in a tokio runtime with a clock.
+/// at once. Returns the number of bytes that the server sends. Must run in a tokio runtime with timers enabled.
 ///
 /// # Panics
 /// Panics if the server sends too much before the end of the handshake, continues without TLS although its policy

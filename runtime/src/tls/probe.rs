@@ -77,11 +77,11 @@ pub(super) fn offers_tls(reply: &ReplyHeader) -> bool {
 pub(super) struct ShortRecord {
     /// The message, or `None` if the record is longer than the limit or has too many fragments.
     pub(super) message: Option<Vec<u8>>,
-    /// All bytes that were read, with their markers.
+    /// All bytes that were read, including the record markers.
     pub(super) raw: Vec<u8>,
 }
 
-/// Reads a record of at most `max` bytes and [`MAX_FRAGMENTS`] fragments, and nothing behind the record. If the record
+/// Reads a record of at most `max` bytes and [`MAX_FRAGMENTS`] fragments, and nothing after the record. If the record
 /// exceeds a limit, reads no more than `max` bytes and the record markers.
 pub(super) async fn read_record(stream: &mut (impl AsyncRead + Unpin), max: u64) -> io::Result<ShortRecord> {
     let mut limits = StreamConfig::default();

@@ -23,7 +23,7 @@ pub enum TlsError {
     /// The peer sent data between the AUTH_TLS probe and the handshake (RFC 9289 §5.1.1).
     #[error("the peer sent unprotected data between the AUTH_TLS probe and the TLS handshake")]
     SpuriousData,
-    /// The handshake failed, for example because a certificate has an unknown issuer, a wrong name, or has expired.
+    /// The handshake failed, for example because a certificate has expired, or has an unknown issuer or a wrong name.
     #[error("the TLS handshake failed: check the certificates and authorities of both sides")]
     Handshake(#[source] IoError),
     /// The peer did not negotiate the application protocol (RFC 9289 §5).

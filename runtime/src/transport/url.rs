@@ -64,8 +64,8 @@ pub struct UnknownTlsPolicy(String);
 /// * `busy=MICROSECONDS` (`iwarp`, `rdma`): Time to poll the socket or the device before waiting for an event, at most
 ///   1000000. Default 0.
 /// * `srq=RECEIVES` (`rdma`): Maximum number of Receives that the connections of a server share on a device, for each
-///   of its runtimes, at most 65536. 1 to 63 mean 64. 0 means that each connection has its own. Clients and iWARP
-///   devices ignore it. Default 0.
+///   of its runtimes, at most 65536. 1 to 63 mean 64. 0 means that each connection has its own Receives. Clients and
+///   iWARP devices ignore this option. Default 0.
 /// * `tclass=N` (`iwarp`, `rdma`): Traffic class of the packets, 0 to 255: the DSCP in the upper six bits. Default: the
 ///   system's traffic class.
 /// * `ack_timeout=N` (`rdma`): Time that the device waits for an acknowledgment before it repeats packets: 4.096
@@ -80,13 +80,14 @@ pub struct UnknownTlsPolicy(String);
 /// * `local=ADDRESS` (all schemes): The local IP address of a client, without a port. It selects the network interface
 ///   or RDMA device. An IPv6 address has no brackets. Servers ignore it. Default: chosen by the system.
 /// * `name=NAME` (`tcp`): The DNS name or IP address that the server's certificate must have, in place of the host.
-///   Discovery sets it if it replaces a name by an address. The name of the TLS configuration takes precedence.
+///   Discovery sets this option if it replaces a name with an address. The name of the TLS configuration takes
+///   precedence.
 /// * `priority=NUMBER` (all schemes): The priority of a server in [service discovery](crate::client), as in an SRV
 ///   record (RFC 2782). A balancer uses the servers with the lowest number for which any server can be reached. At most
 ///   65535. A single channel ignores it. Default 0.
 /// * `weight=NUMBER` (all schemes): The share of the calls that a balancer sends to this server among those of its
-///   priority, relative to their weights. With 0, the server gets nearly none if another weight is larger. A single
-///   channel ignores it. Default 1.
+///   priority, relative to their weights. With 0, the server gets nearly no calls if another weight is larger. A single
+///   channel ignores this option. Default 1.
 /// * `tls=off`, `tls=opportunistic`, `tls=required` (`tcp`): The [policy](TlsPolicy) for TLS, in place of the policy of
 ///   the TLS configuration. All but `off` need the feature `tls`.
 ///
@@ -144,7 +145,7 @@ pub enum UrlError {
         /// The text of the URL.
         url: String,
     },
-    /// The scheme does not have this option, or the option does not have this value.
+    /// The scheme does not have this option, or the option does not accept this value.
     #[error("`{url}` has the unknown option `{option}`, expected {expected}")]
     UnknownOption {
         /// The text of the URL.

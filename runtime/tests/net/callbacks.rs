@@ -282,8 +282,9 @@ async fn stored_callback_stubs(transport: Transport) {
 }
 
 /// Callbacks fail without support for the reverse direction (RFC 8167 §6). In version 1 and over TCP, a client without
-/// services discards them, and its connection still works. The server's callback times out (RFC 8167 §5.4). In
-/// version 2, such a client announces that it accepts none. A server with zero reverse credits sends none.
+/// services discards callbacks, and its connection still works. The server's callback times out (RFC 8167 §5.4). In
+/// version 2, such a client announces that it accepts no callbacks. A server with zero reverse credits sends no
+/// callbacks.
 async fn client_without_services(transport: Transport) {
     let board = Board::default();
     let builder = Server::builder().callback_timeout(Duration::from_millis(50));

@@ -241,8 +241,8 @@ async fn deadline_with_a_spent_budget(transport: Transport) {
     }
 }
 
-/// Dropping the future of [`Channel::closed`] releases its waker. Otherwise a task that selects on it for each request
-/// would be kept as long as the connection.
+/// Dropping the future of [`Channel::closed`] releases its waker. Otherwise, a task that selects on this future for
+/// each request would be kept as long as the connection.
 async fn closed_keeps_no_wakers(transport: Transport) {
     struct Task;
     impl Wake for Task {

@@ -1,5 +1,5 @@
-//! Calls from a channel to a service: arguments and results, errors, deadlines, dropped calls and closed channels. Over
-//! every transport that needs no RDMA hardware.
+//! Calls from a channel to a service: arguments and results, errors, deadlines, dropped calls and closed channels. Most
+//! of these tests run over every transport that needs no RDMA hardware.
 
 use std::{sync::atomic::Ordering, time::Duration};
 

@@ -342,8 +342,8 @@ async fn copies_wait_for_a_call_in_progress(scheme: &str) {
     assert_eq!(setup.handle.duplicate_requests()[0].in_progress, 0);
 }
 
-/// SYSTEM_ERR of a handler is recorded. A panic, an error that says that nothing was executed, and replies of handlers
-/// that say that they had no effect are not recorded.
+/// A handler's SYSTEM_ERR is recorded. A panic, an error which means that nothing was executed, and any reply of a
+/// handler that reported no effect are not recorded.
 async fn failures(scheme: &str) {
     for how in [PANIC, SYSTEM, UNAVAILABLE, NO_EFFECT, SYSTEM_WITHOUT_EFFECT] {
         let setup = Setup::cached(scheme).await;
@@ -362,7 +362,7 @@ async fn failures(scheme: &str) {
     }
 }
 
-/// An error that says that nothing was executed reaches the client.
+/// An error which means that nothing was executed reaches the client, and the call is safe to retry.
 async fn unavailable_is_safe_to_retry(scheme: &str) {
     let setup = Setup::cached(scheme).await;
     setup.ledger.0.gate.add_permits(2);

@@ -323,8 +323,8 @@ async fn slow_mechanism(transport: Transport) {
     slow.await.unwrap().unwrap();
 }
 
-/// While a large body of a context is in progress at the server, a call whose header has to be checked with this
-/// context waits. Calls of the connection without this context do not wait.
+/// While the server processes a large body of a context, a call whose header has to be checked with this context waits.
+/// Calls of the connection without this context do not wait.
 async fn busy_contexts(transport: Transport) {
     let mechanism = user("nfs@server");
     let (server, _) = serve(&transport, GssAuthenticator::new(mechanism.clone()).or(StandardAuthenticator)).await;
@@ -365,8 +365,8 @@ fn spawn_call<P: Procedure<Args: Send + Sync + 'static> + 'static>(
     tokio::spawn(async move { call_with::<P>(&channel, &security, &args).await })
 }
 
-/// While a large body of a context is in progress at the client, signatures and short bodies delay only their own
-/// calls. They do not delay timers and other calls of the connection, which run in the same thread.
+/// While the client processes a large body of a context, signatures and short bodies delay only their own calls. They
+/// do not delay timers and other calls of the connection, which run in the same thread.
 #[test]
 fn signatures_of_busy_contexts() {
     for transport in [Transport::Tcp, Transport::Iwarp] {
@@ -431,7 +431,7 @@ fn short_bodies_of_busy_contexts() {
     runtime.block_on(timed(test)).unwrap();
 }
 
-/// While many calls wait for a large body of their context, there are threads for the blocking work of other contexts.
+/// While many calls wait for a large body of their context, threads remain for the blocking work of other contexts.
 #[test]
 fn large_bodies_leave_threads() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();

@@ -202,8 +202,8 @@ async fn slow_clients(transport: Transport) {
     eventually(|| reported() == 4).await;
 }
 
-/// A connection can watch at most 16 services, so that other connections can also watch services, before and after it
-/// has closed.
+/// A connection can watch at most 16 services. Other connections can watch services as well, before and after this
+/// connection has closed.
 async fn greedy_clients(transport: Transport) {
     let health = Health::new();
     let running = transport.serve(server(&health)).await;

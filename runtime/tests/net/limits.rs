@@ -191,7 +191,7 @@ async fn handlers_of_lost_clients(transport: Transport) {
 
 over_each_in_step! { handlers_of_lost_clients }
 
-/// A panic costs one call only: its connection, its permit and other calls are not affected.
+/// A panic fails only its own call. The permit is released, and the connection and other calls are not affected.
 #[tokio::test(start_paused = true)]
 async fn a_panic_costs_one_call() {
     timed(async {

@@ -101,7 +101,7 @@ async fn disconnected_clients_release_their_memory(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// A call larger than the part of the limit for arguments is refused, because it would wait for ever.
+/// A call larger than the part of the limit for arguments is refused, because it would wait forever.
 async fn call_above_the_limit_is_refused(transport: Transport) {
     let (running, _) = serve(&transport).await;
     let channel = connect(&running).await;

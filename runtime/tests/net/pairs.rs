@@ -41,7 +41,7 @@ fn id<P: Procedure>() -> ProcedureId {
     ProcedureId::of::<P>()
 }
 
-/// A connector. A test can cut or silence its connections, or hold back what one side sends.
+/// A connector whose connections a test can cut, silence, or hold back in one direction.
 #[derive(Debug, Clone)]
 struct Wires {
     inner: SimConnector,

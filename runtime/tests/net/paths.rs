@@ -34,7 +34,7 @@ enum PathState {
     Mute,
 }
 
-/// A network with paths to its ports, which the tests control by the number of the port.
+/// A network with a path to each port. Tests control a path by its port number.
 #[derive(Debug, Clone, Default)]
 struct Paths {
     fabric: SimFabric,

@@ -42,7 +42,7 @@ struct Seen {
 }
 
 /// Starts a proxy to the server at `to`. Returns the address of the proxy, a sender that sets its behavior, and its
-/// counts. The first behavior is [`Way::Slow`].
+/// counts. The initial behavior is [`Way::Slow`].
 async fn way(to: SocketAddr) -> (SocketAddr, watch::Sender<Way>, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, seen) = (listener.local_addr().unwrap(), Arc::new(Seen::default()));
@@ -280,7 +280,7 @@ async fn stopped(reconnect: Reconnect) -> (Running, Channel) {
     (running, channel)
 }
 
-/// A call that finds no server waits for the end of a pause, and connects then.
+/// A call that finds no server waits until a pause ends, and then connects.
 #[tokio::test]
 async fn waits_for_a_server_that_restarts() {
     timed(in_step(async {
@@ -358,8 +358,8 @@ async fn denied_retry_is_not_retry_safe() {
     .await;
 }
 
-/// The server may have executed the first attempt of a call, so a deadline that passes during a retry must not say
-/// otherwise.
+/// The server may have executed the first attempt of a call, so the error of a deadline that passes during a retry must
+/// not say otherwise.
 #[tokio::test]
 async fn a_deadline_during_a_retry_does_not_hide_an_earlier_attempt() {
     timed(in_step(async {

@@ -205,7 +205,7 @@ async fn tls_connections_are_spread() {
     .await;
 }
 
-/// The runtime that accepts the connections of a server may also be one of those that serve them.
+/// The runtime that accepts the connections of a server may also be one of the runtimes that serve them.
 #[tokio::test]
 async fn the_accepting_runtime_may_serve() {
     timed(async {

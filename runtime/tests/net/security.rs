@@ -94,7 +94,7 @@ fn opaque(bytes: &[u8]) -> OpaqueAuth {
 struct Mic {
     key: u8,
     sequence: u32,
-    /// The headers of all sealed calls of the context, each up to the end of the credential.
+    /// The headers that the context was asked to seal, each up to the end of the credential.
     sealed: Arc<Mutex<Vec<Bytes>>>,
     protects: bool,
     /// `true` if the call is to be secured again after a denial and after a failure to seal it.

@@ -210,8 +210,9 @@ async fn client_disconnects(transport: Transport) {
     call::<Null>(&second, &()).await.unwrap();
 }
 
-/// While the server is gone, calls in progress fail, also an idempotent call that is retried. The errors state that the
-/// calls may have been executed. With [`Reconnect::OnDemand`], the next call to the restarted server reconnects.
+/// While the server is gone, calls in progress fail, including an idempotent call that is retried. The errors state
+/// that the calls may have been executed. With [`Reconnect::OnDemand`], the next call to the restarted server
+/// reconnects.
 async fn server_disconnects(transport: Transport) {
     let service = TestService::default();
     let state = Arc::clone(&service.0);

@@ -1,5 +1,5 @@
-//! The shares of hosts and connections in a server's memory. Hostile clients announce much and send little, do not
-//! serve what the server fetches, or do not read their replies. Other clients get their replies meanwhile.
+//! The shares of hosts and connections in a server's memory. Hostile clients announce large calls but send little, do
+//! not serve the server's RDMA Reads, or do not read their replies. Other clients still get their replies.
 
 use std::{
     net::SocketAddr,
@@ -190,7 +190,7 @@ async fn unread_results_hold_a_share() {
     .await;
 }
 
-/// A result above the limit is refused at once. So is a call whose client leaves while the call waits for memory.
+/// A result above the limit is refused at once. A call that waits for memory stops waiting when its client leaves.
 #[tokio::test]
 async fn results_above_the_limit_are_refused() {
     timed(async {

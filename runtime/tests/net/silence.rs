@@ -451,7 +451,7 @@ async fn connections_that_are_closed_at_once_are_not_made_in_a_loop() {
     .await;
 }
 
-/// A call between an incompatible client and server fails soon, and is not retried until its deadline.
+/// A call between an incompatible client and server fails soon instead of being retried until its deadline.
 #[tokio::test(start_paused = true)]
 async fn permanent_failures_end_a_call_soon() {
     timed(async {

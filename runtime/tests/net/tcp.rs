@@ -343,7 +343,7 @@ async fn concurrent_calls_are_limited() {
     .await;
 }
 
-/// Starts a scripted server that handles one connection.
+/// Starts a scripted server that handles one connection, and returns its address.
 async fn play<F: Future<Output = ()> + Send + 'static>(
     script: impl FnOnce(TcpStream) -> F + Send + 'static,
 ) -> SocketAddr {

@@ -116,7 +116,7 @@ async fn servers_that_shut_down() {
     .await;
 }
 
-/// A server that never answers questions about its health.
+/// A health service that never replies.
 struct Mute;
 
 impl HealthV1 for Mute {
@@ -129,7 +129,7 @@ impl HealthV1 for Mute {
     }
 }
 
-/// A server that does not answer the first question counts as serving after the timeout.
+/// A server that does not reply to the first health request counts as serving after the timeout.
 #[tokio::test(start_paused = true)]
 async fn servers_that_do_not_answer_the_question() {
     timed(async {

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 /// Stops the clock of the test's runtime, which has one thread. The clock runs again when this value is dropped.
 ///
-/// The clock that `start_paused` pauses moves whenever the runtime is idle, also while it waits for a socket. A clock
+/// The clock that `start_paused` pauses moves whenever the runtime is idle, even while it waits for a socket. A clock
 /// that a `ManualClock` has stopped does not. As long as the `ManualClock` exists, `tokio::time::sleep` ends only if
 /// another task moves the clock.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Drop for ManualClock {
     }
 }
 
-/// Runs a test by a clock that keeps pace with the test rather than with real time. The runtime must have one thread.
+/// Runs a test with a clock that keeps pace with the test rather than with real time. The runtime must have one thread.
 /// The test must not wait for other threads or processes that need time.
 ///
 /// Each millisecond passes only after all tasks have repeatedly processed their input. A busy machine slows down the

@@ -210,7 +210,7 @@ pub async fn copy(channel: &Channel, service: &CopyService, pace: &Arc<Pace>) {
     }
 }
 
-/// Copies as [`copy`] does, and executes `event` eight times in the middle.
+/// Copies as [`copy`] does, and executes `event` eight times during the copy.
 pub async fn copy_with_events(channel: &Channel, service: &CopyService, mut event: impl AsyncFnMut()) {
     let (pace, step) = (Arc::new(Pace::default()), blocks() / 4);
     let events = async {

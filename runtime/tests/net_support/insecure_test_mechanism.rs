@@ -88,7 +88,7 @@ impl Hold {
     }
 }
 
-/// A key that its debug output does not show.
+/// A key whose debug output does not show its value.
 #[derive(Clone, Copy)]
 pub struct TestKey(pub u64);
 
@@ -111,7 +111,7 @@ pub struct InsecureTestMechanism {
     pub lifetime: Option<Duration>,
     /// Faults of the contexts.
     pub faults: Arc<Faults>,
-    /// Number of contexts that were begun.
+    /// Number of contexts whose set-up was started.
     pub started: Arc<AtomicUsize>,
 }
 

@@ -132,7 +132,7 @@ pub fn marked(record: &[u8]) -> Vec<u8> {
     [&(record.len() as u32 | 1 << 31).to_be_bytes(), record].concat()
 }
 
-/// Receives one record. Returns `None` at the end of the stream.
+/// Receives one record. Returns `None` at the end of the stream, or if reading fails.
 pub async fn receive(from: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<Vec<u8>> {
     let mut record = Vec::new();
     loop {

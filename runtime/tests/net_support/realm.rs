@@ -52,8 +52,8 @@ impl Drop for Realm {
     }
 }
 
-/// The time of day in the realm and in its processes. The library of faketime controls it. Clocks that only measure
-/// time are not changed.
+/// The time of day in the realm and in its processes, which the faketime library controls. Monotonic clocks are not
+/// changed.
 #[derive(Debug)]
 pub struct RealmClock {
     file: PathBuf,

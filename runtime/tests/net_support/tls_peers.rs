@@ -110,7 +110,8 @@ pub async fn scripted<F: Future<Output = ()> + Send + 'static>(
     (format!("tcp://{addr}"), task)
 }
 
-/// Serves one connection by the TLS library, until the client sends data or closes it. Returns the URL and the task.
+/// Serves one connection with the TLS library until the client sends data or closes the connection. Returns the URL and
+/// the task.
 pub async fn scripted_session(config: ServerConfig) -> (String, JoinHandle<()>) {
     scripted(|mut stream, offer| async move {
         stream.write_all(&offer).await.unwrap();

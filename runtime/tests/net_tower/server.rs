@@ -352,7 +352,7 @@ async fn the_rate_of_handlers_is_limited() {
     .await;
 }
 
-/// A layer that does not call the service inside refuses the call with a status of its choice.
+/// A layer that does not call the inner service refuses the call with a status of its choice.
 #[tokio::test]
 async fn a_layer_refuses_calls() {
     timed(async {

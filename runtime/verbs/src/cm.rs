@@ -222,7 +222,7 @@ impl CmId {
         self.0.as_ptr()
     }
 
-    /// Returns the device's context, once an address is bound or resolved.
+    /// Returns the device's context, or `None` if no address of a device is bound or resolved yet.
     pub(super) fn context(&self) -> Option<NonNull<ffi::ibv_context>> {
         // SAFETY: the identifier is live.
         NonNull::new(unsafe { (*self.0.as_ptr()).verbs })

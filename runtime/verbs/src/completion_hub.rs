@@ -47,7 +47,7 @@ const COMPLETION_BATCH: usize = 64;
 /// Maximum number of completions distributed before other tasks run.
 const MAX_DISTRIBUTED: usize = 512;
 
-/// The completions of a connection that it has not processed.
+/// The completions that a connection has not processed yet.
 #[derive(Default)]
 struct CompletionInbox {
     completions: VecDeque<ffi::ibv_wc>,

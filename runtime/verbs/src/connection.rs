@@ -89,7 +89,7 @@ pub struct VerbsQueuePair {
     drained: bool,
     pub(super) chain: RequestChain,
     pub(super) sends: usize,
-    /// The device number of the last posted request that transfers data to the peer, plus 1.
+    /// The device number of the last posted request other than a bind or an invalidation, plus 1.
     pub(super) transfers_end: u64,
     /// `true` if requests or Receives were flushed on iWARP and the cause is not known yet.
     pub(super) awaits_cause: bool,

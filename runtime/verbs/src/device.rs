@@ -190,7 +190,7 @@ pub enum DeviceProtocol {
 /// Lists the RDMA devices of this machine.
 ///
 /// # Errors
-/// Returns a [`VerbsError`] inside the I/O error if there is no device, no library or no permission.
+/// Returns a [`VerbsError`] inside the I/O error, for example if there is no device, no library or no permission.
 pub fn devices() -> io::Result<Vec<Device>> {
     ffi::load()?;
     let mut count = 0;

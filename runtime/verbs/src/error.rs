@@ -44,7 +44,7 @@ pub enum VerbsError {
          /dev/infiniband/uverbs*"
     )]
     NoPermission(#[source] io::Error),
-    /// `RLIMIT_MEMLOCK` is too low. Registered memory is locked.
+    /// Memory could not be registered, probably because `RLIMIT_MEMLOCK` is too low. Registered memory is locked.
     #[error(
         "failed to register {len} bytes: at most {limit} bytes of memory may be locked. Raise the limit: `ulimit -l unlimited`, \
          `LimitMEMLOCK=infinity` in a systemd unit, or `memlock` in /etc/security/limits.conf"

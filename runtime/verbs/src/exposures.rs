@@ -368,7 +368,7 @@ impl Exposures {
     }
 
     /// Ends the peer's access through windows by freeing the bound windows. Must be called before their queue pair is
-    /// destroyed, because that would wait for them.
+    /// destroyed, because its destruction would wait for the windows.
     pub(super) fn free_windows(&mut self) {
         for entry in self.entries.values_mut() {
             if std::mem::replace(&mut entry.is_bound, false) {

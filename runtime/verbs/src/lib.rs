@@ -60,8 +60,8 @@
 //! RDMA, not in the Send. The size of a message decides how it is sent:
 //!
 //! - Up to the device's limit for inline data (256 bytes are requested), the data is copied into the work request.
-//! - Up to the size of a Receive (4 KiB), the message is copied into a slot that stays registered. The message's own
-//!   memory is free at once, and its completion need not be awaited.
+//! - Up to the size of a Receive (4 KiB by default), the message is copied into a slot that stays registered. The
+//!   message's own memory is free at once, and its completion need not be awaited.
 //! - A longer message is sent from its own memory, if the peer accepts it.
 //!
 //! # Device differences

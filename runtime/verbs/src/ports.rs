@@ -25,7 +25,7 @@ impl PortAttempts {
         Self { left: 0 }
     }
 
-    /// Returns `true` if the caller should try again, because the port was in use.
+    /// Returns `true` if the caller should try another port: the port was in use, and an attempt is left.
     pub(super) fn permit_another(&mut self, error: io::ErrorKind) -> bool {
         let permitted = error == io::ErrorKind::AddrInUse && self.left > 0;
         if permitted {

@@ -148,7 +148,7 @@ impl SendQueue {
         self.works.push_back(VerbsWork { id: Some(id), kind, op: VerbsOp::Nothing, done: Some(result) });
     }
 
-    /// Returns the next request to post.
+    /// Returns the next request to post, or `None` if there is none.
     pub(super) fn waiting(&mut self) -> Option<(PostedKind, &mut VerbsOp)> {
         while self.get(self.next).is_some_and(|work| work.done.is_some()) {
             self.next += 1;

@@ -34,7 +34,8 @@ pub(super) fn receive_outcome(code: status::Type) -> ReceiveOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestFailure {
     pub(super) error: WorkError,
-    /// The cause of the end of the connection. `None` if the request only failed together with others.
+    /// The cause of the end of the connection. `None` if the request was flushed because the queue pair had failed
+    /// before.
     pub(super) reason: Option<DisconnectReason>,
 }
 

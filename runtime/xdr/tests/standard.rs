@@ -80,8 +80,8 @@ fn the_example_of_the_standard() {
 }
 
 /// RFC 4506 §4.1 to §4.5: integers are encoded with the most significant byte first, and negative ones in two's
-/// complement. The test uses limits of their ranges, single values, and a struct that has booleans and an enumeration,
-/// too.
+/// complement. The test uses limits of their ranges, other values, and a struct that also contains a boolean and an
+/// enumeration.
 #[test]
 fn integers() {
     check(1_i32, &[0, 0, 0, 1]);
@@ -101,7 +101,7 @@ fn integers() {
 }
 
 /// RFC 4506 §4.3: an enumeration is encoded as a signed integer. A decoder refuses integers that the enumeration does
-/// not declare, both in a value of their own and in a field of a struct.
+/// not declare, both in a standalone value and in a field of a struct.
 #[test]
 fn enumerations() {
     check(Color::Black, &[0; 4]);
@@ -115,7 +115,7 @@ fn enumerations() {
     }
 }
 
-/// RFC 4506 §4.4: a boolean is 0 or 1. A decoder refuses other values in a boolean of its own, in a field of a struct,
+/// RFC 4506 §4.4: a boolean is 0 or 1. A decoder refuses other values in a standalone boolean, in a field of a struct,
 /// in a discriminant, and in the flag of optional data.
 #[test]
 fn booleans() {

@@ -59,7 +59,7 @@ fn depth_limit_depends_on_the_level_size() {
     assert_eq!(decoded::<(Tree, Tree, Tree)>([nested(4096, 30), nested(4096, 30), nested(4096, 30)].concat()), Ok(()));
 }
 
-/// An encoder refuses a value that the peer's decoder would refuse.
+/// An encoder refuses a value that a decoder with default limits would refuse.
 #[test]
 fn encoders_and_decoders_have_the_same_depth_limit() {
     let mut limits = DecodeLimits::default();

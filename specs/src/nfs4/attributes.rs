@@ -8,7 +8,8 @@ use super::*;
 /// the values.
 ///
 /// Returns `None` if one of the attributes is unknown, has no maximum size, or has a maximum above
-/// [`UNKNOWN_RESULT_LEN`]. Examples are ACLs, owner names, locations, and data that is opaque to the protocol.
+/// [`UNKNOWN_RESULT_LEN`]. Examples of such attributes are ACLs, owner names, locations, and data that is opaque to the
+/// protocol.
 pub(super) fn most(request: &Bitmap4) -> Option<u64> {
     let mut bytes = 4 + 4 * request.0.len() as u64 + 4;
     for (word, bits) in (0_u32..).zip(&request.0) {
@@ -19,8 +20,8 @@ pub(super) fn most(request: &Bitmap4) -> Option<u64> {
     Some(bytes)
 }
 
-/// Defines `value`, which returns the maximum size of an attribute's value in bytes, if it is at most
-/// [`UNKNOWN_RESULT_LEN`].
+/// Defines `value`, which returns the maximum size of an attribute's value in bytes. `value` returns `None` if the
+/// attribute is unknown, or if the size is unbounded or above [`UNKNOWN_RESULT_LEN`].
 macro_rules! values {
     ($($number:ident: $ty:ident,)*) => {
         fn value(number: u32) -> Option<u64> {

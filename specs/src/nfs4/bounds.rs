@@ -1,5 +1,5 @@
-//! Maximum sizes of the replies to COMPOUND and CB_COMPOUND (RFC 8267 §3, §6.2, §6.5). Each is the sum over the
-//! operations.
+//! Maximum sizes of the replies to COMPOUND and CB_COMPOUND (RFC 8267 §3, §6.2, §6.5). Each is the size of the reply's
+//! head plus the maximum sizes of the operations' results.
 //!
 //! Most results are bounded by their types, and some by the arguments. The protocol does not bound a few of them, such
 //! as some attributes and access control lists. The client provides [`UNKNOWN_RESULT_LEN`] bytes for each of these.
@@ -15,9 +15,9 @@ use rpcrdma::{
 
 use super::*;
 
-/// Number of bytes that a client provides for a result without a maximum size, or whose type has a larger one.
+/// Number of bytes that a client provides for a result that has no maximum size, or whose type has a larger one.
 ///
-/// In practice, such results are smaller. An example is attributes with access control lists (RFC 8267 §6.2.2).
+/// In practice, such results, for example attributes with access control lists, are smaller (RFC 8267 §6.2.2).
 pub const UNKNOWN_RESULT_LEN: u64 = 16 * 1024;
 
 /// Size of the chunk for the text of a symbolic link, in bytes.
@@ -80,13 +80,13 @@ fn asked(count: u32, rest: u64) -> u64 {
 }
 
 /// Returns the maximum size of a result with the requested attributes, in bytes. Returns [`UNKNOWN_RESULT_LEN`] if one
-/// of the attributes is unknown or has no maximum size.
+/// of the attributes is unknown, has no maximum size, or has a larger one.
 fn attributes(request: &Bitmap4) -> u64 {
     super::attributes::most(request).map_or(UNKNOWN_RESULT_LEN, |most| most.saturating_add(WORD))
 }
 
-/// Returns the maximum inline size of an operation's result, in bytes, without the operation number. It is
-/// [`UNKNOWN_RESULT_LEN`] if the result has no maximum size.
+/// Returns the maximum inline size of an operation's result, in bytes, without the operation number. The size is
+/// [`UNKNOWN_RESULT_LEN`] if the arguments do not limit the result, and its type has no maximum size or a larger one.
 fn inline(operation: &NfsArgop4) -> u64 {
     use NfsArgop4 as Op;
     match operation {
@@ -172,8 +172,8 @@ fn inline(operation: &NfsArgop4) -> u64 {
     }
 }
 
-/// Returns the maximum size of a callback operation's result, in bytes, without the operation number. It is
-/// [`UNKNOWN_RESULT_LEN`] if the result has no maximum size.
+/// Returns the maximum size of a callback operation's result, in bytes, without the operation number. The size is
+/// [`UNKNOWN_RESULT_LEN`] if the result has no maximum size or a larger one.
 fn callback(operation: &NfsCbArgop4) -> u64 {
     use NfsCbArgop4 as Op;
     match operation {

@@ -11,9 +11,10 @@
 //! Within a session, pass `ca_maxresponsesize` to
 //! [`CallOptions::reply_limit`](rpcrdma::client::CallOptions::reply_limit) (RFC 8267 §6.2.2). If the reply to a
 //! COMPOUND did not fit, for example because of an ACL, the caller can repeat the call with more room through
-//! [`CallOptions::reply_bounds`](rpcrdma::client::CallOptions::reply_bounds) (RFC 8267 §3.1, §6.2.1). This is not
-//! automatic, because the client cannot tell whether the server executed the first call. A GETATTR of such attributes
-//! is best sent in a separate COMPOUND, without operations that change something.
+//! [`CallOptions::reply_bounds`](rpcrdma::client::CallOptions::reply_bounds) (RFC 8267 §3.1, §6.2.1). The client does
+//! not repeat the call by itself, because it cannot tell whether the server executed the first one. A GETATTR of
+//! attributes without a maximum size is best sent in a separate COMPOUND, without operations that modify the file
+//! system.
 //!
 //! # Unknown operations
 //!

@@ -74,7 +74,7 @@ impl fmt::Display for UniversalAddr {
     }
 }
 
-/// The error for text that is not a universal address of IP.
+/// The error for text that is not the universal address of an IP socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadUniversalAddr(String);
 

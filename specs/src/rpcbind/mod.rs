@@ -2,7 +2,7 @@
 //!
 //! Generated from [`source::RPCBIND`](crate::source::RPCBIND) and [`binding::RPCBIND`](crate::binding::RPCBIND).
 //!
-//! [`Rpcbind`] registers programs by version 4, and looks them up by version 4 or, at a port mapper, by version 2.
+//! [`Rpcbind`] uses version 4 to register programs and to look them up, and version 2 to look them up at a port mapper.
 //! [`Registration`] keeps the listeners of a server registered. With the feature `discover`, `RpcbindService` finds the
 //! servers for a load balancer.
 

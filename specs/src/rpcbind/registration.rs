@@ -174,8 +174,9 @@ impl Registered {
 
 impl Registration {
     /// Registers each of `programs` at `urls` ([`Server::urls`](rpcrdma::server::Server::urls)). Each program is a pair
-    /// of a program number and a version. Only the first address of each netid is registered. `udp://ADDRESS:PORT`
-    /// registers a service that the program offers over UDP itself. Replaces registrations that a predecessor has left.
+    /// of a program number and a version. Only the first address of each netid is registered. URLs that are invalid or
+    /// whose host is not an IP address are ignored. `udp://ADDRESS:PORT` registers a UDP socket that the caller serves,
+    /// because this library has no UDP transport. Replaces registrations that a predecessor has left.
     ///
     /// The registration is lost if rpcbind restarts. Use [`keep`](Self::keep) to repeat it then.
     ///

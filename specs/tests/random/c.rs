@@ -23,7 +23,7 @@ pub(crate) struct Transcoder {
 
 impl Transcoder {
     /// Generates and compiles the C codecs of the specification at `path`, and starts a process that runs them. Returns
-    /// `None` where `rpcgen`, a C compiler or libtirpc is not installed (Debian: rpcsvc-proto, gcc, libtirpc-dev).
+    /// `None` if `rpcgen`, a C compiler or libtirpc is not installed (Debian: rpcsvc-proto, gcc, libtirpc-dev).
     pub(crate) fn new(path: &Path, spec: &Spec) -> Option<Self> {
         let protocol = path.file_stem().and_then(|stem| stem.to_str()).unwrap();
         if !Path::new("/usr/include/tirpc/rpc/xdr.h").exists() {
@@ -89,7 +89,8 @@ impl Drop for Transcoder {
     }
 }
 
-/// Returns the standard output of a command, or `None` if the program is not installed. Panics if the command fails.
+/// Returns the standard output of a command, or `None` if the command cannot be started, for example because the
+/// program is not installed. Panics if the command fails.
 fn run(command: &mut Command) -> Option<Vec<u8>> {
     match command.output() {
         Ok(output) if output.status.success() => Some(output.stdout),

@@ -35,7 +35,7 @@ mod nfs4 {
     }
 }
 
-/// Decodes and re-encodes `bytes`. Returns an error as its message and offset.
+/// Decodes and re-encodes `bytes`. Returns an error as text, with its offset if `read` fails.
 fn transcoded<'a, T: XdrEncode>(
     bytes: &'a [u8],
     read: impl Fn(&mut Decoder<'a>) -> Result<T, rpcrdma::xdr::DecodeError>,

@@ -1,4 +1,4 @@
-//! Random encodings, made from a specification according to RFC 4506 section 4, without the generated codecs and the C
+//! Random encodings, made from a specification according to RFC 4506 section 4, without the generated codecs or the C
 //! codecs.
 
 use rpcrdma_xdrgen::ir::{Base, Field, ItemId, ItemKind, Spec, Type};

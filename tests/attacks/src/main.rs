@@ -1,4 +1,4 @@
-//! `rpcrdma-attacks`: plays attacks against nfs3d, blobstore and a counters server. In most attacks, a well-behaved
+//! `rpcrdma-attacks`: runs attacks against nfs3d, blobstore and a counters server. In most attacks, a well-behaved
 //! client at another address measures the latencies of its own calls. See `README.md`.
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,7 @@ const MAX_SHORT_DURATION: Duration = Duration::from_secs(60);
 /// Number of file descriptors that this program needs: for the connections of the largest attack, and for files.
 const DESCRIPTORS: u64 = 4096;
 
-/// Play attacks against nfs3d, blobstore and a counters server, each on the loopback interface
+/// Run attacks against nfs3d, blobstore and a counters server, each on the loopback interface
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma-attacks", version, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -49,7 +49,7 @@ struct Cli {
 
 #[derive(Debug, Args)]
 struct PlayArgs {
-    /// Play fewer calls, and do not check latencies. For machines whose speed varies
+    /// Make fewer calls, and do not check latencies. For machines whose speed varies
     #[arg(long)]
     short: bool,
     /// Directory of the programs nfs3d and blobstore. Default: that of this program
@@ -61,12 +61,12 @@ struct PlayArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Internal: the counters server that attacks are played against
+    /// Internal: the counters server that the attacks target
     #[command(hide = true)]
     ServeCounters(rpcrdma_trials::counters::ServeArgs),
 }
 
-/// All attacks, in the order in which they are played.
+/// All attacks, in the order in which they run.
 const ATTACKS: &[Trial<Plan, Measured>] = trials! {
     "nfs3d/tcp: 64 record marks of 65 MiB": memory::announced_records, 0;
     "nfs3d/tcp: the same, with 16 KiB of each record": memory::announced_records, 16 << 10;
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays the chosen attacks, and prints a table with one line for each.
+/// Runs the chosen attacks, and prints a table with one line for each.
 async fn play(arguments: PlayArgs) -> anyhow::Result<ExitCode> {
     let Some(chosen) = arguments.choice.of(ATTACKS)? else { return Ok(ExitCode::SUCCESS) };
     let descriptors = command::raise_descriptor_limit(DESCRIPTORS);

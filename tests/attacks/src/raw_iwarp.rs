@@ -163,7 +163,8 @@ impl IwarpPeer {
         timeout(PATIENCE, read).await.context("the server stopped in the middle of a frame")?
     }
 
-    /// Waits for the server's next RDMA Read Request. Returns `None` if there is none within `time`.
+    /// Waits for the server's next RDMA Read Request, and skips other segments. Returns `None` if no segment begins
+    /// within `time`.
     pub(crate) async fn next_read_request(&mut self, time: Duration) -> anyhow::Result<Option<ReadRequest>> {
         loop {
             let Some(segment) = self.next_segment(time).await? else { return Ok(None) };

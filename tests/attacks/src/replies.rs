@@ -82,8 +82,8 @@ pub(crate) async fn failing_calls(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(trial.finish(&mut server.process, &victim, format!("{} calls failed", 2 * FLOOD)).await)
 }
 
-/// Sends the same REMOVE on many connections of one client at once. The call must be executed once: no reply says that
-/// there is no file.
+/// Sends the same REMOVE on many connections of one client at once. The server must execute the call only once, so no
+/// reply may report that the file is missing.
 pub(crate) async fn replayed_call(plan: &Plan) -> anyhow::Result<Findings> {
     const CONNECTIONS: usize = 16;
     let mut server = NfsServer::start(&plan.programs, MAX_MEMORY, &[]).await?;

@@ -26,7 +26,7 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a program in a directory of its own. Waits until it has printed `count` URLs.
+    /// Starts a program whose files are in `folder`, and waits until the program has printed `count` URLs.
     pub(crate) async fn start(
         command: Command,
         folder: TempDir,

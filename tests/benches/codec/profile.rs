@@ -7,8 +7,8 @@ use rpcrdma_specs::nfs3::{Getattr3res, Lookup3resRef};
 
 use crate::{attributes, by_hand, flat, page, reduced};
 
-/// Encodes or decodes a message `n` times. `kind` is a message, a hyphen, and `encode`, `decode` or, for `getattr` and
-/// `lookup`, `by-hand`, the handwritten decoder.
+/// Encodes or decodes a message `n` times. `kind` is a message, a hyphen, and `encode` or `decode`. For `getattr` and
+/// `lookup`, `by-hand` selects the handwritten decoder. `lookup` is only decoded, even for `lookup-encode`.
 pub(crate) fn run(kind: &str, n: usize) {
     let (message, way) = kind.split_once('-').expect("expected MESSAGE-encode or MESSAGE-decode");
     match message {

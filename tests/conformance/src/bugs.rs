@@ -28,7 +28,7 @@ const SEARCH_DISTANCE: u64 = 1_000_000;
 /// Interval at which the end of a run is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Maximum number of seeds that one process plays.
+/// Maximum number of seeds that one process runs.
 const MAX_BATCH: u64 = 64;
 
 /// Maximum length of the description of a failure, in characters. Longer descriptions are truncated.
@@ -88,13 +88,14 @@ pub struct SearchLimits {
 pub struct FoundBug {
     /// Name of the bug.
     pub name: String,
-    /// Number of seeds that were played until the bug showed, for each search that found it. Sorted.
+    /// Number of seeds up to the first one that shows the bug, for each search that found the bug. Sorted.
     pub seeds: Vec<u64>,
     /// Number of searches that did not find the bug.
     pub missed: u64,
     /// Maximum number of seeds of a search.
     pub max_seeds: u64,
-    /// The violation, the panic or the hang that showed the bug, in the first search that found it. Empty if none did.
+    /// The violation, the panic or the hang that showed the bug, in the first search that found it. Empty if no search
+    /// did.
     pub noticed: String,
 }
 

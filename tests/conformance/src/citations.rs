@@ -27,7 +27,7 @@ pub fn cites_bare(text: &str, section: &str) -> bool {
     })
 }
 
-/// Joins the lines of comments to running text.
+/// Joins the lines of comments into running text.
 fn flat(text: &str) -> String {
     let line = |line: &str| line.trim_start().trim_start_matches(['/', '!']).trim_start().to_owned() + " ";
     text.lines().map(line).collect()

@@ -38,10 +38,11 @@ use clap::Args;
 /// The folders of a program that changes a copy of the project.
 #[derive(Debug, Args)]
 pub struct CopyFolders {
-    /// Folder for the copy
+    /// Folder for the copy. Default: target/faults, target/bugs or target/mutants
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// Target folder of cargo. With that of the project, dependencies are compiled once
+    /// Target folder of cargo. Default: the folder build beside the copy. With the project's own target folder,
+    /// dependencies are compiled once
     #[arg(long, value_name = "FOLDER")]
     target: Option<PathBuf>,
 }
@@ -56,7 +57,7 @@ impl CopyFolders {
     }
 }
 
-/// Returns the exit code of a program: 0 if the tests noticed everything, 1 if not, and 2 after an error, which this
+/// Returns the exit code of a program: 0 if `outcome` is `true`, 1 if it is `false`, and 2 after an error, which this
 /// function prints.
 pub fn exit_code(program: &str, outcome: anyhow::Result<bool>) -> ExitCode {
     match outcome {
@@ -69,7 +70,7 @@ pub fn exit_code(program: &str, outcome: anyhow::Result<bool>) -> ExitCode {
     }
 }
 
-/// Returns the number of test programs that run at a time, unless the user chose another one.
+/// Returns the default number of test programs or searches that run at a time: the number of processors.
 pub fn default_jobs() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }

@@ -40,7 +40,7 @@ struct Cli {
     /// Number of test programs that run at a time
     #[arg(long)]
     jobs: Option<usize>,
-    /// Print the names of the rules with faults, and end
+    /// Print the names of the selected rules with faults, and exit
     #[arg(long)]
     list: bool,
     /// Write the figures to the record that the page shows. Needs all faults

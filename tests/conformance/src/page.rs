@@ -141,7 +141,7 @@ fn shown(fault: &Fault) -> String {
     }
 }
 
-/// Joins code to one line. If it is longer than `max` characters, replaces the rest by an ellipsis.
+/// Joins code into one line. If the line is longer than `max` characters, replaces the rest with an ellipsis.
 pub fn shortened(code: &str, max: usize) -> String {
     let code = code.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut short: String = code.chars().take(max).collect();

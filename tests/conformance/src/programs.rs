@@ -131,7 +131,7 @@ impl TestProgram {
         Ok(names)
     }
 
-    /// Returns a command that runs the program's tests with the arguments of a test harness.
+    /// Returns a command that runs the test program. The caller adds the arguments of the test harness.
     pub fn command(&self) -> Command {
         self.in_folder(Command::new(&self.executable))
     }
@@ -209,7 +209,7 @@ struct BuiltProfile {
 pub struct CompilerError {
     /// The message with the code that it shows.
     pub rendered: String,
-    /// The places of the error: files, relative to the copy, and byte ranges in these.
+    /// The places of the error: files, relative to the copy, and byte ranges in them.
     pub places: Vec<(PathBuf, Range<usize>)>,
 }
 

@@ -66,7 +66,7 @@ impl Trial {
     ///
     /// # Errors
     ///
-    /// Fails if a test does not exist.
+    /// Fails if a test does not exist, or if its program was not compiled.
     pub fn new(
         number: u32,
         cited: &[(TestTarget, CitedTest)],
@@ -90,7 +90,7 @@ impl Trial {
     ///
     /// # Errors
     ///
-    /// Fails if a program cannot be started.
+    /// Fails if a program was not compiled, or cannot be started.
     pub fn run(&self, programs: &BTreeMap<TestTarget, TestProgram>) -> anyhow::Result<Verdict> {
         let mut hung = false;
         let mut failed = Vec::new();

@@ -1,5 +1,5 @@
-//! Checks of the tables in `tests/conformance/tables`, which list the requirements of each specification with its code,
-//! its tests and a fault.
+//! Checks of the tables in `tests/conformance/tables`, which list the requirements of each specification with their
+//! code, tests and faults.
 //!
 //! The named items have to exist in files that cite the section, and the named tests have to exist. If `SPEC_TEXTS`
 //! names the directory with the specifications, no requirement may be missing.

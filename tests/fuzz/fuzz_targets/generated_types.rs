@@ -1,5 +1,5 @@
-//! Generated types: a decoded value encodes to as many bytes as were decoded, as `encoded_len` says, and the encoding
-//! decodes to a value with the same encoding.
+//! Generated types: a decoded value encodes to as many bytes as were decoded, `encoded_len` returns this number, and
+//! the encoding decodes to a value with the same encoding.
 #![no_main]
 #![allow(unused, missing_docs)]
 

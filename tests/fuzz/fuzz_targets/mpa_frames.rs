@@ -1,4 +1,4 @@
-//! MPA request and reply frames, decoded from any bytes. Accepted frames must survive encoding and decoding.
+//! MPA request and reply frames, decoded from arbitrary bytes. Accepted frames must survive encoding and decoding.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::mpa_frames(bytes));

@@ -1,4 +1,4 @@
-//! The part of a hostile peer that plays its plan.
+//! The part of a hostile peer that carries out its plan.
 
 use std::time::Duration;
 
@@ -225,7 +225,7 @@ impl Attack {
         }
     }
 
-    /// Plays a plan. `begin` begins a call of the product. The healthy client makes a call after each step.
+    /// Carries out a plan. `begin` begins a call of the product. The healthy client makes a call after each step.
     ///
     /// # Errors
     ///
@@ -296,7 +296,7 @@ impl Attack {
         }
     }
 
-    /// Lets time pass, in which the peer receives and responds.
+    /// Lets time pass, during which the peer receives and responds.
     async fn wait(&mut self, millis: u64) {
         for _ in 0..4 {
             sleep(Duration::from_millis(millis.div_ceil(4))).await;

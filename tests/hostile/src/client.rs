@@ -77,7 +77,7 @@ fn builder(is_v2: bool, setup: Setup) -> ChannelBuilder {
         .service(FuzzedBackV1Server::new(FuzzedBackService))
 }
 
-/// Plays a plan against a client. The error describes the first violation.
+/// Runs a plan against a client. The error describes the first violation.
 pub(crate) async fn play(wire: Wire, plan: &Plan) -> Result<Summary, String> {
     let setup = plan.setup;
     let (network, is_v2) = (network(wire, setup), is_v2(wire, setup));

@@ -1,8 +1,8 @@
 //! Hostile peers for whole clients and servers.
 //!
 //! A fuzzer's input is decoded as a [`Plan`]: what a hostile peer does, one [`Step`](plan::Step) after the other.
-//! [`run`] plays it against a server, or against a client with calls in progress, in one thread with virtual time. A
-//! healthy client beside it makes a call after each step. The run panics if a promise is broken:
+//! [`run`] carries out the plan against a server, or against a client with calls in progress, in one thread with
+//! virtual time. After each step, a healthy client makes a call. The run panics if a promise is broken:
 //!
 //! | promise | check |
 //! | --- | --- |
@@ -113,7 +113,7 @@ pub fn plan(bytes: &[u8]) -> Plan {
     Plan::arbitrary_take_rest(Unstructured::new(bytes)).unwrap_or_default()
 }
 
-/// Plays a plan against a target, in this thread and with virtual time.
+/// Runs a plan against a target, in this thread and with virtual time.
 ///
 /// # Panics
 /// Panics if a promise in the documentation of this crate is broken.

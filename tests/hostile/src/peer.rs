@@ -341,7 +341,7 @@ impl Peer {
         }
     }
 
-    /// Sends a message with any header.
+    /// Sends a message with an arbitrary header.
     pub(crate) fn message(&mut self, message: &Message) {
         let xid = self.field(message.xid);
         let body = self.body(&message.body, xid);

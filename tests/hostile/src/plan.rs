@@ -10,7 +10,7 @@ pub(crate) const MAX_STEPS: usize = 48;
 pub struct Plan {
     /// The options of the peer's connections.
     pub setup: Setup,
-    /// The steps, of which at most 48 are played.
+    /// The steps, of which at most 48 are carried out.
     pub steps: Vec<Step>,
 }
 
@@ -45,9 +45,9 @@ pub enum Step {
     Call(Exchange),
     /// Answers a call, correctly or with mistakes.
     Answer(Exchange),
-    /// Begins a call of the client under attack, or of the server back to the peer.
+    /// Begins a call of the client under attack. Has no effect if a server is under attack.
     Begin(Exchange),
-    /// Sends a message with any header.
+    /// Sends a message with an arbitrary header.
     Message(Message),
     /// Sends an earlier message again, with one byte changed.
     Again {
@@ -64,7 +64,7 @@ pub enum Step {
     Read(Span),
     /// Sends a segment of iWARP, or a fragment of TCP.
     Segment(Segment),
-    /// Sends any bytes, without a frame.
+    /// Sends arbitrary bytes, without a frame.
     Bytes(Vec<u8>),
     /// Sends properties of version 2.
     Properties(Vec<(u8, Field)>),
@@ -134,7 +134,7 @@ pub enum Place {
     Any(Field, Field, Field),
 }
 
-/// A message with any header.
+/// A message with an arbitrary header.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Message {
     /// The XID of the header.

@@ -1,4 +1,4 @@
-//! Plays the plans of hostile clients against a server.
+//! Runs the plans of hostile clients against a server.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// Maximum time from the end of [`DRAIN`] to the end of a shutdown.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
 
-/// Returns a server with small limits, which hostile peers reach.
+/// Returns the builder of a server with small limits, which hostile peers reach.
 pub(crate) fn builder(setup: Setup) -> Result<ServerBuilder, String> {
     let config = ConnectionConfig::new()
         .credits(6)
@@ -59,7 +59,7 @@ pub(crate) fn builder(setup: Setup) -> Result<ServerBuilder, String> {
         .drain_timeout(DRAIN))
 }
 
-/// Plays a plan against a server. The error describes the first violation.
+/// Runs a plan against a server. The error describes the first violation.
 pub(crate) async fn play(wire: Wire, plan: &Plan) -> Result<Summary, String> {
     let setup = plan.setup;
     let (network, is_v2) = (network(wire, setup), is_v2(wire, setup));

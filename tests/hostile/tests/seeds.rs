@@ -63,7 +63,7 @@ fn idle_peers_do_not_disturb() {
     }
 }
 
-/// Plans of arbitrary bytes do not disturb a healthy client. The bytes are equal in each run.
+/// Plans of arbitrary bytes do not disturb a healthy client. The bytes are the same in each run.
 #[test]
 fn arbitrary_peers_do_not_disturb() {
     for (name, target) in Target::ALL {

@@ -1,6 +1,7 @@
 //! A library that can only be linked without the standard library, because it defines a panic handler and an allocator.
 //!
-//! If a dependency used the standard library, both would be defined twice. `.ci/run no_std` builds it; it is not run.
+//! If a dependency used the standard library, both would be defined twice. `.ci/run no_std` builds this library, but
+//! does not run it.
 #![no_std]
 #![allow(unsafe_code)] // The allocator and the exported symbol need it.
 

@@ -19,7 +19,7 @@ pub(crate) enum Dropped {
     Both,
 }
 
-/// Plays a network that drops packets for a time.
+/// Runs the scenario of a network that drops packets for a time.
 pub(crate) async fn hole(plan: &Plan, scheme: &'static str, dropped: Dropped) -> anyhow::Result<Findings> {
     let filter = match plan.network.filter() {
         Ok(filter) => filter,
@@ -78,7 +78,7 @@ async fn delayed(
     trial.finish(connects).await
 }
 
-/// Plays a proxy that delays all data.
+/// Runs the scenario of a proxy that delays all data.
 pub(crate) async fn delayed_by_proxy(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let trial = Trial::start(plan, "no call fails, no connection is lost")?;
     let server = trial.server(1, &[scheme], &[]).await?;
@@ -86,7 +86,7 @@ pub(crate) async fn delayed_by_proxy(plan: &Plan, scheme: &'static str) -> anyho
     delayed(trial, &server, Some(&proxy), scheme).await
 }
 
-/// Plays a network that delays all packets.
+/// Runs the scenario of a network that delays all packets.
 pub(crate) async fn delayed_by_network(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let _delay = match plan.network.delay("200ms") {
         Ok(delay) => delay,

@@ -1,5 +1,5 @@
-//! `rpcrdma-outages`: plays outages of servers and networks. The servers are processes of their own, and the clients
-//! must go on. See `README.md`.
+//! `rpcrdma-outages`: runs scenarios with outages of servers and networks. The servers are separate processes, and the
+//! clients must keep working. See `README.md`.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -31,7 +31,7 @@ const MAX_SHORT_DURATION: Duration = Duration::from_secs(90);
 /// Maximum duration of one scenario in the long form.
 const MAX_LONG_DURATION: Duration = Duration::from_secs(300);
 
-/// Play outages of servers and networks, with clients that must go on
+/// Run scenarios with outages of servers and networks, in which clients must keep working
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma-outages", version, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -45,7 +45,7 @@ struct Cli {
 
 #[derive(Debug, Args)]
 struct PlayArgs {
-    /// Play longer outages, with the default settings of the client
+    /// Run longer outages, with the default settings of the client
     #[arg(long)]
     long: bool,
     #[command(flatten)]
@@ -65,7 +65,7 @@ enum Command {
     Proxy(service::ProxyArgs),
 }
 
-/// All scenarios, in the order in which they are played.
+/// All scenarios, in the order in which they run.
 const SCENARIOS: &[Trial<Plan, Measured>] = trials! {
     "one server, SIGSTOP (tcp)": silence::one_server, "tcp";
     "one server, SIGSTOP (iwarp)": silence::one_server, "iwarp";
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays the chosen scenarios, and prints a table with one line for each. `reason` is the reason for the lack of a
+/// Runs the chosen scenarios, and prints a table with one line for each. `reason` is the reason for the lack of a
 /// network namespace. It is empty if this process has one.
 async fn play(arguments: PlayArgs, reason: String) -> anyhow::Result<ExitCode> {
     let Some(chosen) = arguments.choice.of(SCENARIOS)? else { return Ok(ExitCode::SUCCESS) };

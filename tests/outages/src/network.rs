@@ -1,5 +1,6 @@
 //! The network of all scenarios: if possible, a namespace of its own with nothing but a loopback interface, where
-//! packets are dropped or delayed, and connects are counted. The kernel removes it with its last process.
+//! packets are dropped or delayed, and connects are counted. The kernel removes the namespace when its last process
+//! ends.
 
 use std::fs;
 

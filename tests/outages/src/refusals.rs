@@ -87,7 +87,7 @@ async fn count(trial: &mut Trial<'_>, channel: &Channel, connects: impl Fn() -> 
     Ok(made)
 }
 
-/// Plays a server that accepts connections and closes them.
+/// Runs the scenario of a server that accepts connections and closes them.
 pub(crate) async fn closing(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let mut trial = Trial::start(plan, expected())?;
     let listener = ClosingListener::start().await?;
@@ -96,7 +96,7 @@ pub(crate) async fn closing(plan: &Plan, scheme: &'static str) -> anyhow::Result
     trial.finish(Some(connects)).await
 }
 
-/// Plays a proxy whose server is down.
+/// Runs the scenario of a proxy whose server is down.
 pub(crate) async fn proxy_without_server(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let mut trial = Trial::start(plan, expected())?;
     let mut server = trial.server(1, &[scheme], &[]).await?;
@@ -107,7 +107,7 @@ pub(crate) async fn proxy_without_server(plan: &Plan, scheme: &'static str) -> a
     trial.finish(Some(connects)).await
 }
 
-/// Plays a server that has the maximum number of connections.
+/// Runs the scenario of a server that has the maximum number of connections.
 pub(crate) async fn at_limit(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     if plan.network.connects().is_none() {
         return Ok(Findings::not_run("connects are counted in a network namespace, and there is none"));
@@ -123,7 +123,7 @@ pub(crate) async fn at_limit(plan: &Plan, scheme: &'static str) -> anyhow::Resul
     trial.finish(Some(connects)).await
 }
 
-/// Plays a balancer over a server that closes connections, and a healthy one.
+/// Runs the scenario of a load balancer over a server that closes connections, and a healthy server.
 pub(crate) async fn balancer(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let mut trial = Trial::start(plan, format!("{}, and no idempotent call fails", expected()))?;
     let server = trial.server(1, &[scheme], &[]).await?;

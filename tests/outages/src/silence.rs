@@ -17,7 +17,7 @@ use crate::{
     trial::{HEALTHY, PATIENCE, Plan, Trial},
 };
 
-/// Plays one server that is stopped for longer than the keep-alive timeout.
+/// Runs the scenario of one server that is stopped for longer than the keep-alive timeout.
 pub(crate) async fn one_server(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let mut trial = Trial::start(plan, "no call with a deadline fails, none is executed twice")?;
     let server = trial.server(1, &[scheme], &[]).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn one_server(plan: &Plan, scheme: &'static str) -> anyhow::Res
     trial.finish(None).await
 }
 
-/// Plays a pool of three paths to one server. One of the paths leads over a proxy that is stopped.
+/// Runs the scenario of a pool of three paths to one server. One of the paths leads through a proxy that is stopped.
 pub(crate) async fn pool(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     /// The last byte of the local address that the stopped proxy uses for its connections to the server.
     const SILENT: u8 = 4;
@@ -74,7 +74,8 @@ pub(crate) async fn pool(plan: &Plan, scheme: &'static str) -> anyhow::Result<Fi
     trial.finish(connects).await
 }
 
-/// Plays a balancer over three servers. One is killed and one is stopped, and then both are started again.
+/// Runs the scenario of a load balancer over three servers. One server is killed and another is stopped, and then both
+/// are restarted.
 pub(crate) async fn balancer(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     let limit = plan.max_move();
     let mut trial = Trial::start(plan, format!("no idempotent call fails or takes {} s", limit.as_secs()))?;
@@ -117,7 +118,8 @@ pub(crate) async fn balancer(plan: &Plan, scheme: &'static str) -> anyhow::Resul
     trial.finish(None).await
 }
 
-/// Plays a server that is killed, and started again within a second. The calls with a deadline have 10 s.
+/// Runs the scenario of a server that is killed, and restarted within a second. Calls with a deadline have a timeout of
+/// 10 s.
 pub(crate) async fn restart(plan: &Plan, scheme: &'static str) -> anyhow::Result<Findings> {
     const DOWN: Duration = Duration::from_millis(700);
     let mut trial = Trial::start(plan, "no idempotent call with 10 s fails, none is executed twice")?;

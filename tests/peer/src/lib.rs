@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | [`case`] | cases, their rules, verdicts and findings |
 //! | `came` | kinds of answers, and the verdict that a case gives to each |
-//! | [`transport`], `link` | connections over iWARP or RDMA devices, and what happens on one |
+//! | [`transport`], `link` | connections over iWARP or RDMA devices, with their messages and RDMA operations |
 //! | `rpc`, `v1`, `v2` | messages of ONC RPC and of both versions of RPC-over-RDMA |
 //! | [`server`] | cases for servers |
 //! | [`client`] | cases for clients |

@@ -23,7 +23,7 @@ pub fn data(version: u64, len: u32) -> Bytes {
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallReply {
-    /// A number, for example a sum, the value of a counter, or the version of a blob whose data is right.
+    /// A number, for example a sum, the value of a counter, or the version of a blob whose data is correct.
     Number(u64),
     /// The result of a call to the NFS service.
     File(FileReply),
@@ -42,7 +42,7 @@ impl<C: Invoke + Clone> Stubs<C> {
         Self { simulated: SimulatedV1Client::new(caller.clone()), files: NfsV3Client::new(caller.clone()), caller }
     }
 
-    /// Makes a call. The inner error says what is wrong with the reply.
+    /// Makes a call. The inner error describes what is wrong with the reply.
     pub(crate) async fn call(
         &self,
         operation: &Operation,

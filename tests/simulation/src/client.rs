@@ -136,7 +136,7 @@ impl SimulatedCaller {
     /// the servers.
     ///
     /// # Errors
-    /// Returns an error if the configuration is invalid, which is a mistake of the simulation.
+    /// Returns an error if the configuration is invalid, which is a bug in the simulation.
     pub async fn run(
         self,
         servers: Vec<Host>,
@@ -298,7 +298,7 @@ impl SimulatedCaller {
         outcome
     }
 
-    /// Logs a violation for each connection of the client with registered memory. To be called while no call is in
+    /// Logs a violation for each connection of the client with registered memory. Call this only while no call is in
     /// progress (RFC 8166 §8.1).
     fn check_memory(&self) {
         for link in self.network.links().into_iter().filter(|link| link.client == self.plan.host) {

@@ -42,8 +42,8 @@ struct QueueState {
 /// The calls that wait at a server. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Queues {
-    /// `true` to check the order. The check is off in runs that lose connections, because the calls of a lost
-    /// connection leave the server's queues without notice.
+    /// `true` to check the order. The check is off in runs that lose connections or give up calls, because calls that
+    /// are lost or given up leave the server's queues without notice.
     checks_order: bool,
     state: Arc<Mutex<QueueState>>,
 }

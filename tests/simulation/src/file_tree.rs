@@ -60,7 +60,7 @@ impl FileTree {
     }
 
     /// Creates a file whose ID is the verifier. A repeated call with this verifier returns the ID of the existing file.
-    /// Fails if the call is not EXCLUSIVE, or if another file has the name.
+    /// Fails if the call is not EXCLUSIVE, if the directory handle is malformed, or if another file has the name.
     fn create(&mut self, args: &Create3args) -> Result<u64, Nfsstat3> {
         let Createhow3::Exclusive(verifier) = &args.how else { return Err(Nfsstat3::Notsupp) };
         let file = u64::from_be_bytes(verifier.0);

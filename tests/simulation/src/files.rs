@@ -15,7 +15,7 @@ use crate::{calls::data, file_tree::handle, linearizability::Model};
 /// Number of blocks of a file.
 pub const BLOCKS: usize = 3;
 
-/// A call to the NFS service. Names are numbers. All blocks of a run have one length.
+/// A call to the NFS service. Names are numbers. All blocks of a run have the same length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileCall {
     /// LOOKUP of a name.
@@ -196,7 +196,7 @@ fn block_data(number: u64, len: u32) -> Bytes {
 }
 
 /// Returns the number in a block, or 0 if the block was not written. Returns an error if the rest of the block does not
-/// fit the number.
+/// match the number.
 fn block_number(block: &[u8], len: u32) -> Result<u64, String> {
     if block.iter().all(|byte| *byte == 0) {
         return Ok(0);
@@ -209,8 +209,8 @@ fn block_number(block: &[u8], len: u32) -> Result<u64, String> {
     }
 }
 
-/// Makes a call in a directory, whose files have blocks of `len` bytes. The inner error says what is wrong with the
-/// reply.
+/// Makes a call in a directory, whose files have blocks of `len` bytes. The inner error describes what is wrong with
+/// the reply.
 ///
 /// # Errors
 /// Returns the error of the call.

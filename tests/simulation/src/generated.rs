@@ -2,7 +2,7 @@
 //!
 //! The build script writes protocols with random types and random eligible items, from fixed seeds, and the tables of
 //! this module. A call has random arguments. Its result is random as well, and follows from a checksum of the arguments
-//! as they arrived. The client makes the same result from the arguments that it sent, and compares.
+//! as they arrived. The client computes the expected result from the arguments that it sent, and compares the results.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -35,7 +35,8 @@ pub(crate) enum Shape {
     List(&'static Shape, usize),
     Optional(&'static Shape),
     Struct(&'static [Shape]),
-    /// A union: its arms, each with the value that selects it. The last arm stands for all other values.
+    /// A union: its arms, each with the value that selects it. If the union has a default arm, it is the last arm, with
+    /// a value that selects no other arm.
     Union(&'static [(u32, Shape)]),
     Void,
 }
@@ -115,7 +116,8 @@ fn reply<R: XdrDecode + XdrEncode>(args: &impl XdrEncode, shape: &Shape) -> Resu
     shape.value(checksum(args)?)
 }
 
-/// Compares the result of a call with the result that follows from its arguments. Returns a checksum of the result.
+/// Compares the result of a call with the result that follows from its arguments. Returns a checksum of the result, or
+/// an error if the results differ.
 fn compared<R: XdrDecode + XdrEncode + PartialEq>(
     args: &impl XdrEncode,
     got: &R,

@@ -55,11 +55,11 @@ pub enum FailureCause {
 pub enum CallOutcome {
     /// The call is in progress.
     InProgress,
-    /// A number: a sum, a value, the version of a blob whose data is right, or a checksum.
+    /// A number: a sum, a value, the version of a blob whose data is correct, or a checksum.
     Done(u64),
     /// The result of a call to the NFS service.
     FileDone(FileReply),
-    /// The reply is wrong.
+    /// The reply is wrong, for this reason.
     Wrong(String),
     /// The client was killed, or gave up the call, before it had a result.
     Killed,
@@ -75,7 +75,7 @@ pub enum CallOutcome {
 }
 
 impl CallOutcome {
-    /// Returns `true` if the call has a right result.
+    /// Returns `true` if the call has a correct result.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         matches!(self, Self::Done(_) | Self::FileDone(_))
@@ -204,7 +204,7 @@ impl Excuse {
     }
 }
 
-/// Returns `true` if a call must not fail, because a balancer had a healthy server for it all the time.
+/// Returns `true` if a call must not fail, because a balancer had a healthy server during the whole call.
 fn has_healthy_server(record: &Record, excuses: &[Excuse], servers: &[Host]) -> bool {
     let call = record.operation.call;
     let is_repeatable = call.is_idempotent() && !matches!(call, CallKind::AskBack { .. });

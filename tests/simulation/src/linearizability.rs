@@ -26,7 +26,8 @@ pub trait Model {
     /// Returns `true` if the call changes nothing, whatever the state is.
     fn only_reads(call: &Self::Call) -> bool;
 
-    /// Returns `false` if no state after this one can lead to this result any more. The default is `true`.
+    /// Returns `false` if the call can have this result neither in this state nor in any later one. The default
+    /// implementation returns `true`.
     fn can_follow(state: &Self::State, call: &Self::Call, reply: &Self::Reply) -> bool {
         let _ = (state, call, reply);
         true

@@ -29,13 +29,13 @@ struct Cli {
     /// Number of seeds
     #[arg(long, default_value_t = 1, conflicts_with = "seconds")]
     seeds: u64,
-    /// Play seeds for this time
+    /// Play seeds for this number of seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// Threads, each of which plays a seed at a time
+    /// Number of threads, each of which plays one seed at a time
     #[arg(long, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
     jobs: usize,
-    /// Print the plan and the events of each run, and its traces between them if RUST_LOG names some
+    /// Print the plan and the events of each run, with the traces that RUST_LOG selects
     #[arg(long)]
     history: bool,
     /// Remove clients, faults and calls from the first run that fails, as long as it fails, and print what is left
@@ -106,7 +106,7 @@ impl Totals {
 
 impl Totals {
     /// Prints for each kind of fault the effects on the library in runs in which only this kind took effect. Leaves out
-    /// the effects that runs without faults noted as well.
+    /// the effects that were also noted in runs in which no fault took effect.
     fn print_reached(&self) {
         let without = self.symptoms.get(&None);
         let runs = |kind| self.alone.get(&kind).copied().unwrap_or_default();

@@ -135,7 +135,7 @@ struct NetworkState {
     /// Number of steps between two hosts after which one of their connections is lost.
     cuts: BTreeMap<(Host, Host), u64>,
     tcp: BTreeMap<u16, TcpListening>,
-    /// Number of times that each kind of fault took effect on a connection, a request or a handler.
+    /// Number of times that each kind of fault took effect.
     hits: BTreeMap<FaultKind, u64>,
 }
 

@@ -71,7 +71,7 @@ fn events<M: Model>(
     records.map(event).filter(|event| event.reply.is_some() || !M::only_reads(&event.call)).collect()
 }
 
-/// The histories of a run that were checked.
+/// The results of the checks of a run's histories.
 #[derive(Debug, Default)]
 pub struct Histories {
     /// Number of histories whose check was given up.

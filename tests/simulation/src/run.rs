@@ -319,8 +319,8 @@ impl Run {
     }
 
     /// Checks that a client pauses between its attempts to connect, even if its connections are accepted and then
-    /// closed. Returns a description of the violation. Checks nothing if the clock jumps, the client is killed, or its
-    /// minimum back-off is shorter than [`MIN_BACKOFF`].
+    /// closed. Returns a description of the violation, or `None` if there is none. Checks nothing if the clock jumps,
+    /// the client is killed, or its minimum back-off is shorter than [`MIN_BACKOFF`].
     fn check_requests(&self, client: &ClientPlan) -> Option<String> {
         let faults = &self.scenario.faults;
         let starts_again = |fault: &Fault| match fault.kind {

@@ -165,7 +165,7 @@ pub struct ClientPlan {
     pub concurrency: usize,
     /// Shortest and longest pause between attempts to connect, in milliseconds.
     pub backoff: (u64, u64),
-    /// Maximum number of retries of calls without a deadline.
+    /// Maximum number of retries of a call without a deadline. With 0, calls with a deadline are not retried either.
     pub retries: u32,
     /// The calls of the client.
     pub operations: Vec<Operation>,

@@ -41,7 +41,7 @@ pub struct SimulatedServer {
     pub(crate) in_progress: Arc<Mutex<BTreeMap<Host, usize>>>,
     /// The calls that wait for a handler.
     pub(crate) queues: Queues,
-    /// A semaphore that is closed when all connections of a killed server are closed.
+    /// A semaphore that is closed when the server has ended and all its connections are closed.
     pub(crate) gone: Arc<Semaphore>,
     /// A sender that tells the simulation that the server of a host crashes now, and why.
     pub(crate) crashes: UnboundedSender<(Host, FaultKind)>,

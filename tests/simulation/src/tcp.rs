@@ -58,7 +58,7 @@ struct LinkState {
     isolated: bool,
     /// `true` if the connection was reset, for the client and for the server.
     reset: [bool; 2],
-    /// `true` if the client and the server dropped their streams.
+    /// `true` if the stream was dropped, for the client and for the server.
     dropped: [bool; 2],
     carrier: Option<Waker>,
 }

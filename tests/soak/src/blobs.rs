@@ -21,7 +21,7 @@ use crate::{
 
 /// Maximum number of blobs of a worker.
 const MAX_STORED: usize = 10;
-/// Number of blobs whose storing failed, above which the oldest of them is deleted.
+/// Maximum number of uncertain blobs, whose calls have failed. If there are more, the oldest of them is deleted.
 const MAX_UNCERTAIN: usize = 4;
 /// Maximum number of bytes of a blob's data in a WRITE, FETCH or GET.
 const RANGE: usize = 256 << 10;
@@ -46,7 +46,8 @@ pub(crate) struct BlobWork {
     stored: VecDeque<Blob>,
     /// Blobs whose calls have failed. They may be stored now, later, or never.
     uncertain: VecDeque<Blob>,
-    /// Names that are deleted again and again until the server confirms the deletion, or that they do not exist.
+    /// Names to delete. DELETE is repeated until the server confirms the deletion, or reports that the blob does not
+    /// exist.
     doomed: VecDeque<String>,
 }
 

@@ -48,8 +48,8 @@ impl Content {
         self.bytes(0, self.len)
     }
 
-    /// Compares data that was read from `offset` on. The error says how many bytes are surplus, or how many are wrong
-    /// and where the first of them is.
+    /// Compares data that was read from `offset` on. The error reports how many bytes are surplus, or how many are
+    /// wrong and where the first of them is.
     pub(crate) fn check(self, offset: usize, data: &[u8]) -> Result<(), String> {
         let expected = self.bytes(offset, data.len());
         if expected == data {

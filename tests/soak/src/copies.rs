@@ -27,7 +27,7 @@ use crate::{
 
 /// Maximum number of directories of a worker.
 const MAX_STORED: usize = 3;
-/// Maximum duration of a copy, while the server is stopped and restarted.
+/// Maximum duration of a copy, even if the server is stopped or restarted in the meantime.
 const MAX_COPY: Duration = Duration::from_secs(100);
 /// Time limit of each call of nfscp, in seconds.
 const CALL_SECONDS: &str = "5";
@@ -184,9 +184,9 @@ impl CopyWork {
         copied
     }
 
-    /// Removes a directory of the server from its disk, because nfscp cannot remove any. The server may still be
-    /// creating files in it. If it does not run as root, it keeps up to 256 removed files open, which take room on its
-    /// disk.
+    /// Removes a directory from the server's disk, because nfscp cannot remove directories. The server may still be
+    /// creating files in the directory. If the server does not run as root, it keeps up to 256 removed files open,
+    /// which take room on its disk.
     fn remove(&self, name: &str) {
         let _ = fs::remove_dir_all(self.server.export().join(name));
     }

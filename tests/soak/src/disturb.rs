@@ -21,8 +21,8 @@ use crate::{
 
 /// Maximum time from the end of a disturbance to the next successful step of a worker of the server.
 const MAX_RESUME: Duration = Duration::from_secs(40);
-/// Maximum time until a worker with nfscp takes an order, and until it has carried out the order, in addition to the
-/// duration of a stop.
+/// Maximum time until a worker with nfscp takes an order, and from then until it has executed the order. The duration
+/// of a stop is added.
 const MAX_ORDER: Duration = Duration::from_secs(5);
 /// Maximum time to wait for data that can be corrupted.
 const MAX_CORRUPTING: Duration = Duration::from_secs(4);
@@ -75,7 +75,7 @@ pub(crate) struct Happened {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     happened: Mutex<BTreeMap<Kind, Happened>>,
-    /// Kinds that this run cannot play, with the reasons.
+    /// Kinds that are not possible in this run, with the reasons.
     pub(crate) not_run: BTreeMap<Kind, String>,
 }
 
@@ -110,7 +110,8 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Plays disturbances until the end of the run. Each kind that the run can play comes once in every round.
+    /// Plays disturbances until the end of the run, in rounds. Each kind that is possible in this run occurs once in
+    /// every round.
     pub(crate) async fn play_until(mut self, end: Instant) {
         loop {
             let mut round: Vec<Kind> =
@@ -202,8 +203,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Disturbs the network of a server. Returns `false` if the server had no connections, or no data that could be
-    /// disturbed.
+    /// Disturbs the network of a server. Returns `false` if there were no connections to cut, or no data to corrupt.
     async fn disturb_network(&mut self, kind: Kind, server: &Server) -> anyhow::Result<bool> {
         let is_corrupting = kind == Kind::Corrupt;
         let ways = server.ways.iter().filter(|way| way.is_checked || !is_corrupting);

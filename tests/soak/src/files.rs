@@ -26,7 +26,7 @@ const MAX_STORED: usize = 10;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which a call is retried.
 const RETRY_FOR: Duration = Duration::from_secs(10);
-/// Maximum number of times that the data of a file is written, because a restarted server may have lost it.
+/// Maximum number of times that the data of a file is written. A restarted server may have lost the data.
 const ROUNDS: usize = 5;
 
 /// Numbers of bytes in a READ or WRITE. With few sizes, the server's pool of buffers soon reaches its final size.
@@ -185,7 +185,7 @@ impl FileWork {
         Err(Trouble::Failed("the server has restarted before each COMMIT".to_owned()))
     }
 
-    /// Reads a committed file by its handle, which is valid after restarts, too. Compares all of it.
+    /// Reads a committed file by its handle, which stays valid after restarts, and compares all of its data.
     async fn read(&self, file: &StoredFile, range: usize) -> Result<(), Trouble> {
         let (Connected { nfs, .. }, ledger) = (self.connected()?, &self.surroundings.ledger);
         let (mut offset, content) = (0, file.content);

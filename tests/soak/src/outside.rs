@@ -32,7 +32,7 @@ pub(crate) struct OutsideArgs {
     /// Work in this directory of a mounted file system. May be repeated
     #[arg(long, value_name = "DIR", required_unless_present = "nfs")]
     mounted: Vec<PathBuf>,
-    /// Work in this export, which is given as nfscp wants it. May be repeated
+    /// Work in this export, whose URL has the form that nfscp accepts. May be repeated
     #[arg(long, value_name = "URL")]
     nfs: Vec<String>,
     /// Number of workers for each directory and export

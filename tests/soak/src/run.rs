@@ -277,7 +277,7 @@ fn start_workers(
     Ok(())
 }
 
-/// Returns a tally with the kinds of disturbances that this run cannot play.
+/// Returns a tally with the kinds of disturbances that are not possible in this run.
 fn tally(arguments: &SoakArgs, reason: String) -> Tally {
     let mut tally = Tally::default();
     if !arguments.isolated {

@@ -35,7 +35,7 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Returns the maximum growth per hour, in the unit of the resource. [`README.md`](../README.md) has the reasons.
+    /// Returns the maximum growth per hour, in the unit of the resource. [`README.md`](../README.md) gives the reasons.
     pub(crate) fn bound(self) -> f64 {
         match self {
             Self::Memory | Self::Kept => 32.0,

@@ -215,12 +215,12 @@ impl Server {
         self.process.lock().await
     }
 
-    /// Returns the URL of a transport, over its proxy.
+    /// Returns the URL of a transport, through its proxy.
     pub(crate) fn url(&self, scheme: Scheme) -> String {
         format!("{}://{}", scheme.name(), self.ways[scheme as usize].address)
     }
 
-    /// Returns the URL of a path in the export of `nfs3d`, over the proxy, and the port of MOUNT's proxy.
+    /// Returns the URL of a path in the export of `nfs3d`, through the proxy, and the port of MOUNT's proxy.
     pub(crate) fn nfs_url(&self, scheme: Scheme, path: &str) -> (String, u16) {
         let mount = self.ways.get(2).map_or(0, |way| way.address.port());
         (format!("nfs3+{}{EXPORT}/{path}", self.url(scheme)), mount)

@@ -171,8 +171,8 @@ async fn malformed_results() {
     server.await.unwrap();
 }
 
-/// Another service listens on the port. The error says that the peer does not speak the protocol, and shows what was
-/// received.
+/// Another service listens on the port. The error reports that the peer does not speak the protocol, and shows what the
+/// client received.
 #[tokio::test]
 async fn peer_speaks_another_protocol() {
     for (greeting, seen) in [

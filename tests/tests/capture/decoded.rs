@@ -22,8 +22,8 @@ pub(crate) fn decode(file: &[u8]) -> Vec<Value> {
     decoded.iter().map(|message| serde_json::from_str(&message.to_json()).unwrap()).collect()
 }
 
-/// Checks the calls, the replies and the blobs and texts in them on the connection of the client with this port.
-/// `version` is the expected version of RPC-over-RDMA.
+/// Checks the messages on the connection of the client with this port: the calls, the replies, and the blobs and texts
+/// in both. `version` is the expected version of RPC-over-RDMA.
 pub(crate) fn check(messages: &[Value], client: u16, version: u64) {
     let client = format!("127.0.0.1:{client}");
     let of = |kind: &str, end: &str| -> Vec<&Value> {

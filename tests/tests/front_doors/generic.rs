@@ -74,8 +74,8 @@ enum Maybe {
     No,
 }
 
-/// A union with opaque arms. A length precedes each arm, except the arm of `Bytes`: its encoding already starts with
-/// its length.
+/// A union with opaque arms. A length precedes each arm, except the arm of `Bytes`, because the encoding of `Bytes`
+/// already starts with a length.
 #[derive(Debug, Clone, PartialEq, XdrEncode, XdrDecode)]
 #[xdr(opaque_union)]
 enum OpaqueArms {

@@ -1,5 +1,5 @@
-//! Borrowed types: they encode to the bytes of the owned types, report their errors, and refer to the message. Replies
-//! are decoded in place.
+//! Borrowed types encode to the same bytes and report the same errors as owned types, and refer to the memory of the
+//! message. Replies are decoded in place.
 
 use rpcrdma::xdr::{DecodeErrorKind, Decoder, FlatSink, ReadChunk, ReducingSink, XdrDecode, XdrDecodeRef, XdrEncode};
 

@@ -126,7 +126,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Returns the path from the root of the crate. `None` for paths into other crates.
+    /// Returns the path from the root of the crate. Returns `None` if `path` does not begin with `crate`, `self`,
+    /// `super` or, in a `use` item, a child module.
     fn absolute(&self, path: &[String], is_use: bool) -> Option<Vec<String>> {
         let mut module = self.module.clone();
         let mut rest = path;

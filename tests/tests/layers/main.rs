@@ -1,8 +1,8 @@
 //! The layers of the crates: every import points down, and no imports form a cycle.
 //!
 //! ARCHITECTURE.md lists the layers of each crate. The test reads the imports from the source: `use` items, and paths
-//! that start with `crate`, `self` or `super`, in macro calls as well. Re-exports are followed to the file that defines
-//! the item. Code under `#[cfg(test)]` is ignored.
+//! that start with `crate`, `self` or `super`. In macro calls, it reads paths that start with `crate` or `super`.
+//! Re-exports are followed to the file that defines the item. Code under `#[cfg(test)]` is ignored.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod imports;
@@ -65,8 +65,8 @@ fn every_crate_has_layers() {
     assert_eq!(roots, listed, "the crates in {FOLDERS:?} are not those in CRATES");
 }
 
-/// Ends of the names of folders that contain no crates of the project. These are build results, and the template of a
-/// user's package.
+/// Ends of the paths of folders that contain no crates of the project: build results, and the template of a user's
+/// package.
 const NO_CRATES: [&str; 2] = ["/target", "xdrgen/template"];
 
 /// Finds the root files of crates in the folders named `src` below a folder.

@@ -23,12 +23,12 @@ fn top(file: &str) -> &str {
     file.split('/').next().unwrap().trim_end_matches(".rs")
 }
 
-/// Returns the module declared by `parent` that contains a file. `None` outside of the parent.
+/// Returns the module declared by `parent` that contains a file. Returns `None` if the file is outside of `parent`.
 fn child<'a>(parent: &str, file: &'a str) -> Option<&'a str> {
     if parent.is_empty() { Some(top(file)) } else { file.strip_prefix(parent)?.strip_prefix('/').map(top) }
 }
 
-/// Returns the folder that contains a file.
+/// Returns the folder that contains a file, or the file itself if it is in no folder.
 fn folder(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(folder, _)| folder)
 }

@@ -34,7 +34,7 @@ pub struct ServeArgs {
     /// URL to listen on. May be repeated
     #[arg(long, default_value = "tcp://127.0.0.1:0")]
     listen: Vec<String>,
-    /// Print the numbers of tasks, memory regions, connections and buffers each second
+    /// Print the numbers of tasks, memory regions, connections, buffers and kept bytes each second
     #[arg(long)]
     report: bool,
 }

@@ -1,4 +1,4 @@
-//! Common parts of the programs that play faults over processes: named trials with a verdict on each, child processes,
+//! Common parts of the programs that test processes under faults: named trials with a verdict on each, child processes,
 //! proxies, and a counters server.
 #![forbid(unsafe_code)]
 
@@ -106,10 +106,10 @@ macro_rules! trials {
 /// The choice of trials on a command line.
 #[derive(Debug, clap::Args)]
 pub struct Choice {
-    /// Play only those whose name contains this text. May be repeated
+    /// Play only the trials whose name contains this text. May be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// List the names
+    /// List the names of the chosen trials and exit
     #[arg(long)]
     pub list: bool,
 }

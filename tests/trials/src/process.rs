@@ -131,8 +131,8 @@ impl ChildProcess {
         self.printed.lock().unwrap_or_else(PoisonError::into_inner).count
     }
 
-    /// Returns the last line that the process has printed and that begins with `prefix`, without the prefix. Considers
-    /// the last 16 lines after the URLs.
+    /// Returns the last line that the process has printed and that begins with `prefix`, without the prefix. Returns
+    /// `None` if none of the last 16 lines after the URLs begins with `prefix`.
     #[must_use]
     pub fn last_line(&self, prefix: &str) -> Option<String> {
         let printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -245,7 +245,7 @@ impl ChildProcess {
     }
 }
 
-/// Makes the kernel kill this process when its parent ends, also if the parent is killed.
+/// Makes the kernel kill this process when its parent ends, even if the parent is killed.
 ///
 /// # Errors
 /// Fails if the kernel refuses.

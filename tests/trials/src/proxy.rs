@@ -23,7 +23,7 @@ const BACKLOG: u32 = 1024;
 /// Maximum number of pieces of data that a proxy holds for each direction of a connection.
 const PIECES: usize = 1024;
 /// Number of bytes at the beginning of each direction of a connection that are never corrupted. The set-up of an iWARP
-/// connection (MPA requests and replies, RFC 5044 §7.1) has no checksum, and decides about checksums.
+/// connection (MPA requests and replies, RFC 5044 §7.1) has no checksum, and negotiates the use of CRCs.
 const UNCORRUPTED: u64 = 4096;
 
 /// The route of a proxy's connections to the server, with faults that can change while connections are open.

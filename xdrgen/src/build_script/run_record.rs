@@ -9,7 +9,7 @@ use std::{
 };
 
 /// The inputs and warnings of a run. The record file starts with a digest of the settings, the compiler, the input
-/// files and the output. It then has one line for each input file and each warning:
+/// files and the output. It then has one line for each input file, each absent file and each warning:
 ///
 /// ```text
 /// made 5f2c...        digest

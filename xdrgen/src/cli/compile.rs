@@ -37,7 +37,7 @@ pub(crate) fn compiler(files: &[PathBuf], input: &InputArgs) -> Compiler {
     }
 }
 
-/// Converts diagnostics to the error of a command. The exit code tells unreadable files from other errors.
+/// Converts diagnostics to the error of a command. The exit code distinguishes unreadable files from other errors.
 pub(crate) fn compile_error(diagnostics: &Diagnostics, format: DiagnosticFormat) -> CliError {
     let unreadable = diagnostics.iter().any(|diagnostic| diagnostic.code == Code::Unreadable);
     CliError { message: format.render(diagnostics), code: if unreadable { NO_FILE } else { WRONG_INPUT } }

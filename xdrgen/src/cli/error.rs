@@ -1,10 +1,10 @@
 //! The error of a command, and the exit codes of failed commands.
 
-/// The input has errors, which the diagnostics describe.
+/// Exit code if the input has errors, or if `fmt --check` finds a file that is not formatted.
 pub(crate) const WRONG_INPUT: u8 = 1;
-/// The arguments contradict each other or the input. `clap` exits with the same code.
+/// Exit code if the arguments are invalid, or contradict each other or the input. `clap` exits with the same code.
 pub(crate) const WRONG_USAGE: u8 = 2;
-/// A file cannot be read or written.
+/// Exit code if a file cannot be read or written.
 pub(crate) const NO_FILE: u8 = 3;
 
 /// Failure of a command: text that is still to be printed, and the exit code.

@@ -25,8 +25,8 @@ pub enum EncodedPart {
     Eligible(Vec<u8>),
 }
 
-/// The error for arguments that cannot be encoded: the text is not JSON, a value does not match its XDR type, the
-/// encoding of a type is unknown, or the contents of an opaque item cannot be read.
+/// The error for arguments that cannot be encoded: the text is not JSON, a value does not match its XDR type or is
+/// nested too deeply, the encoding of a type is unknown, or the contents of an opaque item cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct JsonError {

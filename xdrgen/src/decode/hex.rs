@@ -17,7 +17,7 @@ pub enum HexError {
     /// A message with an odd number of digits.
     #[error("line {line}: the message that ends here has an odd number of hexadecimal digits")]
     Odd {
-        /// The line, from 1.
+        /// The line at which the message ends, from 1.
         line: usize,
     },
 }

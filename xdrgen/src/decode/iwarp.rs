@@ -68,7 +68,7 @@ impl Iwarp {
         Self::with(Mpa::new(is_whole))
     }
 
-    /// Creates a direction that begins with FPDUs instead of a set-up frame, such as FPDUs in hexadecimal input.
+    /// Creates a direction that begins with FPDUs instead of a set-up frame, for FPDUs in hexadecimal input.
     pub(super) fn fpdus_only() -> Self {
         Self::with(Mpa::fpdus_only())
     }

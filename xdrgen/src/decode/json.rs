@@ -6,7 +6,7 @@
 //! | `float`, `double` | numbers, and the strings `NaN`, `inf`, `-inf` |
 //! | `quadruple`, `opaque` | hexadecimal digits |
 //! | `string` | a string, or `{"hex": DIGITS}` if it is not UTF-8 |
-//! | `enum` | the name of an enumerator, or a number without a name |
+//! | `enum` | the name of an enumerator, or a number that has no name |
 //! | `struct` | an object |
 //! | `union` | an object with the discriminant, and the arm if it is not void |
 //! | arrays, lists | an array |
@@ -25,7 +25,8 @@ use crate::ir::{Field, Union};
 /// string as hexadecimal digits.
 pub(super) const HEX_KEY: &str = "hex";
 
-/// Returns the JSON key of an arm. It is `arm` if the arm has the name of the discriminant, as some dialects allow.
+/// Returns the JSON key of an arm. It is `arm` if the arm has the same name as the discriminant, as some dialects
+/// allow.
 pub(super) fn arm_key<'a>(union: &Union, arm: &'a Field) -> &'a str {
     if arm.name.text == union.discriminant.name.text { "arm" } else { &arm.name.text }
 }

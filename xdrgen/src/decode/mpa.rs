@@ -103,7 +103,7 @@ impl Mpa {
         Self { state, position: 0, markers: false, crc: None }
     }
 
-    /// Creates a direction that begins with an FPDU instead of a set-up frame. It decodes FPDUs in hexadecimal input.
+    /// Creates a direction that begins with an FPDU instead of a set-up frame, for FPDUs in hexadecimal input.
     pub(super) fn fpdus_only() -> Self {
         Self { state: State::Length(Vec::new()), position: 0, markers: false, crc: None }
     }

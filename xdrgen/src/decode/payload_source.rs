@@ -44,7 +44,7 @@ impl<'a> PayloadSource<'a> {
         self.inline.len()
     }
 
-    /// Takes `len` bytes of the messages. Returns `None` if fewer are left.
+    /// Takes `len` bytes from the messages. Returns `None` if fewer are left.
     pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.inline.split_at_checked(len)?;
         self.inline = rest;
@@ -61,8 +61,8 @@ impl<'a> PayloadSource<'a> {
     /// Takes the chunk of an item that begins at the current position.
     ///
     /// A Read chunk is found by its position. A Write chunk belongs to the next eligible item, and is empty if the
-    /// responder left the item in the message (RFC 8166 §4.3.2). `item_len` is the length of the item in bytes, if it
-    /// is known.
+    /// responder left the item in the message (RFC 8166 §4.3.2). Returns `None` if the item has no chunk or an empty
+    /// one. `item_len` is the length of the item in bytes, if it is known.
     pub(super) fn take_chunk(&mut self, eligible: bool, item_len: Option<u64>) -> Option<ChunkData> {
         while self.reads.front().is_some_and(|(position, _)| *position < self.position) {
             self.misplaced.extend(self.reads.pop_front().map(|(_, chunk)| chunk));

@@ -58,7 +58,8 @@ pub struct JsonCall {
     pub max_items: Vec<u64>,
     /// Maximum length of all eligible items together, in bytes with padding. `None` if it is the sum of `max_items`.
     pub max_total: Option<u64>,
-    /// `true` if the specification leaves the computation of these lengths to Rust code. The lengths are then defaults.
+    /// `true` if the specification leaves the computation of these lengths to Rust code. `max_inline` is then
+    /// [`DEFAULT_REPLY_MAX`](crate::DEFAULT_REPLY_MAX), and `max_items` is empty.
     pub is_estimate: bool,
 }
 
@@ -153,8 +154,8 @@ impl<'s> JsonProcedure<'s> {
     /// an opaque item that is written as `"@NAME"`, or an error message.
     ///
     /// # Errors
-    /// Returns an error if the text is not JSON, if a value does not match its XDR type, if the encoding of a type is
-    /// unknown, or if `read_file` fails. The error has the path of the value.
+    /// Returns an error if the text is not JSON, if a value does not match its XDR type or is nested too deeply, if the
+    /// encoding of a type is unknown, or if `read_file` fails. The error has the path of the value.
     pub fn encode(&self, arguments: &str, read_file: &mut ReadFile<'_>) -> Result<JsonCall, JsonError> {
         let value = serde_json::from_str::<Value>(arguments)
             .map_err(|error| JsonError::whole(format!("the arguments are not JSON: {error}")))?;

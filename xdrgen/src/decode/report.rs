@@ -57,8 +57,8 @@ impl Message {
         Self { place, header: None, properties: None, rpc: None, opaque: None, notes, remark: false }
     }
 
-    /// Returns the number and the name of the program, if the message is a call or a reply to a captured call. The name
-    /// is unknown if the specification does not declare the program.
+    /// Returns the number and the name of the program, if the message is a call or a reply to a captured call. Returns
+    /// `None` for other messages. The name is `None` if the specification does not declare the program.
     #[must_use]
     pub fn program(&self) -> Option<(u32, Option<&str>)> {
         let [program, _, _] = self.rpc.as_ref()?.procedure.as_ref()?;

@@ -251,8 +251,8 @@ impl<'s> RpcDecoder<'s> {
         procedures.find(|procedure| procedure.number == called.procedure)
     }
 
-    /// Returns the enumerator with a number. Messages have numbers in place of the enumerations of authentication,
-    /// because other specifications extend these.
+    /// Returns the enumerator with a number. In the XDR of messages, authentication flavors and statuses are numbers,
+    /// because other specifications extend these enumerations.
     fn enumerator(&self, enumeration: &str, number: u64) -> DecodedValue {
         Interpreter::new(self.rpc, PayloadSource::new(&word_of(number).to_be_bytes())).named(enumeration)
     }

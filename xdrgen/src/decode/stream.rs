@@ -16,7 +16,7 @@ pub(super) enum StreamPart {
 pub(super) struct Stream {
     /// The offset of the next byte to deliver.
     next: u64,
-    /// The sequence number of offset 0. `None` until a SYN or a segment has arrived.
+    /// The sequence number of offset 0. `None` until a SYN or data has arrived.
     first: Option<u32>,
     /// `true` if the capture contains the start of the stream.
     pub(super) is_whole: bool,
@@ -34,7 +34,7 @@ impl Stream {
         *self = Self { first: Some(sequence.wrapping_add(1)), is_whole: true, ..Self::default() };
     }
 
-    /// Returns `true` if the stream has no segment yet.
+    /// Returns `true` if neither a SYN nor data of the stream has arrived.
     pub(super) fn is_new(&self) -> bool {
         self.first.is_none()
     }

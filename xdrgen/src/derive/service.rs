@@ -69,7 +69,8 @@ struct ProcedureAttributes {
     idempotent: bool,
     inline: Option<Expr>,
     chunks: Option<Vec<Expr>>,
-    /// The option `computed`: the implementation of `BoundsReply` for the argument computes the bounds of the reply.
+    /// The option `computed`, if it is given. The argument's implementation of `BoundsReply` then computes the bounds
+    /// of the reply.
     computed: Option<Path>,
     /// The procedure's documentation, and the attributes that belong to other macros.
     others: Vec<Attribute>,
@@ -321,7 +322,8 @@ fn reply(output: &ReturnType) -> syn::Result<&Type> {
     error(ty.span(), message)
 }
 
-/// Returns the signature in the trait. It returns a future instead of using `async`, so that the future is `Send`.
+/// Returns the method of the emitted trait, with the default body if the function has one. The method returns a future
+/// instead of using `async`, so that the future is `Send`.
 fn signature_of(function: &TraitItemFn, context: &syn::PatType) -> TokenStream {
     let signature = &function.sig;
     let name = &signature.ident;

@@ -118,8 +118,8 @@ pub(super) fn derive(
     })
 }
 
-/// Prepares the field of an arm of an `opaque_union`, and returns the bounds of the arm. Puts the length of the arm in
-/// bytes before the arm, unless the field is a variable-length opaque item, which has its own length.
+/// Prepares the field of an arm of an `opaque_union`, and returns the bounds of the arm. Marks the arm as prefixed by
+/// its length in bytes, unless the field is a variable-length opaque item, which has its own length.
 fn opaque_arm(field: &mut LoweredField, span: Span) -> syn::Result<TokenStream> {
     let slot = &mut field.codec.slot;
     if slot.ddp {

@@ -6,7 +6,7 @@ use super::Severity;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
-        /// The rule that a diagnostic reports. Codes that start with `E` are errors, codes that start with `W` are
+        /// The rule behind a diagnostic. Codes that start with `E` are errors, and codes that start with `W` are
         /// warnings.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
@@ -36,7 +36,7 @@ codes! {
     Syntax = "E0002";
     /// A brace, comment, string or preprocessor condition is never closed.
     Unclosed = "E0003";
-    /// A limit on nesting or on size is exceeded, by brackets, included files, types, versions or an expression.
+    /// Brackets, included files, types, versions or an expression exceed a limit on nesting or size.
     TooDeep = "E0004";
     /// A number is out of range for its position.
     OutOfRange = "E0005";
@@ -112,7 +112,8 @@ impl Code {
         pages.next().unwrap_or_default().trim_end()
     }
 
-    /// Returns the code with this text, such as `E0101`, in upper or lower case.
+    /// Returns the code with this text, such as `E0101`, in upper or lower case. Returns `None` if there is no such
+    /// code.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str().eq_ignore_ascii_case(text))

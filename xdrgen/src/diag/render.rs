@@ -11,11 +11,11 @@ use crate::source::{Source, Sources};
 const MAX_PRINTED: usize = 50;
 
 /// Maximum distance from the primary label, in bytes, at which other labels are shown in the source. In a source
-/// without the primary label, the distance is that from the first label. Labels that are farther away are described by
-/// line and column.
+/// without the primary label, the distance is measured from the first label. Labels that are farther away are described
+/// by line and column.
 const NEAR: usize = 32 * 1024;
 
-/// Maximum length of a line that is shown whole, in bytes. For a longer line, labels are described by line and column.
+/// Maximum length of a source line that is shown, in bytes. Labels in longer lines are described by line and column.
 const LONG_LINE: usize = 2000;
 
 pub(super) fn render(list: &[Diagnostic], sources: &Sources, colour: bool) -> String {

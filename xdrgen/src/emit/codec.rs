@@ -206,7 +206,7 @@ pub(crate) struct WriteCode {
 }
 
 impl WriteCode {
-    /// Returns an expression of type `Result`, whose error names `item`.
+    /// Returns an expression of type `Result`. An error that does not yet name an item gets the name `item`.
     pub(crate) fn result(&self, item: &str) -> TokenStream {
         let call = &self.call;
         match self {
@@ -216,7 +216,8 @@ impl WriteCode {
         }
     }
 
-    /// Returns a statement that writes the value and returns early on an error. The error names `item`.
+    /// Returns a statement that writes the value and returns early on an error. An error that does not yet name an item
+    /// gets the name `item`.
     pub(crate) fn statement(&self, item: &str) -> TokenStream {
         if self.fallible {
             let result = self.result(item);

@@ -37,7 +37,8 @@ impl Target<'_> {
         writings
     }
 
-    /// Implements `XdrDecode` for a struct. `braced` is `true` if its fields have names.
+    /// Implements `XdrDecode` for a struct. If `braced` is `true`, the value is constructed with braces, which is
+    /// possible for tuple structs as well.
     pub(crate) fn decode_struct(&self, fields: &[FieldCodec], braced: bool) -> TokenStream {
         if !braced || runs(fields).iter().all(|run| matches!(run, CodecRun::One(_))) {
             return self.impl_decode_value(construct(&quote!(Self), self.name, fields, braced));

@@ -25,8 +25,8 @@ struct ItemLayout {
     has_default: bool,
     /// The variants of an enumeration that is a union discriminant, computed on first use.
     variants: OnceCell<HashMap<i64, Ident>>,
-    /// The length of the encoding, in bytes, if the item can be part of a run: fields that are encoded or decoded
-    /// together.
+    /// The length of the encoding, in bytes, if the item can be part of a run. A run is a sequence of fields that are
+    /// encoded or decoded together.
     words: Option<u64>,
     /// The name of the borrowed form, if the item has one.
     ref_name: Option<RustName>,
@@ -128,9 +128,9 @@ impl<'a> Layout<'a> {
 
     /// Returns the status enumeration of a union that converts to a `Result`. Returns `None` for other unions.
     ///
-    /// Such a union has exactly one case with data. Its value is 0, which means success by convention. There may be
-    /// void cases if the default arm is void as well. The default arm handles the statuses without a case, of which
-    /// there is at least one.
+    /// Such a union has exactly one case with data. The value of this case is 0, which means success by convention.
+    /// There may be void cases if the default arm is void as well. The default arm handles the statuses without a case,
+    /// of which there is at least one.
     pub(super) fn status_of(&self, union: &Union) -> Option<ItemId> {
         let Type::Base(base) = union.discriminant.ty else { return None };
         let Base::Item(id) = self.resolve(base) else { return None };
@@ -248,7 +248,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the name of an item's borrowed form.
+    /// Returns the name of an item's borrowed form, if it has one.
     pub(crate) fn ref_name(&self, id: ItemId) -> Option<&RustName> {
         self.items[id.0].ref_name.as_ref()
     }

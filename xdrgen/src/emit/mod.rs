@@ -52,8 +52,8 @@ pub fn emit(spec: &Spec, options: &EmitOptions) -> Result<String, EmitError> {
     Ok(format!("{}\n{body}", file_header(spec, options)))
 }
 
-/// Returns the comment at the start of a file. It names the source and contains the header comment of the
-/// specification.
+/// Returns the comment at the start of a file. The comment names the source file if `options` does, and contains the
+/// header comment of the specification.
 fn file_header(spec: &Spec, options: &EmitOptions) -> String {
     let mut text = match &options.source {
         Some(source) => {

@@ -10,7 +10,8 @@ pub struct EmitOptions {
     pub runtime: syn::Path,
     /// Traits that every type derives in addition to the standard ones.
     pub derives: Vec<syn::Path>,
-    /// Traits that individual types derive in addition. Each entry has the XDR name of a type, and a trait.
+    /// Traits that individual types derive in addition to those in [`derives`](Self::derives). Each entry is the XDR
+    /// name of a type and the path of a trait.
     pub derives_for: Vec<(String, syn::Path)>,
     /// `true` if the code contains a typed client for each program version. The default is `true`.
     pub client: bool,
@@ -90,7 +91,7 @@ impl Default for EmitOptions {
 }
 
 impl EmitOptions {
-    /// Generates neither clients nor servers. The remaining code has the constants, types, codecs and `Procedure`
+    /// Generates neither clients nor servers. The remaining code contains the constants, types, codecs and `Procedure`
     /// implementations. It needs only `rpcrdma-xdr`, which works without the standard library.
     #[must_use]
     pub fn types_only(mut self) -> Self {

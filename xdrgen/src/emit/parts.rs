@@ -49,7 +49,7 @@ struct PrintedPart {
     codecs: Vec<String>,
 }
 
-/// The part of a specification that one thread generates at a time.
+/// A part of a specification. A thread generates one part at a time.
 #[derive(Debug, Clone)]
 enum Part {
     Items(Range<usize>),

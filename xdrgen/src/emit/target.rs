@@ -71,7 +71,7 @@ pub(crate) struct UnionCodec {
     pub(crate) arms: Vec<ArmCodec>,
     /// An expression of type `Result` that writes the discriminant.
     pub(crate) write: TokenStream,
-    /// The variant of the default arm.
+    /// The variant of the default arm, if there is one.
     pub(crate) default: Option<DefaultCodec>,
     /// `true` if every value of the discriminant type has a case.
     pub(crate) exhaustive: bool,

@@ -6,11 +6,11 @@ use super::{
     wire::{Row, RowStyle},
 };
 
-/// The width of the diagram, in units of the SVG image.
+/// The width of the diagram, in SVG user units.
 const WIDTH: i64 = 860;
 /// The x coordinate of the words. The byte offset of a row is to the left.
 const LEFT: i64 = 64;
-/// The width of a 4-byte word, in units of the SVG image.
+/// The width of a 4-byte word, in SVG user units.
 const WORD: i64 = 432;
 /// The x coordinate of the notes, to the right of the words.
 const NOTE: i64 = LEFT + WORD + 16;

@@ -50,7 +50,7 @@ impl Html {
     }
 }
 
-/// Truncates `text` to `max` characters, of which the last one is then an ellipsis.
+/// Truncates `text` to `max` characters. The last character of a truncated text is an ellipsis.
 pub(super) fn cut(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
         return text.to_owned();

@@ -58,7 +58,8 @@ pub struct Extraction {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractError {
-    /// The document has neither `///` marks nor code blocks.
+    /// The document has neither `///` marks nor code blocks, or they contain no XDR. In a scanned document, only code
+    /// blocks with a mark count.
     #[error("the text has neither lines marked `///` nor a <CODE BEGINS> block")]
     NothingFound,
     /// A code block has no end.

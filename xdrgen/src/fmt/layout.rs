@@ -230,7 +230,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns `true` if the body that starts at the brace `open` fits the style for one line.
+    /// Returns `true` if the style permits the body that starts at the brace `open` to be on one line.
     fn one_line(&self, open: usize) -> bool {
         let Some(close) = self.lookahead.closing.get(open).copied().flatten() else { return false };
         let breaks = |at: usize| self.lookahead.breaks.get(at).copied().unwrap_or_default();
@@ -240,8 +240,8 @@ impl Planner<'_, '_> {
             && !matches!(self.state.head(), Some(BracketBody::Union | BracketBody::Program | BracketBody::Namespace))
     }
 
-    /// Returns `true` if the arm that starts at `at` fits the style for one line: it ends on the same line, within
-    /// [`MAX_ARM`] tokens, and contains no `switch`.
+    /// Returns `true` if the style permits the arm that starts at `at` to be on the line of its label: the arm ends on
+    /// the same line, within [`MAX_ARM`] tokens, and contains no `switch`.
     fn is_short(&self, at: usize) -> bool {
         let mut depth = 0_usize;
         for token in self.tokens.iter().skip(at).take(MAX_ARM) {

@@ -23,7 +23,7 @@ pub(crate) enum FmtTokenKind {
     Verbatim,
     /// A directive with its continuation lines.
     Directive,
-    /// A character that is not part of XDR. Valid files contain it in inactive branches only.
+    /// A character that is not part of XDR. Valid files contain such characters only in inactive branches.
     Foreign,
 }
 

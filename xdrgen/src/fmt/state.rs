@@ -34,7 +34,7 @@ impl BracketBody {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenBracket {
     pub(super) body: BracketBody,
-    /// Indentation level of the contents. Labels in a union have one level less.
+    /// Indentation level of the contents. Labels in a union are indented by one level less.
     level: usize,
     pub(super) one_line: bool,
     /// `true` if the contents are expressions.

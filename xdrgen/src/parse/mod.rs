@@ -325,7 +325,7 @@ fn trimmed(at: Span, text: &str) -> Span {
     span(at.file, range)
 }
 
-/// Returns `true` if `text` is a number that does not fit in a signed number of 128 bits.
+/// Returns `true` if `text` is a number that does not fit in a signed 128-bit integer.
 pub(crate) fn is_too_large(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_octal = digits.starts_with('0') && !digits.starts_with("0x") && !digits.starts_with("0X");

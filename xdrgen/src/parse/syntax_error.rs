@@ -93,8 +93,8 @@ pub(super) fn describe(
     diagnostic
 }
 
-/// Returns the range of the word that ends at `end`, if no other word precedes it. The parser took this word for a type
-/// name. An example is `unsinged int`.
+/// Returns the range of the word that ends at `end`, if no other word directly precedes it. The parser took this word
+/// for a type name. An example is `unsinged int`.
 fn first_word_before(text: &str, from: usize, end: usize) -> Option<Range<usize>> {
     let before = text.get(from..end)?;
     let rest = before.trim_end_matches(is_of_word);

@@ -56,8 +56,8 @@ fn constants_of_every_kind() {
     assert!(codes.is_empty());
 }
 
-/// A directive may follow a byte order mark at the start of a text, where editors on Windows write one. After a later
-/// byte order mark, the line is not a directive.
+/// A directive may follow a byte order mark at the start of a text, where editors on Windows write one. A `#` after a
+/// later byte order mark does not start a directive.
 #[test]
 fn a_byte_order_mark_is_allowed_at_the_start() {
     let (_, constants, codes) = preprocess("\u{feff}#define A 3\n#ifdef A\n#endif\n\u{feff}#define B 4\n", &[]);

@@ -21,7 +21,7 @@ use crate::{
 /// The origin of the value of a constant or enumerator.
 enum ConstantOrigin<'a> {
     Value(&'a Value),
-    /// An enumerator without a value that follows the enumerator with this node.
+    /// An enumerator without a value. The index is the node of the enumerator before it.
     After(usize),
     Zero,
 }

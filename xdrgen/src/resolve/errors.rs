@@ -49,8 +49,8 @@ pub(super) fn did_you_mean<'a>(
     known: impl Iterator<Item = &'a str>,
     reported: &[Diagnostic],
 ) -> Diagnostic {
-    /// Maximum number of earlier diagnostics for which a suggestion is still added. For a suggestion, `name` is
-    /// compared with every known name.
+    /// Number of earlier diagnostics above which no suggestions are added, because each suggestion requires a
+    /// comparison of `name` with every known name.
     const MAX_SUGGESTIONS: usize = 50;
     if reported.len() > MAX_SUGGESTIONS {
         return diagnostic;

@@ -149,8 +149,8 @@ pub(super) fn find(spec: &mut Spec, marked: impl Fn(ItemId) -> bool) {
     }
 }
 
-/// Returns the struct of a union that is equivalent to an optional list node. Such a union is void or a struct, and the
-/// last field of the struct is the union itself. No other field of the struct refers to the union.
+/// Returns the struct of a union that is equivalent to an optional list node. Such a union is either void or contains a
+/// struct whose last field is the union itself. No other field of the struct refers to the union.
 fn optional_node(spec: &Spec, ends: &TypedefTargets, id: ItemId) -> Option<Base> {
     let ItemKind::Union(union) = &spec.items.get(id.0)?.kind else { return None };
     if union.discriminant.ty != Type::Base(Base::Bool) || union.open || union.opaque {

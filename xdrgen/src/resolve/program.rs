@@ -140,7 +140,7 @@ impl Lowering<'_> {
             .did_you_mean(&base.text, &base.span, versions())
     }
 
-    /// Lowers a version without its procedures. `at` has the indices of the program and the version.
+    /// Lowers a version without its procedures. `at` contains the indices of the program and the version.
     fn version<'s>(
         &mut self,
         at: (usize, usize),
@@ -159,7 +159,7 @@ impl Lowering<'_> {
 
     /// Returns the procedures of a version that takes over `procedures`. A procedure that the version declares replaces
     /// the procedure with the same name and number. If only the name or only the number is equal, reports an error.
-    /// `at` has the indices of the program and the version.
+    /// `at` contains the indices of the program and the version.
     fn procedures(
         &mut self,
         at: (usize, usize),

@@ -127,7 +127,7 @@ fn list(spec: &Spec, node: ItemId, min_len: u64) -> TypeFacts {
     TypeFacts { min_len, max_len: None, max_inline: None, max_ddp_items: none.then_some(0) }
 }
 
-/// Returns the facts of a type without declarator.
+/// Returns the facts of a type without a declarator.
 pub(crate) fn base(spec: &Spec, base: Base) -> TypeFacts {
     match base {
         Base::Bool | Base::Int | Base::UInt | Base::Short(_) | Base::Float => fixed(4),

@@ -249,8 +249,8 @@ pub(super) fn number(expr: &ast::ExprNode, constants: &HashMap<String, i128>) ->
 /// Error message for an expression that depends on a call, although its value must be known at compile time.
 const DEPENDS: &str = "this cannot depend on a call's arguments";
 
-/// Resolves an expression, and evaluates the parts that do not depend on a call. `scope` has the arguments of the call.
-/// If `scope` is `None`, the whole expression must not depend on a call.
+/// Resolves an expression, and evaluates the parts that do not depend on a call. `scope` contains the arguments of the
+/// call. If `scope` is `None`, the whole expression must not depend on a call.
 fn evaluate(
     expr: &ast::ExprNode,
     constants: &HashMap<String, i128>,

@@ -71,7 +71,7 @@ fn depth(versions: &[Version], mut at: usize) -> usize {
     depth
 }
 
-/// The version or procedure that a fact is about, by its indices.
+/// The indices of the version or procedure that a fact is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum FactOwner {
     Version(usize, usize),

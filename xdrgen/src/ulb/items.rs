@@ -8,7 +8,7 @@ use crate::{
     resolve::sizes::padded,
 };
 
-/// Size from which on an expression is too long, in operands and operators. Expressions are printed in the generated
+/// Minimum size of an expression that is too long, in operands and operators. Expressions are printed in the generated
 /// code.
 pub(super) const MAX_EXPRESSION: usize = 200;
 

@@ -68,7 +68,7 @@ pub(crate) struct UlbOptions {
 #[derive(Debug, Clone)]
 struct StatedFact {
     kind: FactKind,
-    /// The item that the fact describes.
+    /// The construct that the fact describes, for example an item or a program.
     place: AnnotationPlace,
     /// The position of the annotation or statement.
     span: Span,

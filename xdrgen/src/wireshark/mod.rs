@@ -1,10 +1,10 @@
 //! The generator of `xdrgen wireshark`, which creates a dissector for Wireshark and `tshark`. The dissector is one file
 //! in Lua 5.2.
 //!
-//! The file has the types of a specification as tables, and a runtime that shows messages by these tables. It shows RPC
-//! headers and the headers of RPC-over-RDMA version 2 in the same way, by the XDR of their specifications. Wireshark
-//! itself dissects the transports and version 1, but gives Lua no access to its table of RPC programs. The runtime
-//! therefore dissects RPC messages after Wireshark.
+//! The file contains the types of a specification as tables, and a runtime that shows messages according to these
+//! tables. The runtime shows RPC headers and the headers of RPC-over-RDMA version 2 in the same way, according to the
+//! XDR of their specifications. Wireshark itself dissects the transports and version 1, but gives Lua no access to its
+//! table of RPC programs. The runtime therefore dissects RPC messages after Wireshark.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -34,7 +34,7 @@ const RUNTIME: [&str; 5] = [
 /// of the first file that Wireshark loads.
 const INTERFACE: u32 = 1;
 
-/// Returns a Wireshark dissector of the programs in `spec`, in Lua.
+/// Returns a Wireshark dissector for the programs in `spec`, in Lua.
 ///
 /// `protocol` is the name of the protocol in Wireshark. The names of all fields begin with this name. `protocol` must
 /// consist of lower-case letters, digits, `_`, `-` and `.`.

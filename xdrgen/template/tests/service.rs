@@ -86,7 +86,7 @@ async fn values_move_without_copies() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Calls the procedures over the embedded iWARP provider, which uses the TCP of the kernel.
+/// Calls the procedures over the embedded iWARP provider, which uses the kernel's TCP stack.
 #[tokio::test]
 async fn clients_and_servers_meet_over_iwarp() -> Result<(), Box<dyn Error>> {
     let service = StoreV1Server::new(Store::new(2 * MIB));
@@ -112,7 +112,7 @@ async fn clients_and_servers_meet_over_iwarp() -> Result<(), Box<dyn Error>> {
 }
 
 /// If the connection is lost during a call, the server has stored the value as a whole or not at
-/// all. Each run loses the connection at another step.
+/// all. Each run loses the connection at a different step.
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_leaves_no_part_of_a_value() -> Result<(), Box<dyn Error>> {
     let value = Bytes::from(vec![7; MIB]);

@@ -22,13 +22,13 @@ const CLIENT_QUEUE: u32 = 0x11;
 const SERVER_QUEUE: u32 = 0x12;
 const MTU: usize = 1024;
 
-/// A connection on which both sides make Sends, and the server makes RDMA Reads and Writes. `from_client` is `true` for
-/// a Send of the client.
+/// A connection on which both sides post Sends, and the server posts RDMA Reads and Writes. `from_client` is `true` for
+/// a Send by the client.
 pub(crate) trait Rdma {
     fn send(&mut self, from_client: bool, message: &[u8]);
-    /// Captures an RDMA Write of the server into the client's memory.
+    /// Captures an RDMA Write by the server into the client's memory.
     fn write(&mut self, handle: u32, offset: u64, data: &[u8]);
-    /// Captures an RDMA Read of the server from the client's memory.
+    /// Captures an RDMA Read by the server from the client's memory.
     fn read(&mut self, handle: u32, offset: u64, data: &[u8]);
 }
 

@@ -1,4 +1,4 @@
-//! Tests that `fmt` keeps the meaning of a specification, and that formatting twice changes nothing. The input is the
+//! Tests that `fmt` keeps the meaning of a specification, and that formatting twice changes nothing. The inputs are the
 //! specifications in the repository, texts found by fuzzing, and definitions with random white space, line ends,
 //! comments, preprocessor lines and pass-through lines.
 
@@ -135,7 +135,7 @@ fn blanks_of_every_kind() -> Result<(), TestCaseError> {
 }
 
 /// Found by fuzzing: a line that starts with a character that is white space in XDR but not for a preprocessor is not a
-/// directive. Before the first line, the character is a byte order mark.
+/// directive. At the start of the text, U+FEFF is a byte order mark, and a directive can follow it.
 #[test]
 fn no_directives() -> Result<(), TestCaseError> {
     for blanks in ["\u{feff}", "\u{1a}", "\u{1a} \u{feff}\t"] {

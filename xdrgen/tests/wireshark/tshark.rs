@@ -22,7 +22,7 @@ pub(crate) fn generate(specification: &str, protocol: &str) -> String {
     wireshark(&compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}")).spec, protocol)
 }
 
-/// Returns `true` if `tshark` runs Lua scripts. Newer versions run no scripts for the user root.
+/// Returns `true` if `tshark` runs Lua scripts. Newer versions run no scripts for the root user.
 fn runs_scripts() -> bool {
     let place = tempfile::tempdir().unwrap();
     let script = place.path().join("probe.lua");

@@ -109,7 +109,7 @@ pub(crate) struct ServeArgs {
     pub(crate) introspection: IntrospectionArgs,
 }
 
-/// The options that limit the calls of a transfer: their length and their number.
+/// The options that limit the calls of a transfer: bytes per call, and number of calls in flight.
 #[derive(Debug, Args, Clone, Copy)]
 pub(crate) struct TransferArgs {
     /// Bytes per call, e.g. 512KiB; at most 4MiB

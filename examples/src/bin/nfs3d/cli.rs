@@ -45,10 +45,10 @@ pub(crate) struct Cli {
     /// Map all users to the anonymous user
     #[arg(long)]
     pub(crate) all_squash: bool,
-    /// UID of the anonymous user. Default: 65534, or the server's UID if it does not run as root
+    /// UID of the anonymous user. Default: 65534, or the server's UID if it cannot act as other users
     #[arg(long, value_name = "UID", value_parser = clap::value_parser!(u32).range(..u32::MAX as i64))]
     pub(crate) anon_uid: Option<u32>,
-    /// GID of the anonymous user. Default: 65534, or the server's GID if it does not run as root
+    /// GID of the anonymous user. Default: 65534, or the server's GID if it cannot act as other users
     #[arg(long, value_name = "GID", value_parser = clap::value_parser!(u32).range(..u32::MAX as i64))]
     pub(crate) anon_gid: Option<u32>,
     #[command(flatten)]

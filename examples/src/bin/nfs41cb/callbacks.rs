@@ -180,7 +180,7 @@ fn result(operation: &CbOp, status: Nfsstat4) -> CbRes {
     }
 }
 
-/// The handler of the callback program, which the generated dispatcher calls. The program's other parts share the inner
+/// The handler of the callback program, which the generated dispatcher calls. The rest of `nfs41cb` shares the inner
 /// [`Callbacks`].
 #[derive(Debug, Clone)]
 pub(crate) struct Serving(pub(crate) std::sync::Arc<Callbacks>);

@@ -112,7 +112,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Calls a COMPOUND that consists of SEQUENCE and `operations`. Returns the results of `operations`.
+    /// Sends a COMPOUND request with SEQUENCE and `operations`. Returns the results of `operations`.
     async fn call(&mut self, operations: Vec<Op>) -> anyhow::Result<Vec<Res>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = nfs::Sequence4args {
@@ -182,7 +182,7 @@ fn name(operation: &Op) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().trim_start_matches("Op").to_uppercase()
 }
 
-/// Calls a COMPOUND and returns its results. Fails unless every operation succeeds.
+/// Sends a COMPOUND request and returns its results. Fails unless every operation succeeds.
 async fn compound(rpc: &NfsV4Client, argarray: Vec<Op>) -> anyhow::Result<Vec<Res>> {
     let count = argarray.len();
     let what = argarray.iter().map(name).collect::<Vec<_>>().join(", ");

@@ -67,7 +67,7 @@ pub(crate) struct Cli {
     /// Time limit for connecting and for each call, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) timeout: Duration,
-    /// Seconds to keep retrying after a lost connection or a call without a reply
+    /// Seconds to keep retrying after a lost connection, a call without a reply, or NFS3ERR_JUKEBOX
     #[arg(long, value_name = "S", default_value = "60", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) retry: Duration,
     /// Print a JSON report at the end: what was copied, and the connection's counters

@@ -26,7 +26,7 @@ pub(crate) struct Cli {
     #[arg(required = false, required_unless_present_any = MODES)]
     #[arg(default_value_if("mode", ArgPredicate::IsPresent, "0"))]
     pub(crate) version: u32,
-    /// Show if the server, or the given program and version of it, wants calls, by the program HEALTH
+    /// Show the health of the server, or of the given program and version, as reported by its program HEALTH
     #[arg(long, group = "mode", conflicts_with_all = ["count", "quiet"])]
     pub(crate) health: bool,
     /// With --health: show each change, until the connection is lost or the program is interrupted
@@ -109,7 +109,8 @@ const PROGRAMS: &[(&str, u32)] = &[
     ("nfsacl", 100_227),
 ];
 
-/// Returns the name of a well-known program. If it has several, returns the first one in [`PROGRAMS`].
+/// Returns the name of a program, or `None` if it is not in [`PROGRAMS`]. If the program has several names, returns the
+/// first one.
 pub(crate) fn program_name(program: u32) -> Option<&'static str> {
     PROGRAMS.iter().find(|(_, number)| *number == program).map(|(name, _)| *name)
 }

@@ -23,8 +23,8 @@ use crate::{
     lookup,
 };
 
-/// Prints the health of the service, and with `--watch` each change of it. The exit code is 0 if no call failed and the
-/// last printed status is `serving`.
+/// Prints the health of the service, and with `--watch` each change of it. The exit code is 0 if there was no failure
+/// and the last printed status is `serving`.
 pub(crate) async fn run(mut cli: Cli, stop: &mut Stop) -> ExitCode {
     let mut last = None;
     let result = tokio::select! {

@@ -253,8 +253,8 @@ fn shorten(text: String, width: usize) -> String {
     }
 }
 
-/// Divides `lines` among three tables with the numbers of rows `rows`. Each table needs three lines more than it has
-/// rows. Tables that are too long share the lines that shorter tables leave.
+/// Divides `lines` among three tables. `rows` contains the number of rows of each table. A table needs three lines more
+/// than it has rows. Tables that are too long share the lines that shorter tables leave.
 fn heights(lines: u16, rows: [usize; 3]) -> [u16; 3] {
     let wanted = rows.map(|rows| u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3));
     let mut heights = [0; 3];

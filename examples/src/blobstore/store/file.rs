@@ -55,7 +55,7 @@ pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Does nothing, because Windows journals directory entries and has no call for this.
+/// Does nothing, because Windows journals directory entries and has no call that syncs a directory.
 #[cfg(windows)]
 pub(super) fn sync_dir(_path: &Path) -> io::Result<()> {
     Ok(())

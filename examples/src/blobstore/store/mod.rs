@@ -153,8 +153,8 @@ pub struct Stat {
     pub size: u64,
     /// Size of the attachment, in bytes.
     pub attachment_len: u32,
-    /// Time of storage, in nanoseconds since 1970. Later than every value that was assigned before while the store is
-    /// open.
+    /// Time of storage, in nanoseconds since 1970. While a store is open, every time that it assigns is later than all
+    /// times that it assigned before.
     pub modified: u64,
     /// Digest of the data.
     pub digest: Digest,
@@ -219,7 +219,7 @@ pub struct Change {
 pub struct StartedUpload {
     /// Identifier of the upload.
     pub id: UploadId,
-    /// Completes, with an error, when the upload ends. It does not matter how the upload ends.
+    /// Completes with an error when the upload ends, whether it succeeds or fails.
     pub ended: oneshot::Receiver<()>,
 }
 
@@ -365,8 +365,8 @@ impl Store {
     /// Completes an upload. Checks its digest, and publishes the blob. Computing the digest stops when `is_wanted`
     /// returns `false`. The upload is dropped on failure.
     ///
-    /// If the client has sent less data than the announced size, this fails without computing the digest. A client can
-    /// thus make the server hash only as much data as it has sent.
+    /// If the client has sent less data than the announced size, the commit fails with [`StoreError::BadDigest`]
+    /// without computing the digest. A client can thus make the server hash only as much data as it has sent.
     ///
     /// # Errors
     /// Returns [`StoreError::NoSuchUpload`], [`StoreError::BadDigest`], [`StoreError::Abandoned`] or a file system

@@ -1,4 +1,4 @@
-//! Access control lists by NFSACL version 3, which has no public definition, as Linux's client uses it.
+//! Access control lists with NFSACL version 3, as Linux's client uses it. The protocol has no public definition.
 //!
 //! The lists are those of the exported file system, in its extended attributes `system.posix_acl_access` and
 //! `system.posix_acl_default`. The kernel applies them. Where the file system has no lists, GETACL returns the

@@ -1,11 +1,11 @@
 //! Calls of NLMPROC4_GRANTED to clients.
 //!
 //! Each client address has a queue, and one task while the queue has grants, so a silent client delays only itself. The
-//! task asks rpcbind on the client for its NLM service. If the client says that it does not want the lock, the server
-//! takes the lock back. If a call may have arrived but was not answered, the client may act as the owner of the lock.
-//! It then keeps the lock until it unlocks, cancels or restarts. If no call can have arrived, or if the client only
-//! answers that it is in a grace period, the server takes the lock back and withdraws the client's other blocked
-//! requests. Linux's client asks again every 30 s.
+//! task asks rpcbind on the client for its NLM service. If the client declines the lock, the server takes the lock back.
+//! If a call may have arrived but was not answered, the client may act as the owner of the lock. It then keeps the lock
+//! until it unlocks, cancels or restarts. If no call can have arrived, or if the client only answers that it is in a
+//! grace period, the server takes the lock back and withdraws the client's other blocked requests. Linux's client asks
+//! again every 30 s.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -78,7 +78,7 @@ impl PeerError {
 /// The outcome of the attempts to tell a client that it has a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delivery {
-    /// The client has the lock, may believe that it has, or has settled the grant otherwise.
+    /// The client has the lock, may believe that it has the lock, or has settled the grant in another way.
     Accepted,
     /// The client does not want the lock.
     Declined,

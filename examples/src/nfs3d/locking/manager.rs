@@ -253,7 +253,7 @@ impl LockManager {
         }
     }
 
-    /// Performs CANCEL: withdraws a blocked request, or a grant that its owner does not know yet. Fails with
+    /// Performs CANCEL: withdraws a blocked request, or a grant that its owner does not know about yet. Fails with
     /// NLM4_DENIED if there is neither.
     pub(super) fn cancel(&self, request: &LockRequest) -> Nlm4Stats {
         if self.change(|table| table.cancel(request)) { Nlm4Stats::Granted } else { Nlm4Stats::Denied }

@@ -100,9 +100,9 @@ impl MonitoredHosts {
         self.state
     }
 
-    /// Adds a host to the list if it is not there, and waits until the list is on stable storage. Hosts that have had
-    /// no locks for an hour leave the list. If the client address has too many names, its least recently used host
-    /// without locks leaves the list as well.
+    /// Adds a host to the list if it is not there, and waits until the list is on stable storage. Before a host is
+    /// added, hosts without locks leave the list if their last request for a lock was more than an hour ago. If the
+    /// client address has too many names, its least recently used host without locks leaves the list as well.
     ///
     /// # Errors
     /// Fails if the list cannot be written, if it has too many hosts, or if too many hosts at the client address have
@@ -238,7 +238,7 @@ fn write(path: &Path, state: i32, hosts: &BTreeMap<Arc<Host>, Entry>) -> io::Res
     fs::File::open(folder)?.sync_all()
 }
 
-/// Returns the bytes in hexadecimal, after a letter, so that a name without bytes is a word.
+/// Returns the bytes in hexadecimal after the letter `x`, so that an empty name is a word as well.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold("x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }

@@ -29,8 +29,8 @@ impl Notifier {
         Self { manager: manager.clone(), hosts }
     }
 
-    /// Notifies all hosts. Notifies hosts that do not answer again, with longer and longer pauses, until the time
-    /// `CallbackTiming::notifying` is over.
+    /// Notifies all hosts. Repeats the notification of hosts that do not answer, with longer and longer pauses, until
+    /// the time `CallbackTiming::notifying` is over.
     pub(super) async fn run(mut self) {
         let timing = self.manager.inner().config.timing;
         let deadline = Instant::now() + timing.notifying;

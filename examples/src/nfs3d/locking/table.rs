@@ -2,8 +2,8 @@
 //!
 //! Locks follow the rules of `fcntl`: an owner's locks never conflict with each other, a new lock replaces what the
 //! owner has in its range, and adjacent locks of one kind become one. Blocked requests wait in order of arrival. A
-//! request that becomes possible is granted at once, and reported by [`LockTable::take_grants`]. Until its owner knows,
-//! the grant can be refused.
+//! request that becomes possible is granted at once, and reported by [`LockTable::take_grants`]. Until its owner knows
+//! about it, the grant can be refused.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -251,7 +251,8 @@ impl LockTable {
         true
     }
 
-    /// Withdraws a blocked request, or the grant that its owner does not know yet. Returns `false` if there is neither.
+    /// Withdraws a blocked request, or a grant that its owner does not know about yet. Returns `false` if there is
+    /// neither.
     pub(super) fn cancel(&mut self, request: &LockRequest) -> bool {
         let lock = held(request);
         let Some(file) = self.files.get_mut(&request.file) else { return false };
@@ -275,8 +276,8 @@ impl LockTable {
         self.settle(grant, |_, _| {});
     }
 
-    /// Takes a lock back that its owner does not want, or cannot be told about. Does nothing if the owner has learnt
-    /// about the lock otherwise.
+    /// Takes back a lock that its owner does not want, or cannot be told about. Does nothing if the owner has learned
+    /// about the lock in another way.
     pub(super) fn refuse(&mut self, grant: &Grant) {
         self.settle(grant, Self::take_back);
     }

@@ -233,7 +233,7 @@ impl Client {
         reply.stat.stat
     }
 
-    /// Requests an exclusive lock of process 1, without waiting.
+    /// Requests an exclusive lock for process 1, without waiting.
     pub(super) async fn lock(&self, file: &NfsFh3, range: (u64, u64)) -> Nlm4Stats {
         self.call(&self.args(file, 1, range, true)).await
     }
@@ -242,7 +242,7 @@ impl Client {
         self.call(&self.args(file, 1, range, false)).await
     }
 
-    /// Requests an exclusive lock of process 1. If the lock is not free, the server blocks the request.
+    /// Requests an exclusive lock for process 1. If another lock conflicts, the server blocks the request.
     pub(super) async fn block(&self, file: &NfsFh3, range: (u64, u64)) -> Nlm4Stats {
         self.call(&Nlm4Lockargs { block: true, ..self.args(file, 1, range, true) }).await
     }

@@ -24,7 +24,7 @@ const WATCH_SECONDS: u32 = 240;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
 /// Maximum number of EndpointSlices in a page of a list.
 const PAGE: u32 = 50;
-/// Maximum number of pages to request for a list, including the pages of a list that had to start over.
+/// Maximum number of pages to request for a list, including those requested before the list had to start over.
 const MAX_PAGES: usize = 100;
 /// Maximum length of a page of a list, in bytes.
 const MAX_PAGE_LEN: usize = 32 << 20;
@@ -195,7 +195,7 @@ impl BodyReader {
         Ok(self.buffer)
     }
 
-    /// Reads a line, including its line feed. Returns `None` at the end of the body and if the connection is lost. An
+    /// Reads a line, including its line feed. Returns `None` at the end of the body, or if the connection is lost. An
     /// incomplete line is dropped, because the next watch repeats its event. Fails if a line is longer than
     /// [`MAX_EVENT_LEN`].
     async fn line(&mut self) -> Result<Option<Vec<u8>>, KubernetesError> {

@@ -23,10 +23,10 @@ pub enum KubernetesError {
     /// A request to the API server failed, or the response cannot be read.
     #[error("cannot read the EndpointSlices from the Kubernetes API server")]
     Request(#[source] Arc<dyn Error + Send + Sync>),
-    /// The API server refused a request.
+    /// The API server refused a request, or reported an error in a watch.
     #[error("the Kubernetes API server did not show EndpointSlices: status {code}, {message}{}", advice(*code))]
     Refused {
-        /// The HTTP status.
+        /// The HTTP status, or the status code in the error of a watch.
         code: u16,
         /// The message of the API server. It may be empty.
         message: String,

@@ -30,8 +30,9 @@ use self::{
 ///
 /// A pod with addresses of both families is listed with its IPv4 address.
 ///
-/// With TLS, the certificate of each server must have the name `SERVICE.NAMESPACE.svc`. The URLs of the servers have it
-/// as the [option `name`](rpcrdma::transport::Url), unless the options of [`port`](Self::port) name another.
+/// With TLS, the certificate of each server must have the name `SERVICE.NAMESPACE.svc`. The URLs of the servers have
+/// this name as the [option `name`](rpcrdma::transport::Url), unless the options of [`port`](Self::port) set another
+/// one.
 ///
 /// If the API server is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s. The
 /// account of the client needs the verbs `list` and `watch` for `endpointslices` in the API group `discovery.k8s.io`.
@@ -65,8 +66,8 @@ impl std::fmt::Debug for KubernetesService {
     }
 }
 
-/// Checks that `name` has 1 to 253 lower-case letters, digits, `-` and `.`, and does not start with `.`, so that it
-/// cannot change the path of a request.
+/// Checks that `name` consists of 1 to 253 lower-case letters, digits, `-` and `.`, and does not start with `.`, so
+/// that it cannot change the path of a request.
 fn check(name: &str) -> Result<(), KubernetesError> {
     let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     if name.is_empty() || name.len() > 253 || name.starts_with('.') || !name.bytes().all(is_valid) {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// Maximum number of EndpointSlices of a Service. Each has up to 1000 endpoints, and 100 by default.
 const MAX_SLICES: usize = 1000;
-/// Maximum number of servers in one EndpointSlice, as in Kubernetes.
+/// Maximum number of servers in one EndpointSlice, which is also the limit of Kubernetes.
 const MAX_ENDPOINTS: usize = 1000;
 /// Maximum number of servers in all EndpointSlices of a Service.
 const MAX_SERVERS: usize = ServersSender::MAX_SERVERS;
@@ -74,8 +74,8 @@ pub(super) enum PortChoice {
 }
 
 impl PortChoice {
-    /// Returns the preference of a port, and its URL with placeholders for the host and the port number. A port with a
-    /// lower preference is chosen first. Returns `None` for a port that is not used.
+    /// Returns the preference of a port, and its URL with placeholders for the host and the port number. The port with
+    /// the lowest preference value is chosen. Returns `None` for a port that is not used.
     fn url(&self, port: &SlicePort) -> Option<(u8, Url)> {
         match self {
             Self::Named { name, url } => (port.name.as_deref().unwrap_or("") == name).then(|| (0, url.clone())),
@@ -125,8 +125,8 @@ impl Slices {
         Self::new(self.port.clone(), self.certified.clone())
     }
 
-    /// Adds or replaces a slice. Skips a slice whose name is too long, a slice after [`MAX_SLICES`] others, and servers
-    /// after [`MAX_SERVERS`] others.
+    /// Adds or replaces a slice. Skips a slice if its name is too long or there are [`MAX_SLICES`] others. Skips
+    /// servers beyond a total of [`MAX_SERVERS`].
     pub(super) fn set(&mut self, slice: EndpointSlice) {
         let name = &slice.metadata.name;
         if name.len() > MAX_NAME || (self.servers.len() >= MAX_SLICES && !self.servers.contains_key(name)) {

@@ -154,7 +154,7 @@ impl Stream {
         self.0.closed().await;
     }
 
-    /// Closes the connection without the end of the body.
+    /// Closes the connection before the body is complete.
     pub(crate) fn cut(self) {
         let _ = self.0.send(Err(Cut::other("cut")));
     }

@@ -1,4 +1,4 @@
-//! Service discovery with Kubernetes: lists and watches of EndpointSlices from an HTTP server of the test. The objects
+//! Service discovery with Kubernetes: lists and watches of EndpointSlices from an HTTP server in the test. The objects
 //! have the form that Kubernetes 1.33 gives them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -176,7 +176,7 @@ async fn address_families() {
 }
 
 /// By default, a port is used if its `appProtocol` or its name is a scheme. A port selected by name has the scheme and
-/// the options that the client names. Pods without a valid port are not listed.
+/// the options that the client sets. Pods without a valid port are not listed.
 #[tokio::test]
 async fn ports() {
     let named = |name: &str, port: u32| format!(r#"{{"name":"{name}","port":{port},"protocol":"TCP"}}"#);
@@ -372,8 +372,8 @@ async fn errors_of_calls_have_the_error_of_kubernetes() {
     }
 }
 
-/// At most 1000 endpoints of a slice count, and invalid endpoints and a slice with an overlong name are skipped. After
-/// a line without an end or a list without an end, the client lists the slices again.
+/// At most 1000 endpoints of a slice are used. Invalid endpoints and a slice with an overlong name are skipped. After a
+/// line without an end or a list without an end, the client lists the slices again.
 #[tokio::test]
 async fn hostile_answers() {
     let mut api = ApiServer::start().await;

@@ -66,7 +66,7 @@ proptest! {
         }
     }
 
-    /// A flipped bit anywhere is detected, and nothing behind it is delivered.
+    /// A flipped bit anywhere is detected, and no later message is delivered.
     #[test]
     fn any_flipped_bit_is_noticed(
         messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..100), 1..5),

@@ -48,7 +48,7 @@ pub(crate) struct MpaFrame {
     pub(crate) reject: bool,
     /// The MPA revision, 1 or 2.
     pub(crate) revision: u8,
-    /// The enhanced set-up data, announced by S.
+    /// The enhanced set-up data, which the flag S announces. `None` if S is not set.
     pub(crate) enhanced: Option<EnhancedData>,
 }
 

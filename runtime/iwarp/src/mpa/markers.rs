@@ -44,7 +44,8 @@ impl MarkerClock {
         }
     }
 
-    /// Returns the number of bytes until the next marker. It is not 0 directly after [`put`](Self::put).
+    /// Returns the number of bytes until the next marker, at least 1. A marker that is due must be [`put`](Self::put)
+    /// first.
     pub(crate) fn room(&self) -> usize {
         INTERVAL - self.position
     }

@@ -142,7 +142,8 @@ fn batches_are_bounded() {
 }
 
 proptest! {
-    /// The output does not depend on the method of putting data, or on the amount that the socket accepts at a time.
+    /// The output depends neither on whether payload is copied or referenced, nor on the amount that the socket accepts
+    /// at a time.
     #[test]
     fn steps_and_places_do_not_matter(
         lens in proptest::collection::vec(0_usize..1500, 1..8),

@@ -190,8 +190,8 @@ fn each_crc_is_checked() {
     }
 }
 
-/// Sends between two segments of an RDMA Read Response arrive intact, wherever their bytes that were read into the sink
-/// are cut.
+/// Sends between two segments of an RDMA Read Response arrive intact. Read-ahead puts most of their bytes into the
+/// sink. These bytes are then staged in pieces that may end in the middle of a Send.
 #[test]
 fn sends_between_segments_arrive_intact() {
     let mut reader = Reader::new(100_000);
@@ -329,8 +329,8 @@ fn short_writes_are_not_read_ahead() {
     assert_eq!(copied, 0);
 }
 
-/// Read-ahead gets no memory before the end of an RDMA Write or after an invalidation, because the bytes that it reads
-/// may belong elsewhere.
+/// Read-ahead uses neither memory that an RDMA Write has written nor invalidated memory, because the bytes that are
+/// read ahead may belong elsewhere.
 #[test]
 fn written_memory_is_not_read_into() {
     let mut stags = Reader::new(1).endpoint.stags;

@@ -125,8 +125,8 @@ fn stags_use_all_bits() {
     assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
 }
 
-/// Ranges with small and with extreme offsets and lengths are accepted or refused as a calculation with 128-bit numbers
-/// requires (RFC 5041 §7.1).
+/// The results for ranges with small and with extreme offsets and lengths match a calculation with 128-bit numbers (RFC
+/// 5041 §7.1).
 #[test]
 fn all_ranges_are_placed_or_refused() {
     let ends = [u64::from(u32::MAX), 1 << 32, i64::MAX as u64, u64::MAX];

@@ -43,8 +43,8 @@ impl Magazine {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a free buffer of `class` bytes. Takes it from the shared lists if the magazine has none. Returns `None`
-    /// if these have none, either.
+    /// Returns a free buffer of `class` bytes, from the shared lists if the magazine has none. Returns `None` if the
+    /// shared lists have none, either.
     #[inline]
     pub(super) fn take(&self, class: usize, shared: &SharedBuffers) -> Option<Box<[u8]>> {
         let Some(index) = index(class) else { return shared.take(class) };
@@ -59,7 +59,8 @@ impl Magazine {
     }
 
     /// Keeps a buffer that is no longer used. If the magazine is full, returns this buffer, and half of the free
-    /// buffers of its size, to the shared lists.
+    /// buffers of its size, to the shared lists. A buffer whose size the magazine does not keep goes to the shared
+    /// lists.
     #[inline]
     pub(super) fn put(&self, heap: Box<[u8]>, shared: &SharedBuffers) {
         let class = heap.len();

@@ -8,8 +8,8 @@ use super::{landing_memory::LandingMemory, shared_buffers::SharedBuffers};
 ///
 /// The pool reuses the memory, and frees memory beyond its limit.
 pub trait BufferSource: Send + Sync + 'static {
-    /// Returns memory of `len` bytes, a power of two of at least 64 KiB. If it returns `None`, the pool uses the
-    /// allocator for this buffer.
+    /// Returns memory of exactly `len` bytes, a power of two of at least 64 KiB, or `None` if there is no such memory.
+    /// If the result is `None` or has another length, the pool uses the allocator for this buffer.
     fn allocate(&self, len: usize) -> Option<Box<dyn LandingMemory>>;
 }
 

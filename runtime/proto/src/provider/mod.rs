@@ -168,8 +168,9 @@ impl WorkRequest {
         }
     }
 
-    /// Returns the completion of the request with this result. For an Invalidate, `Ok` returns [`Completion::Failed`]:
-    /// the provider reports its success as [`Completion::Invalidated`], with the memory.
+    /// Returns the completion of the request with this result. For an Invalidate with `Ok`, returns
+    /// [`Completion::Failed`], because the provider has to report a successful Invalidate as
+    /// [`Completion::Invalidated`], with the memory.
     #[doc(hidden)]
     pub fn completion(&self, result: Result<(), WorkError>) -> Completion {
         let id = self.id();
@@ -253,7 +254,7 @@ pub enum WorkError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DisconnectReason {
-    /// The local side closed the connection.
+    /// The local side closed the connection, for example after an invalid work request.
     #[error("closed locally")]
     Local,
     /// The peer closed the connection in an orderly way.

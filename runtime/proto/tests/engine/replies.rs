@@ -86,8 +86,8 @@ fn with_sinks() -> Sinks {
     Sinks { facing, handles: sinks.map(|sink| sink.0), lists }
 }
 
-/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.2.3, §4.3.3: returned chunks have the lengths in use. The test covers chunks that
-/// are filled in order, unused or empty, and a Reply chunk that is unused or has a Long reply.
+/// RFC 8166 §3.4.6, §4.3.2.2, §4.3.2.3, §4.3.3: a reply returns the chunks with the lengths that were written. The test
+/// covers chunks that are filled in order, unused or empty, and a Reply chunk that is unused or has a Long reply.
 #[test]
 fn returned_chunks() {
     let mut sinks = with_sinks();
@@ -143,7 +143,7 @@ fn longest_inline_reply() {
 }
 
 /// RFC 8166 §4.5.3, §6.1: a reply that does not fit into the chunks, is not an RPC message, or is refused by the upper
-/// layer becomes ERR_CHUNK. Nothing is written before that, and no handle is invalidated.
+/// layer becomes ERR_CHUNK. No data is written to the chunks, and no handle is invalidated.
 #[test]
 fn replies_that_do_not_fit() {
     type Edit = fn(&mut OutgoingReply);

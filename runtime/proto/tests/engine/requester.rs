@@ -532,8 +532,8 @@ fn calls_that_cannot_be_sent() {
     assert!(facing.raw.next().is_some());
 }
 
-/// The result in a reply is the caller's memory itself. Of this memory, only the maximum size of the result is
-/// registered.
+/// A result is a view of the caller's landing buffer and is not copied. Only the part of the buffer that the longest
+/// result can fill is registered.
 #[test]
 fn results_and_arguments_are_not_copied() {
     struct Own(Vec<u8>);

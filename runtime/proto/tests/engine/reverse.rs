@@ -339,7 +339,8 @@ fn receives_for_both_directions() {
     assert_eq!((counters.credits_granted, counters.calls_sent, counters.calls_received), (7, 38, 38));
 }
 
-/// RFC 8167 §6: a peer without reverse-direction support discards such calls, and its own callers get an error.
+/// RFC 8167 §6: a peer without reverse-direction support discards calls in this direction. Its own calls in this
+/// direction fail.
 #[test]
 fn peer_without_reverse_direction() {
     let mut client = facing(Role::Client, config(32, 0));
@@ -391,8 +392,8 @@ fn call_without_reply() {
     assert_eq!(server.raw.next().unwrap()[0], XID + 1);
 }
 
-/// RFC 8167 §5.4: a lost connection fails each reverse-direction call once, with the reason, and states if the call was
-/// sent. The client reports that its reply is not delivered.
+/// RFC 8167 §5.4: a lost connection fails each reverse-direction call once, with the reason, and states whether the
+/// call was sent. The client reports that its reply is not delivered.
 #[test]
 fn lost_connection() {
     let mut pair = Pair::new(PairConfig::default());

@@ -184,7 +184,8 @@ fn longest_replies_determine_the_reply_chunk() {
     }
 }
 
-/// RFC 8166 §8.2.2.3: nothing is reduced in a protected call. Call and reply are moved as a whole if they are too long.
+/// RFC 8166 §8.2.2.3: nothing is reduced in a protected call. A call or a reply that exceeds the threshold is
+/// transferred as a whole by RDMA.
 #[test]
 fn protected_calls_are_not_reduced() {
     let policy = CallPolicy { protected: true, ..CallPolicy::default() };

@@ -391,8 +391,8 @@ mod tests {
         CallError::Rpc { procedure: "P", source }
     }
 
-    /// Each error of an attempt has the expected kind, and shows if the server may have executed the call and if every
-    /// retry would fail.
+    /// Each error of an attempt has the expected kind, and shows whether the server may have executed the call and
+    /// whether every retry would fail.
     #[tokio::test(start_paused = true)]
     async fn failures_of_attempts() {
         let disconnected = FailureKind::Disconnected { pause: Duration::ZERO };

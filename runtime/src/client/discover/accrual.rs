@@ -34,7 +34,7 @@ struct Ejection {
     until: Instant,
     /// The duration of the ejection, without jitter.
     time: Duration,
-    /// `true` while one call finds out if the endpoint works again.
+    /// `true` while one call finds out whether the endpoint works again.
     is_tried: bool,
 }
 
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// One call finds out if the endpoint works again. If not, the next ejection is longer.
+    /// One call finds out whether the endpoint works again. If not, the next ejection is longer.
     #[tokio::test(start_paused = true)]
     async fn one_call_tries_again() {
         let accrual = FailureAccrual::default();

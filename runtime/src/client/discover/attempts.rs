@@ -1,4 +1,4 @@
-//! The policy for the attempts of a call over a balancer: retries, time-outs and hedging.
+//! The policy for the attempts of a call over a balancer: retries, timeouts and hedging.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const MIN_CALLS: u64 = 100;
 const LATENCY_PERIOD: Duration = Duration::from_secs(10);
 
 /// The policy for the attempts of a call by a [balanced](super::super::ServiceCaller::balanced) caller: retries,
-/// time-outs and hedging. A [`RetryPolicy`] converts to a policy with neither a time-out nor hedging.
+/// timeouts and hedging. A [`RetryPolicy`] converts to a policy with neither a timeout nor hedging.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Attempts {
@@ -22,7 +22,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Creates a policy with neither a time-out nor hedging. `retry` decides on the number of attempts, and on the
+    /// Creates a policy with neither a timeout nor hedging. `retry` decides on the number of attempts, and on the
     /// pauses between them.
     pub fn new(retry: RetryPolicy) -> Self {
         Self { retry, timeout: None, is_hedged: false }

@@ -75,7 +75,7 @@ pub struct Endpoints {
     invalid: BTreeSet<String>,
     changes: VecDeque<Change<String, Endpoint>>,
     events: Arc<HealthEvents>,
-    /// The timer of the next time at which the choice may change. `None` if only an event can change the choice.
+    /// A timer for the next time at which the choice may change. `None` if only an event can change the choice.
     timer: Option<Pin<Box<Sleep>>>,
     /// The time at which the next failed endpoint may get its turn.
     next_turn: Instant,
@@ -128,7 +128,7 @@ impl Candidate {
 }
 
 impl Endpoints {
-    /// Returns the time-out of calls without a deadline of their own.
+    /// Returns the timeout of calls without a deadline of their own.
     pub(super) fn call_timeout(&self) -> Option<Duration> {
         self.builder.default_call_timeout()
     }
@@ -170,8 +170,8 @@ impl Endpoints {
     ///
     /// An endpoint takes calls once its server has answered, and stops when the server says that it is not serving, for
     /// example because it shuts down. Other endpoints are opened in its place, as if it could not be reached. A server
-    /// counts as serving if it does not offer the program, or does not answer the first question. Later silence does
-    /// not change the state. [`Endpoint`] describes how silence is noticed.
+    /// counts as serving if it does not offer the program, or does not answer the first query. Later silence does not
+    /// change the state. [`Endpoint`] describes how silence is noticed.
     ///
     /// The channels serve the callbacks of the program, so that the server can report changes at once, and have no idle
     /// timeout. Outside of a tokio runtime, nothing is checked.

@@ -21,7 +21,7 @@ use super::super::service::outage::SharedFailure;
 /// The options `priority` and `weight` of a [`Url`](crate::transport::Url) are for the balancer.
 #[must_use]
 pub struct Servers {
-    /// The wait for the next list. `None` if the list does not change any more.
+    /// The future that waits for the next list. `None` if the list does not change any more.
     next: Option<Next>,
     failure: SharedFailure,
 }
@@ -137,8 +137,8 @@ impl ServersSender {
     }
 
     /// Reports that the servers cannot be listed now. The list stays as it is. Until the list is [set](Self::set)
-    /// again, this error is the cause of the errors of calls that no server takes, unless a listed URL is the cause:
-    /// because no URL is valid, or because the last endpoint that failed could not connect.
+    /// again, the error of a call that no server takes has `error` as its source. It has another source if no listed
+    /// URL is valid, or if the last endpoint that failed could not connect.
     pub fn fail(&self, error: impl Error + Send + Sync + 'static) {
         self.set_failure(Some(Arc::new(error)));
     }

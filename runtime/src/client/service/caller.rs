@@ -47,7 +47,7 @@ use crate::{
 ///
 /// The type of the service is erased, so that every service gives the same type of client. Each call therefore
 /// allocates its future, unless the service returns the future of a channel. Layers that only change requests return
-/// it.
+/// that future.
 ///
 /// ```no_run
 /// # mod plane {

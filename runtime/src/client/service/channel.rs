@@ -88,8 +88,8 @@ impl Service<CallRequest> for ChannelPool {
 /// twice.
 ///
 /// An endpoint that is connected but silent is not ready either, for a pause of the channel's `Reconnect`. It is silent
-/// if a call reached its deadline, or was given up after the shortest pause, for example by a time-out for each
-/// attempt, and no other call got a reply since that call began. A reply ends the pause early.
+/// if a call reached its deadline, or was given up after the shortest pause, for example by a timeout for each attempt,
+/// and no other call got a reply since that call began. A reply ends the pause early.
 ///
 /// Readiness fails, so that a balancer removes the endpoint, if the channel was closed by [`Channel::close`], or if it
 /// lost its connection and never connects again ([`Reconnect::Never`](crate::client::Reconnect::Never)).
@@ -127,8 +127,8 @@ pub struct Endpoint {
     /// The health of the server, if it is checked.
     #[cfg(feature = "discover")]
     serving: Option<Arc<ServingCheck>>,
-    /// The wait for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is never
-    /// contended.
+    /// The future that waits for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is
+    /// never contended.
     connecting: Mutex<Option<ReadyFuture>>,
 }
 
@@ -150,7 +150,7 @@ impl Endpoint {
         }
     }
 
-    /// Adds the state in which the endpoint records if it takes calls.
+    /// Adds the state in which the endpoint records whether it takes calls.
     #[cfg(feature = "discover")]
     pub(in crate::client) fn with_health(mut self, health: Arc<EndpointHealth>) -> Self {
         self.health = Some(health);

@@ -70,7 +70,7 @@ impl Error for NoServerError {
     }
 }
 
-/// State that a balancer shares with its callers. It tells them if calls wait for a server, and why.
+/// State that a balancer shares with its callers. It tells the callers whether calls wait for a server, and why.
 #[derive(Debug)]
 pub(in crate::client) struct Outage {
     is_waiting: AtomicBool,

@@ -24,8 +24,8 @@ fn detach(decoder: &mut Decoder<'_>) -> Result<DetachedMessage, DecodeError> {
     Ok(decoder.detach())
 }
 
-/// A call to make: a procedure, its encoded arguments, and the options of the caller. The request of `tower` services
-/// that carry calls.
+/// The request type of `tower` services that carry calls: a procedure, its encoded arguments, and the options of the
+/// caller.
 ///
 /// Eligible arguments are kept by reference, so a request is small, and [`try_clone`](Self::try_clone) copies no data.
 ///
@@ -70,7 +70,8 @@ impl CallRequest {
     /// Creates a call of `P`.
     ///
     /// # Errors
-    /// Returns [`CallError::Encode`] if the arguments exceed a bound of their XDR declaration.
+    /// Returns [`CallError::Encode`] if the arguments cannot be encoded, for example because they exceed a bound of
+    /// their XDR declaration.
     pub fn new<P: Procedure>(args: &P::Args, mut options: CallOptions) -> Result<Self, CallError> {
         let arguments =
             EncodedValue::new(args, 0).map_err(|source| CallError::Encode { procedure: P::NAME, source })?;

@@ -6,7 +6,7 @@ use crate::{
     xdr::{DecodeError, Decoder, DetachedMessage, XdrDecode as _},
 };
 
-/// The encoded result of a call. The response of `tower` services that carry calls.
+/// The response type of `tower` services that carry calls: the encoded result of a call.
 ///
 /// Eligible results are in the memory in which they were placed. The rest of an inline message is a copy.
 #[derive(Debug, Clone)]

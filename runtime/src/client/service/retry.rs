@@ -34,7 +34,7 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// balancer, this is failover: the retry goes to a server that is alive.
 ///
 /// A call is retried if its connection was lost or could not be made, and after an error of middleware, for example of
-/// a time-out for each attempt. It is not retried
+/// a timeout for each attempt. It is not retried
 ///
 /// - if a server replied, even with an error;
 /// - after the deadline of the call;

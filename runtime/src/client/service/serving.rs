@@ -1,4 +1,4 @@
-//! The health of an endpoint's server, which decides if the endpoint takes calls.
+//! The health of an endpoint's server, which decides whether the endpoint takes calls.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl ServingCheck {
         Self { shared, task }
     }
 
-    /// Returns `true` if the server is serving, or counts as serving because it did not answer.
+    /// Returns `true` if the server is serving, or counts as serving because it did not report its health.
     pub(in crate::client) fn is_serving(&self) -> bool {
         self.shared.get() == ServingState::Serving
     }
@@ -75,7 +75,8 @@ impl SharedState {
         self.changes.notify();
     }
 
-    /// Records that the server did not say if it is serving. A server whose state is unknown then counts as serving.
+    /// Records that the server did not report whether it is serving. A server whose state is unknown then counts as
+    /// serving.
     fn unanswered(&self, health: &EndpointHealth, error: &CallError) {
         tracing::debug!(target: "rpcrdma", server = %health.url(), error = %ErrorChain(error), "health unknown");
         // A server that was not serving is not serving until it says otherwise.

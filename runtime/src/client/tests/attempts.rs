@@ -64,7 +64,7 @@ async fn calls_are_retried_until_they_are_sent() {
     assert_eq!(script.ranks(), []);
 }
 
-/// The time in which a server recognizes a call begins with the attempt that it may have executed. The client connects
+/// The time within which a server recognizes a call begins with the first attempt that was sent. The client connects
 /// after 60 s, loses the connection, and connects again after another 60 s.
 #[tokio::test(start_paused = true)]
 async fn the_time_begins_with_the_first_attempt_that_was_sent() {
@@ -103,7 +103,7 @@ async fn repeatable_calls_need_no_recognition() {
     }
 }
 
-/// A security without verifiers.
+/// A [`Security`] that sends empty verifiers and accepts every verifier of a reply.
 #[derive(Debug)]
 struct Unsealed {
     /// `true` to make a control call before a call is secured.
@@ -162,8 +162,8 @@ fn exchange(channel: &Channel, link: &ChannelLink, version: Option<u32>, has_rep
     }
 }
 
-/// The first reply shows that a server has only version 1, with a security and without. A call without a reply shows
-/// nothing.
+/// The first reply shows whether a server supports only version 1, for secured calls and for other calls. A call
+/// without a reply shows nothing.
 #[tokio::test(start_paused = true)]
 async fn servers_with_version_1_are_remembered() {
     for (port, (config, version, expected)) in

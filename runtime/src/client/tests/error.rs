@@ -64,7 +64,7 @@ fn attempts_that_were_sent() {
     }
 }
 
-/// The hint to start the server is only for a refused connection.
+/// Only the error of a refused connection contains the hint to start the server.
 #[test]
 fn hints() {
     for (kind, hint) in [(ErrorKind::ConnectionRefused, true), (ErrorKind::HostUnreachable, false)] {

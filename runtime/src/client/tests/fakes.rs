@@ -38,7 +38,7 @@ use crate::{
 /// The outcome of an attempt to connect.
 #[derive(Clone, Copy)]
 pub(crate) enum Outcome {
-    /// The attempt makes a connection over the path with this rank.
+    /// The attempt establishes a connection over the path with this rank.
     Connects(usize),
     Fails,
     Hangs,
@@ -121,8 +121,8 @@ pub(crate) fn config() -> Arc<ChannelConfig> {
     Arc::new(ChannelConfig::new(ConnectionConfig::default(), 1))
 }
 
-/// Closes `channel`, and checks that the close waits for the calls in flight. Then ends the connection of `port` and
-/// its calls, and waits until the close has completed.
+/// Closes `channel`, and checks that the close waits for the end of the connection. Then ends the connection of `port`
+/// and its calls, and waits until the close has completed.
 pub(crate) async fn close(channel: &Channel, port: &DriverPort) {
     let closing = tokio::spawn({
         let channel = channel.clone();

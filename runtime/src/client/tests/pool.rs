@@ -108,7 +108,8 @@ async fn calls_with_landing_buffers_stay() {
     }
 }
 
-/// The first three retries follow at once, and later retries after pauses. The error counts the retries and their time.
+/// The first three retries follow at once, and later retries after pauses. The error has the number of the retries and
+/// the time that they took.
 #[tokio::test(start_paused = true)]
 async fn retries_are_paced_and_counted() {
     let [min_backoff, max_backoff] = [100, 1000].map(Duration::from_millis);

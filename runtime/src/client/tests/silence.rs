@@ -31,7 +31,7 @@ async fn every_reply_ends_a_pause() {
     assert!(silence.until(Instant::now()).is_none());
 }
 
-/// A call that fails before it is sent is no reply.
+/// A call that fails before it is sent does not count as a reply.
 #[tokio::test(start_paused = true)]
 async fn local_errors_do_not_end_a_pause() {
     let silence = Silence::new(Reconnect::on_demand());
@@ -40,7 +40,7 @@ async fn local_errors_do_not_end_a_pause() {
     assert!(silence.until(Instant::now()).is_some());
 }
 
-/// A call that reaches its deadline is no sign of silence if another call got a reply meanwhile.
+/// A call that reaches its deadline is not a sign of silence if another call got a reply meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_reply_shows_that_the_server_answers() {
     let silence = Silence::new(Reconnect::on_demand());
@@ -74,8 +74,8 @@ async fn pauses_double() {
     }
 }
 
-/// A call that is dropped after at least `min_backoff` is a sign of silence. Errors that say nothing about replies are
-/// no sign of silence, however late they are.
+/// A call that is dropped after at least `min_backoff` is a sign of silence. Errors that do not indicate a missing
+/// reply are not, however late they are.
 #[tokio::test(start_paused = true)]
 async fn silence_is_a_missing_reply() {
     let silence = Silence::new(Reconnect::on_demand());

@@ -38,7 +38,7 @@ use crate::{
 struct Member {
     is_connected: AtomicBool,
     is_closed: AtomicBool,
-    /// Number of connections that are lost as soon as they are made.
+    /// Number of connections that are lost as soon as they are established.
     losses: AtomicUsize,
     reconnection: Arc<ReconnectionState>,
     changes: Arc<Changes>,
@@ -50,8 +50,8 @@ impl Member {
         Arc::new(Self { losses: AtomicUsize::new(losses), ..Self::default() })
     }
 
-    /// Returns `Some(true)` if the member is connected, and `Some(false)` if it never connects again. Otherwise,
-    /// connects it in a thread of its own and returns `None`.
+    /// Returns `Some(true)` if the member is connected, and `Some(false)` if it never connects again. Otherwise, starts
+    /// to connect it in a new thread, unless an attempt is in progress, and returns `None`.
     fn look(self: &Arc<Self>) -> Option<bool> {
         if self.is_connected.load(SeqCst) {
             return Some(true);

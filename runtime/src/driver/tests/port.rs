@@ -116,8 +116,8 @@ fn slots_are_used_again() {
     assert!(taken(&port).is_empty());
 }
 
-/// After a close, the error of a call has the reason of the first close, and says if part of the call may have reached
-/// the peer.
+/// After a close, the error of a call has the reason of the first close, and reports whether part of the call may have
+/// reached the peer.
 #[test]
 fn closed() {
     let port = DriverPort::new(10);

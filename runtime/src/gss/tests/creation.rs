@@ -139,8 +139,8 @@ fn malformed_creation_requests() {
     assert_eq!(server.server.contexts.counts(), (0, 0));
 }
 
-/// RFC 2203 §5.2.3.1: the reply about a failure has neither handle nor token. §5.2.3.2: the failure is not reported as
-/// CREDPROBLEM or CTXPROBLEM.
+/// RFC 2203 §5.2.3.1: the reply that reports a failure has neither handle nor token. §5.2.3.2: the failure is not
+/// reported as CREDPROBLEM or CTXPROBLEM.
 #[test]
 fn failures_of_the_mechanism() {
     let now = Instant::now();

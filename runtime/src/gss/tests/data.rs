@@ -157,7 +157,7 @@ fn weak_services_are_refused() {
 }
 
 /// RFC 2203 §5.3.3.2: the verifier of a reply is the checksum of the call's sequence number. §5.3.3.4.1: if the
-/// verifier cannot be made, the call is denied with CTXPROBLEM.
+/// verifier cannot be created, the call is denied with CTXPROBLEM.
 #[test]
 fn verifiers_of_replies() {
     let (server, created, now) = established(GssServerConfig::default());
@@ -201,8 +201,8 @@ fn contexts_are_destroyed() {
     assert_eq!(failure.stat(), Some(AuthStat::RpcsecGssCredproblem));
 }
 
-/// RFC 2203 §5.4: the response has the form of a response to a data request, so its empty results are protected as the
-/// credential says.
+/// RFC 2203 §5.4: the response has the form of a response to a data request, so its empty results have the protection
+/// that the credential requests.
 #[test]
 fn replies_about_destroyed_contexts_are_protected() {
     let levels = [ProtectionLevel::Authentication, ProtectionLevel::Integrity, ProtectionLevel::Privacy];
@@ -372,8 +372,8 @@ fn expired_contexts_stay_while_there_is_room() {
     assert_eq!(server.server.contexts.counts(), (1, 0));
 }
 
-/// While a large body of a context is in progress, its calls do not wait in the task of their connection. Other calls
-/// do not wait at all.
+/// While a large body of a context is in progress, calls with this context do not wait in the task of their connection.
+/// Other calls do not wait at all.
 #[test]
 fn calls_of_a_busy_context_leave_the_task() {
     let (server, created, now) = established(GssServerConfig::default());
@@ -497,8 +497,8 @@ fn credentials_of_requests() {
     assert_eq!((call.program, call.version, call.arguments.len(), call.max_results), (2, 3, 0, 0));
 }
 
-/// RFC 2203 §5.3.2, §5.3.3.2: each side accepts the arguments or results of the other, protected as the service of the
-/// call says.
+/// RFC 2203 §5.3.2, §5.3.3.2: each side accepts the arguments or results of the other side, with the protection that
+/// the service of the call provides.
 #[test]
 fn services_of_calls() {
     let (server, created, now) = established(GssServerConfig::default());

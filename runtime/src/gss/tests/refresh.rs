@@ -56,7 +56,7 @@ fn of(secured: &Secured) -> (Bytes, u32) {
     (credential.handle, credential.sequence)
 }
 
-/// RFC 2203 §5.3.1, §5.4: when the sequence numbers below MAXSEQ are used up, calls go on with a new context. The
+/// RFC 2203 §5.3.1, §5.4: when the sequence numbers below MAXSEQ are used up, calls continue with a new context. The
 /// client destroys the old context once its calls have ended.
 #[tokio::test]
 async fn exhausted_contexts_are_replaced_and_destroyed() {
@@ -228,7 +228,7 @@ async fn closes_wait_for_the_destructions_of_others() {
     }
 }
 
-/// A call waits while the window is full, and goes on when another call has ended.
+/// A call waits while the window is full, and continues when another call has ended.
 #[tokio::test]
 async fn calls_wait_for_the_window() {
     let server = TestServer::new(GssServerConfig { sequence_window: 2, ..GssServerConfig::default() });

@@ -1,4 +1,4 @@
-//! Debug output shows no keys and no tokens. Handles and checksums are no secrets: they travel unencrypted.
+//! Debug output shows no keys and no tokens. Handles and checksums are not secrets: they are sent unencrypted.
 
 use super::*;
 use crate::{

@@ -22,7 +22,7 @@ use crate::{
 /// Maximum number of calls that may be outstanding.
 const WINDOW: u32 = 2;
 
-/// A created context, from which each interleaving makes a client's context with a small window.
+/// A created context, from which each interleaving creates a client's context with a small window.
 struct Template(CreatedContext);
 
 impl Template {

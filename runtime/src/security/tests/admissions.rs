@@ -14,8 +14,8 @@ async fn is_waiting(mut work: Pin<&mut impl Future>) -> bool {
     poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_pending())).await
 }
 
-/// The work of a host beyond its share waits, and takes no place from other hosts. No state is left when all work has
-/// ended.
+/// The work of a host beyond its share waits, and does not take the place of other hosts. No state is left when all
+/// work has ended.
 #[tokio::test]
 async fn hosts_have_shares() {
     let admissions = Admissions::new(3, 2);

@@ -227,7 +227,7 @@ pub(in crate::server) struct Claim {
 }
 
 impl Claim {
-    /// Returns the call, which gets the reply of its handler.
+    /// Returns the call, in which the reply of the handler is recorded.
     pub(super) fn call(&self) -> &Arc<RecordedCall> {
         &self.cached.call
     }
@@ -236,7 +236,7 @@ impl Claim {
         self.cache.config.store.as_ref()
     }
 
-    /// Records the reply that the store has, and counts a hit.
+    /// Records a reply that was loaded from the store, and counts a hit.
     pub(super) fn hit(self, reply: RecordedReply) {
         self.cache.table().stats.hits += 1;
         self.record(reply);

@@ -22,13 +22,13 @@ use crate::{service::ProcedureId, sync};
 /// The settings of a duplicate request cache, for
 /// [`ServerBuilder::duplicate_requests`](super::ServerBuilder::duplicate_requests).
 ///
-/// A client that loses its connection does not know if the server has executed its last calls. If it sends them again
+/// A client that loses its connection does not know whether the server executed its last calls. If it sends them again
 /// with the same XIDs ([`ChannelBuilder::deduplicated`](crate::client::ChannelBuilder::deduplicated); NFS clients
 /// always do), the cache recognizes them by their [`RequestKey`](super::RequestKey):
 ///
 /// - A call whose handler has finished gets the recorded reply: the results, or SYSTEM_ERR if the handler failed with
-///   [`HandlerError::System`](super::HandlerError::System). Other errors say that the call was not executed, and are
-///   not recorded.
+///   [`HandlerError::System`](super::HandlerError::System). Other errors mean that the call was not executed, and
+///   are not recorded.
 /// - A call whose handler is running waits for that handler.
 /// - A call whose handler has panicked or was cancelled is executed again.
 ///
@@ -42,8 +42,8 @@ use crate::{service::ProcedureId, sync};
 /// are. IPv6 addresses with the same first 64 bits count as one address. Up to an eighth of the room is made free at
 /// once. The cache forgets everything when the server ends, except what a [`ReplyStore`] keeps.
 ///
-/// A handler that fails before it has an effect can [say so](super::Context::had_no_effect). The cache then keeps no
-/// reply.
+/// A handler that fails before it has an effect can [report this](super::Context::had_no_effect). The cache then keeps
+/// no reply.
 ///
 /// ```no_run
 /// # async fn example(service: impl rpcrdma::server::Service) -> Result<(), rpcrdma::server::BindError> {
@@ -117,7 +117,7 @@ impl DuplicateRequests {
         self
     }
 
-    /// Determines if the cache covers a procedure. The default is to cover procedures that are not declared
+    /// Sets whether the cache covers a procedure. By default, it covers the procedures that are not declared
     /// `@idempotent`. A handwritten service without [`Service::procedure`](super::Service::procedure) declares no
     /// procedure `@idempotent`.
     ///

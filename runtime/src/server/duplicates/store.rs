@@ -38,9 +38,9 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// }
 /// ```
 pub trait ReplyStore: Send + Sync + 'static {
-    /// Returns the reply to an earlier call with this key. Called for each call of a covered procedure that the cache
-    /// does not know, before the handler runs. If it fails, the call is not executed, and the client gets an
-    /// [error](crate::rpc::RpcError::Unavailable) that is safe to retry.
+    /// Returns the reply to an earlier call with this key, or `None` if the store has no such reply. Called for each
+    /// call of a covered procedure that the cache does not know, before the handler runs. If it fails, the call is not
+    /// executed, and the client gets an [error](crate::rpc::RpcError::Unavailable) that is safe to retry.
     fn load<'a>(&'a self, key: &'a RequestKey) -> StoreFuture<'a, Option<RecordedReply>>;
 
     /// Stores the reply to a call whose handler has finished, before the reply is sent. If it fails, the error is

@@ -13,8 +13,8 @@ use crate::{
     service::ProcedureId,
 };
 
-/// A cache covers the procedures of its program that are not idempotent, unless the settings say otherwise. Procedure 0
-/// is never covered.
+/// A cache covers the procedures of its program that are not idempotent, unless the settings specify otherwise.
+/// Procedure 0 is never covered.
 #[test]
 fn covered_procedures() {
     let cover = |(program, version, procedure), is_covered| {

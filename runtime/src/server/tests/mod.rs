@@ -28,7 +28,7 @@ fn shared(max: usize, drain_delay: Duration) -> Arc<ServerShared> {
     Arc::new(ServerShared::new(registry.unwrap(), callbacks, MemoryBudget::new(1 << 20), room, grace, drain_delay))
 }
 
-/// A service that declares procedure 2 idempotent, and no other procedure.
+/// A service that declares only procedure 2, which is idempotent.
 struct Version {
     program: u32,
     version: u32,

@@ -114,7 +114,7 @@ async fn connections_that_are_idle_for_long_leave() {
     }
 }
 
-/// Each lack of a file descriptor makes an idle connection of the host with the most connections leave, until no
+/// Whenever no file descriptor is free, an idle connection of the host with the most connections leaves, until no
 /// connection is left.
 #[tokio::test]
 async fn descriptors_are_freed() {

@@ -66,7 +66,7 @@ async fn end_command(port: &DriverPort, end: End) {
     .await;
 }
 
-/// Sets up a connection and serves it to its end, unless the server is closing.
+/// Starts a thread that sets up a connection and serves it to its end, unless the server is closing.
 fn connects(server: &Arc<ServerShared>, end: End) -> JoinHandle<()> {
     let server = Arc::clone(server);
     thread::spawn(move || {

@@ -27,7 +27,7 @@ fn arguments_are_complete() {
     }
 }
 
-/// Words and a Read chunk behind them, as any client may send.
+/// Words followed by a Read chunk, as any client may send them.
 struct Raw<'a>(&'a [u32], Bytes);
 
 impl XdrType for Raw<'_> {

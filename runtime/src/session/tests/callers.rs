@@ -55,7 +55,7 @@ fn opaque(flavor: u32, body: &[u8]) -> OpaqueAuth {
 }
 
 /// RFC 2203 §5.3.1: the verifier covers the header up to the end of the credential. RFC 8166 §8.2.2: an authenticator
-/// learns if an item of the arguments was reduced.
+/// learns whether an item of the arguments was reduced.
 #[test]
 fn authenticators_see_the_received_call() {
     let guard = AcceptsAll::default();

@@ -8,7 +8,7 @@ use crate::provider::IoError;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsConfigError {
-    /// A file cannot be read, or is not in PEM format.
+    /// A file cannot be read or is not in PEM format, or a key file contains no private key.
     #[error("cannot read the PEM file {}", path.display())]
     Read {
         /// The path of the file.
@@ -25,7 +25,7 @@ pub enum TlsConfigError {
     /// The TLS library rejects a certificate or a key: for example a key that does not match its certificate.
     #[error("the certificates or the key in {} cannot be used", path.display())]
     Rejected {
-        /// The path of the file.
+        /// The path of the certificate file, even if the key was rejected.
         path: PathBuf,
         /// The error of the TLS library.
         source: IoError,

@@ -169,7 +169,8 @@ async fn both_attempts_end_with_their_call() {
     .await;
 }
 
-/// The time-out of the endpoints' channels limits a call over all its attempts, and while no server takes calls.
+/// The time-out of the endpoints' channels limits a call over all its attempts. The time-out also applies while no
+/// server takes calls.
 #[tokio::test(start_paused = true)]
 async fn a_time_out_covers_all_attempts() {
     timed(async {

@@ -72,7 +72,8 @@ async fn a_time_out_covers_all_attempts_of_a_pool() {
     .await;
 }
 
-/// Calls that were given up are not sent again after a reconnection. A later call is, and gets its own reply.
+/// Calls that were given up are not sent again after a reconnection. A later call is sent again, and gets its own
+/// reply.
 #[tokio::test(start_paused = true)]
 async fn calls_given_up_are_not_those_sent_again() {
     timed(async {
@@ -150,8 +151,8 @@ async fn recognized_calls_move_when_a_server_is_silent() {
     .await;
 }
 
-/// A connection that carries only probes is idle. A server at its connection limit closes it to accept another
-/// connection.
+/// A connection that carries only probes is idle. A server at its connection limit closes such a connection to accept
+/// another one.
 #[tokio::test(start_paused = true)]
 async fn probed_connections_leave_for_others() {
     timed(async {

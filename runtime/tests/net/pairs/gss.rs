@@ -203,7 +203,8 @@ async fn a_pool_shares_a_context() {
     .await;
 }
 
-/// A server secures its callbacks with a context at the client, which it creates over the connection of the client.
+/// A server secures its callbacks with a security context that it establishes with the client over the connection that
+/// the client opened.
 #[tokio::test]
 async fn callbacks_are_secured() {
     timed(async {

@@ -173,7 +173,7 @@ impl Service for CallsAgain {
     }
 }
 
-/// A call that a handler causes by a callback waits for a handler like any other call. If no handler is free, the
+/// A call that results from a callback of a handler waits for a handler like any other call. If no handler is free, the
 /// deadline ends both calls.
 #[tokio::test(start_paused = true)]
 async fn calls_nested_in_callbacks_end_at_the_deadline() {

@@ -138,8 +138,8 @@ pub(crate) unsafe fn alloc_window(pd: *mut ibv_pd) -> *mut ibv_mw {
     }
 }
 
-/// Queries a port. The exported function is for programs that were compiled with older headers: it leaves the last
-/// fields of the structure unchanged, which this crate does not use.
+/// Queries a port. Returns 0 or an error number. The exported function is for programs that were compiled with older
+/// headers: it leaves the last fields of the structure unchanged, which this crate does not use.
 ///
 /// # Safety
 /// `context` must be the context of an open device, and `attributes` must point to writable memory.

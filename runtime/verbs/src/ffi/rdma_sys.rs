@@ -6,8 +6,8 @@ pub(crate) use ::rdma_sys::*;
 
 use crate::VerbsError;
 
-/// Queries a port. (The function `ibv_query_port` of `rdma-sys` is the compatibility symbol, which fills in fewer
-/// fields.)
+/// Queries a port. Returns 0 or an error number. (The function `ibv_query_port` of `rdma-sys` is the compatibility
+/// symbol, which fills in fewer fields.)
 ///
 /// # Safety
 /// `context` must be the context of an open device, and `attributes` must point to writable memory.

@@ -196,7 +196,7 @@ pub enum CallHeaderError {
         #[source]
         error: DecodeError,
     },
-    /// The header is truncated or otherwise malformed.
+    /// The header is truncated or otherwise malformed, or exceeds the decoder's memory limit.
     #[error("malformed RPC call")]
     Malformed {
         /// XID of the call.

@@ -93,7 +93,7 @@ impl From<AuthFailure> for RpcError {
 pub struct AuthFailure(pub u32);
 
 impl AuthFailure {
-    /// Returns the status if RFC 5531 defines it.
+    /// Returns the status, or `None` if RFC 5531 does not define the number.
     #[must_use]
     pub fn stat(self) -> Option<AuthStat> {
         AuthStat::try_from(i32::try_from(self.0).ok()?).ok()

@@ -94,7 +94,7 @@ impl From<XdrStr<'_>> for XdrString {
 /// Reads `opaque x<max>` as a view of the message.
 ///
 /// # Errors
-/// Returns an error if the item is longer than `max` bytes or than the rest of the stream.
+/// Returns an error if the item is longer than `max` bytes, or if the stream ends before the item does.
 #[inline]
 pub fn take_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u8], DecodeError> {
     let len = decoder.take_count(max)?;
@@ -133,7 +133,7 @@ pub fn take_ddp_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a
 /// Reads optional data, `T *x` (RFC 4506 §4.19).
 ///
 /// # Errors
-/// Returns an error if the value cannot be decoded, or if the presence flag is neither 0 nor 1.
+/// Returns an error if the presence flag or the value cannot be decoded.
 #[inline]
 pub fn take_option_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<Option<T>, DecodeError> {
     Ok(if decoder.take_bool()? { Some(T::decode_ref(decoder)?) } else { None })
@@ -151,8 +151,7 @@ pub fn take_boxed_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Res
 /// Reads optional data of a recursive type, `T *x`.
 ///
 /// # Errors
-/// Returns an error if the presence flag is neither 0 nor 1, if the value cannot be decoded, or if the memory limit is
-/// exceeded.
+/// Returns an error if the presence flag or the value cannot be decoded, or if the memory limit is exceeded.
 pub fn take_option_boxed_ref<'a, T: XdrDecodeRef<'a>>(
     decoder: &mut Decoder<'a>,
 ) -> Result<Option<Box<T>>, DecodeError> {
@@ -171,8 +170,7 @@ pub fn take_list_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Resu
 /// Reads a linked list of at least one node.
 ///
 /// # Errors
-/// Returns an error if a presence flag is neither 0 nor 1, if a node cannot be decoded, or if the list exceeds the
-/// memory limit.
+/// Returns an error if a presence flag or a node cannot be decoded, or if the list exceeds the memory limit.
 pub fn take_non_empty_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) -> Result<NonEmpty<T>, DecodeError> {
     one_or_more(decoder, T::decode_ref)
 }
@@ -180,8 +178,8 @@ pub fn take_non_empty_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>) ->
 /// Reads a variable-length array, `T x<max>`.
 ///
 /// # Errors
-/// Returns an error if there are more than `max` elements or more than the rest of the stream can hold, if an element
-/// cannot be decoded, or if the array exceeds the memory limit.
+/// Returns an error if the count or an element cannot be decoded, if there are more than `max` elements or more than
+/// the rest of the stream can hold, or if the array exceeds the memory limit.
 pub fn take_array_ref<'a, T: XdrDecodeRef<'a>>(decoder: &mut Decoder<'a>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     elements(decoder, count, T::decode_ref)

@@ -576,8 +576,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Takes the rest of the message: the payload stream, and the Write chunks of a reply in the order of the Write
-    /// list. Use it for a decoder of another kind, such as one that interprets a specification. The caller must check
-    /// that all of the returned data is used.
+    /// list. Discards the Read chunks of a call. Use this method for a decoder of another kind, such as one that
+    /// interprets a specification. The caller must check that all of the returned data is used.
     #[must_use]
     pub fn take_rest(&mut self) -> (&'a [u8], &'a [WriteChunk]) {
         let (rest, writes) = (self.rest, self.chunks.take().unwrap_or_default().writes);

@@ -23,7 +23,7 @@ impl NestedLevels {
     /// See [`Sink::enter`](super::Sink::enter).
     ///
     /// # Errors
-    /// Returns [`EncodeError::TooDeep`] if there are too many levels.
+    /// Returns [`EncodeError::TooDeep`] if there are too many levels, or if their values use too much stack.
     pub fn enter(&mut self, bytes: usize) -> Result<(), EncodeError> {
         self.enter_within(bytes, MAX_DEPTH).map_err(|max| EncodeError::TooDeep { max })
     }

@@ -100,7 +100,7 @@ pub enum DecodeErrorKind {
         /// Received value.
         value: i32,
     },
-    /// The number is outside of the range of its C type, an integer of less than 32 bits.
+    /// The number is outside the range of its C type, an integer of less than 32 bits.
     #[error("{value} is not a value of `{name}`")]
     OutOfRange {
         /// Name of the type in C.

@@ -16,7 +16,7 @@ use super::XdrString;
 /// allocation.
 const AHEAD: usize = 4096;
 
-/// Serializes as text if the string is UTF-8 and the format is human-readable, else as bytes.
+/// Serializes as text if the string is UTF-8 and the format is human-readable, and as bytes otherwise.
 impl Serialize for XdrString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.to_str() {
@@ -65,8 +65,8 @@ impl<'de> Visitor<'de> for SerdeBytes {
     }
 }
 
-/// Serialization of arrays of any length; `serde` itself supports up to 32 elements. Generated types use it through
-/// `#[serde(with = "rpcrdma::xdr::serde_array")]`.
+/// Serialization of arrays of any length; `serde` itself supports up to 32 elements. Generated types use this module
+/// through `#[serde(with = "rpcrdma::xdr::serde_array")]`.
 pub mod serde_array {
     use core::marker::PhantomData;
 

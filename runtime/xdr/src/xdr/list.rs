@@ -28,8 +28,7 @@ pub fn put_list<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, nodes: &[T]) -> Re
 /// Reads a linked list with constant stack use.
 ///
 /// # Errors
-/// Returns an error if a presence flag is neither 0 nor 1, if a node cannot be decoded, or if the list exceeds the
-/// memory limit.
+/// Returns an error if a presence flag or a node cannot be decoded, or if the list exceeds the memory limit.
 #[inline]
 #[doc(alias = "xdr_pointer")]
 pub fn take_list<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<Vec<T>, DecodeError> {

@@ -1,8 +1,8 @@
 //! XDR (RFC 4506) codec: traits for generated code, sinks to encode into, and a decoder.
 //!
 //! The same generated code produces a flat encoding and an encoding without the items that are eligible for direct data
-//! placement (DDP, RFC 8166 §6.1). The code offers each eligible item to the [`Sink`], which decides if the item leaves
-//! the stream. The [`Decoder`] splices reduced items back into the stream at their positions.
+//! placement (DDP, RFC 8166 §6.1). The code offers each eligible item to the [`Sink`], which decides whether the item
+//! leaves the stream. The [`Decoder`] splices reduced items back into the stream at their positions.
 
 mod arm;
 mod borrow;
@@ -149,8 +149,8 @@ pub trait XdrDecode: XdrType + Sized {
     /// error names the field.
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError>;
 
-    /// Decodes one value from all of `bytes`, the inverse of [`XdrEncode::to_bytes`]. Copies opaque items and strings;
-    /// [`Decoder::shared`] avoids these copies.
+    /// Decodes one value from all of `bytes`, the inverse of [`XdrEncode::to_bytes`]. Copies opaque items and strings.
+    /// A decoder created by [`Decoder::shared`] does not copy those of 256 bytes or more.
     ///
     /// # Errors
     /// Returns an error if `bytes` is not an encoding of this type, if bytes follow the encoding, or if a default limit

@@ -54,7 +54,7 @@ pub fn put_ddp_opaque_fixed<S: Sink + ?Sized>(sink: &mut S, bytes: &Bytes, len: 
 /// Reads a DDP-eligible `opaque x[len]`.
 ///
 /// # Errors
-/// Returns the same errors as [`take_ddp_opaque`].
+/// Returns the errors of [`Decoder::take_chunk`] and [`Decoder::take_opaque`].
 pub fn take_ddp_opaque_fixed(decoder: &mut Decoder<'_>, len: u32) -> Result<Bytes, DecodeError> {
     decoder.take_ddp_opaque(len)
 }
@@ -119,7 +119,8 @@ const fn value_len<T: XdrType>() -> usize {
     T::MIN_LEN
 }
 
-/// Returns the length of one element of an eligible array in bytes. Fails to compile for elements of variable length.
+/// Returns the length of one element of an eligible array in bytes. Fails to compile if elements have a variable length
+/// or contain eligible items.
 const fn element_len<T: XdrType>() -> usize {
     match fixed_len::<T>() {
         Some(len) => len,
@@ -138,7 +139,7 @@ pub fn put_ddp_value<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, value: &T) ->
 /// Reads a DDP-eligible item of any type whose encoding has a fixed length.
 ///
 /// # Errors
-/// Returns an error if the item cannot be decoded, or if the chunk does not fit the item.
+/// Returns the errors of [`Decoder::take_chunk`], and an error if the item cannot be decoded.
 pub fn take_ddp_value<T: XdrDecode>(decoder: &mut Decoder<'_>) -> Result<T, DecodeError> {
     take_placed(decoder, const { value_len::<T>() }, T::decode)
 }
@@ -156,7 +157,7 @@ pub fn put_ddp_byte_array<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8]) {
 /// Reads a DDP-eligible `opaque x[N]` into an array.
 ///
 /// # Errors
-/// Returns an error if the chunk does not fit the item, or if bytes or padding are missing.
+/// Returns the errors of [`Decoder::take_chunk`], and an error if bytes or padding are missing.
 pub fn take_ddp_byte_array<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], DecodeError> {
     match decoder.take_chunk(N)? {
         None => take_opaque_fixed(decoder),
@@ -185,8 +186,8 @@ pub fn put_ddp_array<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a DDP-eligible `T x<max>`.
 ///
 /// # Errors
-/// Returns an error if there are more than `max` elements, if the data ends too early, if the memory limit is exceeded,
-/// if the chunk does not fit the item, or if an element cannot be decoded.
+/// Returns the errors of [`Decoder::take_chunk`], and an error if there are more than `max` elements, if the data ends
+/// too early, if the memory limit is exceeded, or if an element cannot be decoded.
 pub fn take_ddp_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;
     take_ddp_array_exact(decoder, count)
@@ -208,8 +209,8 @@ pub fn put_ddp_array_exact<T: XdrEncode, S: Sink + ?Sized>(
 /// Reads a DDP-eligible `T x[len]` into a vector.
 ///
 /// # Errors
-/// Returns an error if the data ends too early, if the memory limit is exceeded, if the chunk does not fit the item, or
-/// if an element cannot be decoded.
+/// Returns the errors of [`Decoder::take_chunk`], and an error if the data ends too early, if the memory limit is
+/// exceeded, or if an element cannot be decoded.
 pub fn take_ddp_array_exact<T: XdrDecode>(decoder: &mut Decoder<'_>, len: u32) -> Result<Vec<T>, DecodeError> {
     let bytes = encoded_elements_len::<T>(decoder, len as usize)?;
     take_placed(decoder, bytes, |decoder| take_elements(decoder, len))
@@ -227,7 +228,7 @@ pub fn put_ddp_elements<T: XdrEncode, S: Sink + ?Sized>(sink: &mut S, elements: 
 /// Reads a DDP-eligible `T x[N]` into an array.
 ///
 /// # Errors
-/// Returns an error if the chunk does not fit the item, or if an element cannot be decoded.
+/// Returns the errors of [`Decoder::take_chunk`], and an error if an element cannot be decoded.
 pub fn take_ddp_array_fixed<T: XdrDecode, const N: usize>(decoder: &mut Decoder<'_>) -> Result<[T; N], DecodeError> {
     let bytes = encoded_elements_len::<T>(decoder, N)?;
     take_placed(decoder, bytes, take_array_fixed)

@@ -130,7 +130,7 @@ short! {
     u16: u32, "unsigned short";
 }
 
-/// A quadruple-precision floating-point number in its wire encoding (RFC 4506 §4.8). Rust has no such type.
+/// A quadruple-precision floating-point number in its wire encoding (RFC 4506 §4.8). Stable Rust has no such type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quadruple(pub [u8; 16]);
@@ -229,8 +229,8 @@ pub fn put_opaque<S: Sink + ?Sized>(sink: &mut S, bytes: &[u8], max: u32) -> Res
 /// Reads `opaque x<max>`.
 ///
 /// # Errors
-/// Returns an error if the item is longer than `max` bytes or than the rest of the stream, or if the memory limit is
-/// exceeded.
+/// Returns an error if the item is longer than `max` bytes, if the stream ends before the item and its padding do, or
+/// if the memory limit is exceeded.
 #[inline]
 #[doc(alias = "xdr_bytes")]
 pub fn take_opaque(decoder: &mut Decoder<'_>, max: u32) -> Result<Bytes, DecodeError> {
@@ -331,8 +331,8 @@ pub(super) fn elements<'a, T: XdrType>(
 /// Reads `T x<max>`.
 ///
 /// # Errors
-/// Returns an error if there are more than `max` elements or more than the rest of the stream can hold, if the memory
-/// limit is exceeded, or if an element cannot be decoded.
+/// Returns an error if there are more than `max` elements, if the stream ends too early, if the memory limit is
+/// exceeded, or if an element cannot be decoded.
 #[doc(alias = "xdr_array")]
 pub fn take_array<T: XdrDecode>(decoder: &mut Decoder<'_>, max: u32) -> Result<Vec<T>, DecodeError> {
     let count = decoder.take_count(max)?;

@@ -39,13 +39,13 @@ struct Cli {
     /// Time in seconds after which the run of a seed counts as hanging
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     limit: u64,
-    /// Print the selected bugs and exit
+    /// Number of bugs that are searched for at a time. Default: the number of processors
     #[arg(long)]
     jobs: Option<usize>,
-    /// Print the bugs, and end
+    /// Print the selected bugs, and exit
     #[arg(long)]
     list: bool,
-    /// Write the results to the record. Those of other bugs stay in it
+    /// Write the results to the record, which keeps the results of other bugs
     #[arg(long)]
     record: bool,
     #[command(flatten)]

@@ -44,7 +44,7 @@ struct Cli {
     /// Only mutants on lines that have changed since the merge base with this Git revision
     #[arg(long, value_name = "REVISION")]
     changed: Option<String>,
-    /// Only the survivors in the record. With --record, those that are noticed now are removed from it
+    /// Only the survivors in the record. With --record, remove those that the tests now notice
     #[arg(long)]
     survivors: bool,
     /// At most this many mutants, drawn at random
@@ -56,13 +56,13 @@ struct Cli {
     /// Number of test programs that run at a time
     #[arg(long)]
     jobs: Option<usize>,
-    /// Highest number of tests that run for one mutant
+    /// Maximum number of tests that run for one mutant
     #[arg(long, value_name = "COUNT", default_value_t = 60)]
     max_tests: usize,
-    /// Only these integration tests, beside the unit tests
+    /// Run only these integration tests, in addition to the unit tests
     #[arg(long, value_name = "NAME")]
     test: Vec<String>,
-    /// Print the mutants, and end
+    /// Print the selected mutants, and exit
     #[arg(long)]
     list: bool,
     /// Write scores and survivors to the record that the page shows. Needs all mutants of the areas
@@ -241,8 +241,8 @@ fn mutants(root: &Path, areas: &[Area], cli: &Cli) -> anyhow::Result<Vec<Mutant>
     Ok(mutants)
 }
 
-/// Returns the test programs of the mutants' packages. If `integrations` is not empty, only these integration tests are
-/// included, beside the unit tests.
+/// Returns the test programs of the mutants' packages. If `integrations` is not empty, the result contains only these
+/// integration tests, in addition to the unit tests.
 fn targets(root: &Path, mutants: &[Mutant], integrations: &[String]) -> anyhow::Result<BTreeSet<TestTarget>> {
     let manifests: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.manifest).collect();
     let mut targets = BTreeSet::new();

@@ -23,7 +23,7 @@ pub const AREAS: [(&str, &str); 6] = [
     ("server", "runtime/src/server"),
 ];
 
-/// Integration tests that load the machine, or start programs.
+/// Integration tests that are not used, because they load the machine or start programs.
 const EXCLUDED_TESTS: [&str; 4] = ["net_busy_polling", "net_iwarp_busy", "net_kerberos", "net_stress"];
 
 /// A part of the project that has its own mutation score.
@@ -42,7 +42,7 @@ impl Area {
     ///
     /// # Errors
     ///
-    /// Fails if there is none.
+    /// Fails if there is no such area or package.
     pub fn named(root: &Path, name: &str) -> anyhow::Result<Self> {
         let own = AREAS.iter().find(|(known, _)| *known == name);
         let folder = own.map_or_else(|| Path::new(name).join("src"), |(_, folder)| PathBuf::from(folder));

@@ -117,8 +117,8 @@ fn numbers(path: &Path) -> anyhow::Result<BTreeSet<u32>> {
 /// Returns a trial with at most `max_tests` tests of the mutant's package that reach the mutant, or `None` if no test
 /// does.
 ///
-/// The unit tests of the mutant's module come before all others. Among each of these two groups, quick tests that reach
-/// few mutants come first, because they are more likely to be about this mutant.
+/// The unit tests of the mutant's module come before all others. Within each of these two groups, quick tests that
+/// reach few mutants come first, because they are more likely to be about this mutant.
 pub fn trial(mutant: &Mutant, tests: &[MeasuredTest], max_tests: usize) -> Option<Trial> {
     let mut tests: Vec<_> = tests
         .iter()

@@ -7,7 +7,7 @@ use rpcrdma_peer::{Part, case::Limits, run::Choice, transport::PeerUrl};
 
 /// Test an implementation of RPC-over-RDMA or iWARP over the wire
 ///
-/// The exit status is 0 if nothing is wrong, 1 if something is, and 2 if no case could run.
+/// The exit status is 0 if nothing is wrong, 1 if something is, and 2 after an error or if no case could run.
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma-peer", version)]
 pub(crate) struct Cli {
@@ -17,9 +17,9 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Play a client, and test a server
+    /// Act as a client, and test a server
     Requester(Requester),
-    /// Play a server, and test a client
+    /// Act as a server, and test a client
     Responder(Responder),
     /// Print the cases with their rules, what they send and what they expect
     List(Chosen),
@@ -35,8 +35,8 @@ pub(crate) struct Requester {
     /// Version of the program
     #[arg(long, default_value_t = 3)]
     pub(crate) version: u32,
-    /// File of an NFS 3 server for the cases with data, as HOST:PORT:PATH of its MOUNT service over TCP. It has at
-    /// least 256 KiB, and is overwritten
+    /// File of an NFS 3 server for the cases with data, as HOST:PORT:PATH of its MOUNT service over TCP. The file must
+    /// have at least 256 KiB, and is overwritten
     #[arg(long, value_name = "HOST:PORT:PATH", conflicts_with = "handle")]
     pub(crate) mount: Option<String>,
     /// Handle of such a file, in hexadecimal

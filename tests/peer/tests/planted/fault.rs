@@ -9,7 +9,7 @@ use super::message::Seen;
 pub(crate) enum Effect {
     /// A received message is lost.
     Ignore,
-    /// A received message is handled as if it were another one. The function makes the other one of it.
+    /// A received message is handled as if it were another one. The function changes it into the other message.
     Accept(fn(&mut Vec<u8>)),
     /// Like [`Accept`](Self::Accept), but the function also gets what is known of the message, such as the message that
     /// the implementation sent with this XID before.

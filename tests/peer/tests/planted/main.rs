@@ -1,8 +1,8 @@
-//! Planted faults: each is found by the case that is built for it.
+//! Planted faults: each is found by the cases that are built for it.
 //!
-//! The faulty implementations are this project's own server and client. A provider around theirs, or a proxy, changes
-//! what they receive and send. The cases of one group run against each of its faults, and only the expected ones may
-//! find anything wrong. A few faults are broad: other cases notice their consequences, too.
+//! The faulty implementations are this project's own server and client. A provider that wraps the iWARP provider, or a
+//! proxy, changes what they receive and send. The cases of one group run against each fault of the group, and only the
+//! expected cases may find anything wrong. A few faults are broad: other cases notice their consequences, too.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod fault;
@@ -54,7 +54,7 @@ const UNPLANTED: [&str; 8] = [
     "iwarp/listener/silent-before-first-segment",
 ];
 
-/// Returns the time limits of cases in which faulty implementations are silent.
+/// Returns the time limits of the cases. They are short, because some faulty implementations are silent.
 fn limits() -> Limits {
     Limits { patience: Duration::from_secs(6), settle: Duration::from_millis(50) }
 }
@@ -63,7 +63,8 @@ fn choice(names: &[String]) -> Choice {
     Choice { names: names.to_vec(), dangerous: true, ..Choice::default() }
 }
 
-/// Compares the cases that found a fault with the expected ones. Returns a description of the difference.
+/// Compares the cases that found a fault with the expected ones. Returns a description of the difference, or `None` if
+/// there is none. Other cases may find a broad fault, too.
 fn compare(what: &str, expected: &[&'static str], is_broad: bool, all: &[Ran]) -> Option<String> {
     let expected: BTreeSet<_> = expected.iter().copied().collect();
     let found: BTreeSet<_> = all.iter().filter(|ran| ran.finding.verdict == Verdict::Wrong).map(|ran| ran.id).collect();
@@ -168,7 +169,7 @@ async fn check_connectors(faults: &'static [IwarpFault]) {
     check_all(faults, check).await;
 }
 
-/// Creates a test for each list of faults. It checks the list in groups.
+/// Creates a test for each list of faults. The test checks the faults in groups.
 macro_rules! groups {
     ($($name:ident $check:ident $faults:expr;)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]

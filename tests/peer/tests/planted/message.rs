@@ -21,16 +21,17 @@ pub(crate) struct Seen {
     pub(crate) words: Vec<u32>,
     /// The chunk lists, if the message has valid ones.
     pub(crate) lists: Option<Lists>,
-    /// The number of messages that were received on the connection so far, including this one.
+    /// The number of messages that were received on the connection so far, including this one if it was received.
     pub(crate) count: usize,
-    /// `true` if the connection has received a message with this XID before.
+    /// For a received message, `true` if the previous message received with its XID has the same length. For a sent
+    /// message, `true` if a message with its XID was sent before.
     pub(crate) is_repeated: bool,
     /// `true` if the peer's private data allows remote invalidation.
     pub(crate) allows_invalidation: bool,
     /// `true` if the peer's private data announces a receive size of 1024 bytes.
     pub(crate) receives_little: bool,
-    /// The earlier message in the other direction with the XID of this message, or with this XID except for its highest
-    /// bit.
+    /// The earlier sent message with the XID of this received message, or with an XID that differs only in the highest
+    /// bit. `None` for messages that are being sent.
     pub(crate) about: Option<Box<Seen>>,
 }
 
@@ -129,7 +130,7 @@ impl Seen {
         self.lists.as_ref()?.writes.first()?.first().copied()
     }
 
-    /// Returns `true` if the message has no chunks.
+    /// Returns `true` if the message has valid chunk lists, and they are empty.
     pub(crate) fn is_bare(&self) -> bool {
         self.lists
             .as_ref()

@@ -1,5 +1,5 @@
-//! A provider with a planted fault, around the provider of iWARP: the queue pairs change what the implementation above
-//! receives and sends.
+//! A provider with a planted fault, which wraps the iWARP provider. Its queue pairs change what the implementation
+//! above them receives and sends.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -215,7 +215,8 @@ impl QueuePair for FaultyQueuePair {
     }
 }
 
-/// Applies the fault to the parameters of a connection: to its private data, and to the size of its Receives.
+/// Applies the fault to the parameters of a connection: to its private data, and to the size and number of its
+/// Receives.
 fn faulty_params(fault: &Fault, mut params: SetupParams) -> SetupParams {
     if let Effect::PrivateData(change) = fault.effect {
         for data in [&mut params.private_data, &mut params.private_data_without_invalidation] {

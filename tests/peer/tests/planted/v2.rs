@@ -15,7 +15,7 @@ fn is_v2(seen: &Seen, htype: u32) -> bool {
     seen.vers() == 2 && seen.word(3) == htype
 }
 
-/// Returns `true` if the message has the header type RDMA2_MSG and no flag.
+/// Returns `true` if the message is an RDMA2_MSG without flags.
 fn is_call(seen: &Seen) -> bool {
     is_v2(seen, 0) && seen.word(4) == 0
 }

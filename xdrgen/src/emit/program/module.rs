@@ -35,13 +35,14 @@ pub(crate) struct ProgramModule<'a> {
     pub(crate) handler: Ident,
     /// The server trait of the base version, whose procedures this version takes over.
     pub(crate) base: Option<BaseTrait>,
-    /// The documentation of the server trait, if it differs from the default.
+    /// The documentation and other attributes of the server trait, if they differ from the default.
     pub(crate) handler_docs: Option<TokenStream>,
     /// The name of the dispatcher, which turns a handler into a service.
     pub(crate) server: Ident,
     pub(crate) procedures: Vec<ProcedureModel>,
-    /// The markers of all procedures, if the known maximum of eligible items in the arguments or the result of one of
-    /// them is more than servers accept by default.
+    /// The markers of all procedures, if the arguments or the result of one of them may have more eligible items than
+    /// servers accept by default. Always present for a service that is defined as a Rust trait, because the numbers of
+    /// items are not known during expansion.
     pub(crate) many_chunks: Option<Vec<Ident>>,
     /// `true` if the module contains [`CUT`] lines around the code that procedures add.
     pub(crate) is_cut: bool,
@@ -78,7 +79,7 @@ pub(crate) struct ProcedureModel {
     pub(crate) view: Option<ReplyView>,
     /// The documentation of the marker type.
     pub(crate) docs: TokenStream,
-    /// The documentation of the handler method.
+    /// The documentation and other attributes of the handler method.
     pub(crate) handler_docs: TokenStream,
     /// The documentation of the client method.
     pub(crate) client_docs: TokenStream,

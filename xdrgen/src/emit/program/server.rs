@@ -142,7 +142,7 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// Returns the body of `dispatch`, which selects the handler of a call. A call of another procedure gets
+    /// Returns the body of `dispatch`, which selects the handler of a call. A call of an unknown procedure gets
     /// PROC_UNAVAIL (RFC 5531 §9).
     fn dispatch(&self) -> TokenStream {
         let (arc, boxed) = (self.alloc("sync", "Arc"), self.alloc("boxed", "Box"));
@@ -200,7 +200,8 @@ impl ProgramModule<'_> {
         }
     }
 
-    /// Returns the method `max_chunks` of the service, if the maximum number of chunks of a call is not the default.
+    /// Returns the method `max_chunks` of the service, if the maximum number of chunks of a call may differ from the
+    /// default.
     fn max_chunks(&self) -> Option<TokenStream> {
         self.many_chunks.as_ref().filter(|markers| !markers.is_empty()).map(|markers| {
             let markers = markers.iter().map(|marker| self.path(marker));
@@ -238,7 +239,7 @@ impl ProgramModule<'_> {
         })
     }
 
-    /// Returns the match arm that marks both ends of a list of procedures for cutting, if the module is cut.
+    /// Returns the match arm that marks the start and the end of a list of procedures, if the module is cut.
     fn cut_mark(&self) -> Option<TokenStream> {
         let name_of_cut = Ident::new(CUT, Span::call_site());
         self.is_cut.then(|| quote!(#name_of_cut => {}))

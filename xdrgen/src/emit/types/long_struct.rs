@@ -115,7 +115,7 @@ impl LongStruct {
         self.pieces.len()
     }
 
-    /// Emits a piece. The first piece also has the code that does not belong to a field.
+    /// Emits a piece. The first piece also contains the code that does not belong to a field.
     pub(in crate::emit) fn emit(&self, layout: &Layout<'_>, index: usize, options: &EmitOptions) -> Emitted {
         let emitter = emitter(layout, self.id, options);
         let ItemKind::Struct { fields, .. } = &emitter.item.kind else { return Emitted::default() };

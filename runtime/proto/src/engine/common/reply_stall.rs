@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 /// The timer that detects when the Sends and RDMA Writes of replies make no progress.
 ///
-/// One deadline covers all of them. It is set only when none is set, so that replies that complete in time cost no
-/// timer.
+/// One deadline covers all of them. It is set only if no deadline is running, so that replies that complete in time
+/// cost no timer.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ReplyStallTimer {
     /// Number of work requests posted and not completed.

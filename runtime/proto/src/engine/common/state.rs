@@ -11,7 +11,7 @@ pub(in crate::engine) enum ConnectionState {
     Disconnecting(CloseReason),
     /// The connection is lost, and memory is being deregistered.
     Gone(CloseReason),
-    /// [`EngineEvent::Closed`](crate::engine::EngineEvent::Closed) has been delivered.
+    /// [`EngineEvent::Closed`](crate::engine::EngineEvent::Closed) has been queued.
     Closed(CloseReason),
 }
 

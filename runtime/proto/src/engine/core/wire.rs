@@ -11,8 +11,8 @@ use crate::{
 
 /// The part of a connection that depends on the version of RPC-over-RDMA.
 ///
-/// `core` is the part of the connection that all versions share. Most methods with a default implementation are those
-/// that only one version needs.
+/// `core` is the part of the connection that all versions share. Most methods that have a default implementation are
+/// needed by only one version.
 pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Returns the version number.
     fn version(&self) -> u32;

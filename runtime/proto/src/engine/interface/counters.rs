@@ -33,7 +33,8 @@ pub struct ConnectionCounters {
     /// Bytes of payload that the provider copied between its own buffers and registered memory.
     pub copied_payload_bytes: u64,
     /// Number of credits in the peer's latest grant, limited to the number requested (version 1), or the maximum number
-    /// of credits that the peer has outstanding (version 2). For a byte stream, the local limit on calls in flight.
+    /// of outstanding credits that the peer announced (version 2). For a byte stream, the local limit on calls in
+    /// flight.
     pub credits_granted: u32,
     /// Number of calls that currently wait to be sent, usually for a credit.
     pub calls_queued: u32,

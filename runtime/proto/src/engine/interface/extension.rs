@@ -26,7 +26,7 @@ pub struct ExtensionMessage {
 }
 
 impl ExtensionMessage {
-    /// Creates a message with `value` as its body.
+    /// Creates a message with `value` as its body. The body is empty if `value` cannot be encoded.
     #[must_use]
     pub fn new(header_type: u32, xid: u32, value: &impl XdrEncode) -> Self {
         Self { header_type, xid, flags: 0, body: encoded(value) }
@@ -43,7 +43,7 @@ pub struct ExtensionProperty {
 }
 
 impl ExtensionProperty {
-    /// Creates a property with this value.
+    /// Creates a property with this value. The value is empty if `value` cannot be encoded.
     #[must_use]
     pub fn new(which: u32, value: &impl XdrEncode) -> Self {
         Self { which, value: encoded(value) }

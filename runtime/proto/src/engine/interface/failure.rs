@@ -38,14 +38,14 @@ pub enum CallFailure {
         /// Highest version that the responder supports.
         high: u32,
     },
-    /// The responder's transport rejected the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3). It could not
-    /// parse the header, or the chunks provided were too small or unusable.
+    /// The responder's transport rejected the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3). The responder
+    /// could not parse the header, or the chunks provided were too small or unusable.
     #[error("the responder reported ERR_CHUNK (RFC 8166 section 4.5): it could not use the header or its chunks")]
     ChunkError,
-    /// The reply violated the protocol.
+    /// The reply violated the protocol or exceeded a local limit.
     #[error("bad reply: {0}")]
     BadReply(MessageFault),
-    /// The memory of the call could not be registered.
+    /// The memory of the call could not be registered. Nothing was sent.
     #[error("cannot register memory for the call")]
     Registration(#[source] IoError),
     /// The call exceeds a limit of the protocol or the configuration. Nothing was sent.
@@ -126,9 +126,9 @@ pub enum CloseReason {
     /// The peer violated RPC-over-RDMA.
     #[error("the peer violated RPC-over-RDMA: {0}")]
     PeerViolation(ProtocolViolation),
-    /// Version and properties were not negotiated, for example because the connection ended or the peer sent nothing
-    /// for too long (RPC-over-RDMA v2 §4.2.3). No call was sent, except in version 1 after a fallback. A peer without
-    /// support for version 2 may behave this way: try a new connection with version 1 only
+    /// Version and properties were not negotiated, for example because the connection ended or the negotiation took too
+    /// long (RPC-over-RDMA v2 §4.2.3). No call was sent, except in version 1 after a fallback. A peer without support
+    /// for version 2 may behave this way: try a new connection with version 1 only
     /// ([`EngineConfig::versions`](crate::engine::EngineConfig::versions)).
     #[error("version negotiation failed ({why}){}", .versions.map_or(String::new(), |(low, high)| format!("; the peer supports versions {low} to {high}")))]
     NegotiationFailed {
@@ -153,7 +153,8 @@ pub enum CloseReason {
     /// granted no credit for them.
     #[error("the peer accepted no replies for {0:?}, or accepted them too slowly")]
     ReplyStalled(Duration),
-    /// The peer violated record marking.
+    /// The peer violated record marking, sent a record that is not an RPC message, or did not complete or accept a
+    /// record in time.
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// No call was in flight for this time, the idle timeout, and no channel held the connection any more.
@@ -392,7 +393,7 @@ pub enum NegotiationFailure {
     /// The peer rejected the properties (RPC-over-RDMA v2 §6.2.2.3, §7.2.2).
     #[error("the peer refused the exchange of properties: {0}")]
     PropertiesRefused(TransportError),
-    /// The peer sent no reply within this time
+    /// The negotiation was not complete within this time
     /// ([`EngineConfig::negotiation_timeout`](crate::engine::EngineConfig::negotiation_timeout)).
     #[error("no reply for {0:?}")]
     TimedOut(Duration),

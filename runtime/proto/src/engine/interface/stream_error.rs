@@ -16,8 +16,8 @@ pub enum StreamError {
         len: u64,
         /// Maximum number of bytes in a record.
         max: u64,
-        /// Marker of the fragment that exceeded the limit. It is printable text if the peer speaks another protocol
-        /// than RPC.
+        /// Marker of the fragment that exceeded the limit. It is often printable text if the peer speaks a protocol
+        /// other than RPC.
         marker: [u8; 4],
     },
     /// A record has more fragments than the limit.

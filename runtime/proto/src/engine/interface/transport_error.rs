@@ -64,12 +64,14 @@ pub enum TransportError {
     Extension(u32),
 }
 
-/// Names a Write chunk by its number, which is 0 if it is unknown.
+/// Returns the name of the Write chunk with this number, for an error message. The number 0 stands for an unknown
+/// chunk.
 fn write_chunk(number: u32) -> String {
     if number == 0 { "a Write chunk".to_owned() } else { format!("Write chunk {number}") }
 }
 
-/// Names a required length, which is 0 if it is unknown.
+/// Returns the part of an error message that states a required length. Returns an empty string for 0, an unknown
+/// length.
 fn needed_bytes(needed: u32) -> String {
     if needed == 0 { String::new() } else { format!(", which needs {needed} bytes") }
 }

@@ -34,7 +34,7 @@ pub(in crate::engine) struct LocalCalls {
     /// State of finished calls, kept to reuse its memory.
     #[allow(clippy::vec_box, reason = "the boxes move between this list and the slab")]
     spare: Vec<Box<LocalCall>>,
-    /// Keys of calls that wait to be sent. The key of a call that has finished meanwhile matches no slot, or a call
+    /// Keys of calls that wait to be sent. If a call has finished in the meantime, its key matches no slot, or a call
     /// that is not in [`CallPhase::Queued`].
     queue: VecDeque<u64>,
     /// Key of the last urgent call, unless that call was cancelled.

@@ -110,8 +110,9 @@ pub(in crate::engine) fn check_reply(
     }
 }
 
-/// Returns the number of bytes that the responder wrote to a chunk. Fails if the number of segments or a segment with
-/// data differs from those provided, or if the segments are not filled in order.
+/// Returns the number of bytes that the responder wrote to a chunk. Fails if the number of segments differs from the
+/// number provided, if a segment with data has another handle or offset or is too long, or if the segments are not
+/// filled in order.
 fn returned_len(provided: Option<(Region, u64)>, max: u32, returned: &[RdmaSegment]) -> Result<u64, MessageFault> {
     let mut returned = returned.iter();
     let Some((region, len)) = provided else {

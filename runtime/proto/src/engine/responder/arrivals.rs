@@ -17,7 +17,7 @@ use crate::{
     memory::MessageBuf,
 };
 
-/// Reason for discarding a call whose XID another call in progress has.
+/// Reason for discarding a call with the XID of another call in progress.
 const XID_IN_USE: &str = "a call with its XID is in progress";
 
 /// Number of errors to allow in addition to one response for each local credit. The queue of responses may hold twice
@@ -34,8 +34,8 @@ pub(in crate::engine) fn always_accepted(config: &EngineConfig) -> u64 {
 }
 
 impl ServedCalls {
-    /// Validates and accepts a call, and delivers it to the upper layer if it is complete. Discards a call whose XID
-    /// another call in progress has.
+    /// Validates and accepts a call, and delivers it to the upper layer if it is complete. Discards a call with the XID
+    /// of another call in progress.
     ///
     /// # Errors
     /// Fails if the chunks of the call are invalid or exceed a limit, or if the call ended an earlier connection. The
@@ -82,10 +82,11 @@ impl ServedCalls {
     }
 
     /// Accepts a call without chunks that arrived in one message, as nearly all do, and delivers it to the upper layer.
-    /// Discards a call whose XID another call in progress has.
+    /// Discards a call with the XID of another call in progress.
     ///
     /// # Errors
-    /// Fails if the call ended an earlier connection. The caller then sends the error to the peer.
+    /// Fails if the call ended an earlier connection, or if a reply header does not fit in a Send. The caller then
+    /// sends the error to the peer.
     #[inline(always)]
     pub(in crate::engine) fn accept_plain(
         &mut self,
@@ -101,8 +102,8 @@ impl ServedCalls {
         Ok(())
     }
 
-    /// Delivers a complete call from the peer to the upper layer. If the payload is not an RPC call, discards it (a
-    /// reply, if headers do not state the direction) or queues an error.
+    /// Delivers a complete call from the peer to the upper layer. Discards a payload that is a reply, if headers do not
+    /// state the direction. Queues an error for any other payload that is not an RPC call.
     pub(in crate::engine) fn arrived(&mut self, slot: u32, shared: &mut EngineShared) {
         match self.announce(slot, shared) {
             Ok(()) => {}

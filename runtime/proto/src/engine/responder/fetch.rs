@@ -69,8 +69,8 @@ impl ReadChunkFetcher {
         self.waiting.push_back(slot);
     }
 
-    /// Returns the number of bytes being fetched or held by unanswered calls, including those messages of calls that
-    /// wait for memory that arrived in several Sends.
+    /// Returns the number of bytes being fetched or held by unanswered calls, including the messages of calls in
+    /// `waiting` that arrived in several Sends.
     pub(super) fn fetched(&self) -> u64 {
         self.fetched.saturating_add(self.waiting_messages)
     }

@@ -81,8 +81,8 @@ impl ReadChunkFetch {
     }
 
     /// Checks that the Read chunks do not overlap and that their positions lie within the payload stream. `inline` is
-    /// the length of an inline stream in bytes, which excludes a Position-Zero Read chunk. `None` stands for
-    /// RDMA_NOMSG, whose stream must be in the Position-Zero Read chunk.
+    /// the length of the inline payload stream in bytes. A call with such a stream must not have a Position-Zero Read
+    /// chunk. `None` stands for RDMA_NOMSG, whose stream must be in the Position-Zero Read chunk.
     pub(super) fn check_positions(fetches: &[ReadChunkFetch], inline: Option<usize>) -> Result<(), &'static str> {
         let (stream, chunks) = match (fetches, inline) {
             // RFC 8166 §3.5.3, §4.5.2, RPC-over-RDMA v2 §4.4.3: without an inline payload stream, a Position-Zero Read
@@ -230,8 +230,8 @@ mod tests {
         ReadChunkFetch::new(position, RdmaSegment { handle: MemoryHandle(1), length, offset: 0 })
     }
 
-    /// RFC 8166 §3.4.5: a chunk's position is at most at the end of the payload stream before it, with earlier chunks
-    /// and their padding in place.
+    /// RFC 8166 §3.4.5: a chunk's position is not beyond the end of the payload stream, with earlier chunks and their
+    /// padding in place.
     #[test]
     fn positions_lie_within_the_payload_stream() {
         let check = |chunks: &[(u32, u32)], inline| {
@@ -319,7 +319,7 @@ mod tests {
         chunks.iter().map(|(position, len)| fetch(*position, *len)).collect()
     }
 
-    /// A position is at most at the end of the stream with all earlier chunks in place, even if positions and lengths
+    /// A position is valid up to the end of the stream with all earlier chunks in place, even if positions and lengths
     /// are near the maximum of their types. A segment whose end overflows is refused.
     #[test]
     fn long_read_lists_are_placed() {

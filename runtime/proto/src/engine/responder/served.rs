@@ -69,7 +69,7 @@ pub(super) enum OutgoingMessage {
     Error { xid: u32, vers: u32, refusal: TransportError },
 }
 
-/// Unanswered calls of the peer, and the queue of responses, including errors for messages that are no calls.
+/// Unanswered calls of the peer, and the queue of responses, including errors for messages that belong to no call.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ServedCalls {
     calls: GenerationalSlab<ServedCall>,
@@ -418,7 +418,7 @@ impl ServedCalls {
         self.fetcher.stalled_at()
     }
 
-    /// Handles the completion of an RDMA Read, successful or not.
+    /// Handles the successful completion of an RDMA Read.
     pub(in crate::engine) fn read_done(&mut self, slot: u32, part: u16, shared: &mut EngineShared) {
         self.fetcher.read_done(&mut self.calls, slot, part, shared);
     }

@@ -28,7 +28,7 @@ pub use self::{connection::StreamConnection, record::RecordAssembler};
 /// Configuration of connections over a byte stream, in addition to [`EngineConfig`](super::EngineConfig).
 ///
 /// These fields of `EngineConfig` apply as well: `credits`, `keeps_credit`, `reverse_credits`, `min_reduce`,
-/// `max_fetched`, `min_rate`, `reply_timeout`, `abandoned_call_timeout`, `send_size` and `pool`.
+/// `max_fetched`, `reply_timeout`, `abandoned_call_timeout`, `send_size` and `pool`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamConfig {

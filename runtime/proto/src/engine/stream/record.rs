@@ -142,8 +142,8 @@ impl RecordAssembler {
     }
 
     /// Returns the first eight bytes of the record in progress, if they have arrived: XID and message type (RFC 5531
-    /// §9). The record must have at least that length. Call [`expected`](Self::expected) first. It consumes the marker
-    /// at the start of `input`, unless the record is too long.
+    /// §9). The record must have at least that length. Call [`expected`](Self::expected) first, which consumes the
+    /// marker at the start of `input`, unless the record is too long.
     pub(super) fn head(&self) -> Option<[u8; 8]> {
         let marker = if self.fragment.is_some() { 0 } else { 4 };
         let mut bytes = self.record.iter().chain(self.input.iter().skip(marker)).copied();

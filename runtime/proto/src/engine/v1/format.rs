@@ -47,7 +47,7 @@ pub(super) fn peek(message: &[u8]) -> Option<FixedWords> {
 }
 
 /// Returns the lowest and the highest version that a server supports, if `message` is an RDMA_ERROR of this format for
-/// a message of another version.
+/// a message of another version. ERR_CHUNK means that the server supports version 1 only.
 // RFC 8166 §4.5.1. A server sends ERR_CHUNK for headers that it cannot parse.
 pub(in crate::engine) fn supported_versions(message: &[u8]) -> Option<(u32, u32)> {
     let body = message.get(LISTS_OFFSET..)?;

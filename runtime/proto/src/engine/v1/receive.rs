@@ -1,9 +1,9 @@
 //! Incoming messages: classification into calls, replies and errors.
 //!
-//! The RPC message determines whether a message is a call or a reply (RFC 8167 §4.1). The Read list and the direction
-//! determine it if the header has no inline payload. A malformed call gets RDMA_ERROR. A malformed reply is discarded,
-//! as RFC 8166 §4.5 requires, because not even its XID is certain. If its header can be decoded and matches a call,
-//! that call also fails, because it cannot get another reply.
+//! The RPC message determines whether a message is a call or a reply (RFC 8167 §4.1). For a message without an inline
+//! payload, the Read list and the local role determine this. A malformed call gets RDMA_ERROR. A malformed reply is
+//! discarded, as RFC 8166 §4.5 requires, because not even its XID is certain. If its header can be decoded and matches
+//! a call, that call also fails, because it cannot get another reply.
 
 use super::{
     WireV1,
@@ -34,7 +34,7 @@ enum MessageV1 {
     Call(ChunkLists, Option<usize>),
     Reply(ChunkLists, Option<usize>),
     Error(RpcRdmaError),
-    /// A malformed call.
+    /// A call that is malformed or has an unsupported version.
     Faulty(TransportError, &'static str),
     Discard(&'static str),
 }

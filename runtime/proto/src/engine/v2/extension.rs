@@ -17,7 +17,7 @@ pub(super) struct Extensions {
 impl Extensions {
     /// Asks the extensions in order to convey an RPC message, and returns the first message that one of them provides.
     /// Returns `None` if that message has more than `threshold` bytes, or if its header type belongs to the base
-    /// protocol or was refused by the peer. Later extensions are not asked then.
+    /// protocol or was refused by the peer. In these cases, later extensions are not asked.
     ///
     /// Records the returned message, so that a refusal can be attributed to it.
     pub(super) fn convey(&mut self, message: RpcMessage<'_>, threshold: u64) -> Option<ExtensionMessage> {

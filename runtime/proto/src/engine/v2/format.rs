@@ -25,7 +25,7 @@ pub(in crate::engine) const PREFIX_LEN: usize = 20;
 pub(super) const LISTS_OFFSET: usize = 24;
 /// Length of a header without chunks in bytes. All messages of a sequence except the last have such a header.
 pub(super) const BARE_LEN: usize = 36;
-/// The header of a message without chunks after its prefix: no handle to invalidate, three absent lists.
+/// The part of a header without chunks that follows the prefix: no handle to invalidate, three absent lists.
 pub(super) const BARE: [u8; BARE_LEN - PREFIX_LEN] = [0; BARE_LEN - PREFIX_LEN];
 /// Minimum length of the payload of RDMA2_MSG in bytes. Its first word is part of the header type
 /// (RPC-over-RDMA v2 §6.3.1).

@@ -27,8 +27,8 @@ pub(super) const MAX_LEN: u64 = 256 << 10;
 #[derive(Debug)]
 pub(super) enum HandshakeStep {
     Go(Vec<ExtensionMessage>),
-    /// The message is malformed, or an extension refuses a property in it. It gets RDMA2_ERR_BAD_PROPVAL (RPC-over-RDMA
-    /// v2 §7.2.2).
+    /// The message is malformed, or an extension refuses a property in it. The response is RDMA2_ERR_BAD_PROPVAL
+    /// (RPC-over-RDMA v2 §7.2.2).
     Bad,
     /// Host authentication failed, and the connection is closed.
     Refused(HostAuthError),
@@ -118,7 +118,7 @@ impl Handshake {
         self.xid
     }
 
-    /// Returns the time at which the exchange times out, unless it is complete.
+    /// Returns the time at which the exchange times out. Returns `None` if the exchange has not started or is complete.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due.filter(|_| !self.is_done())
     }

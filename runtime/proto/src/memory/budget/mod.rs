@@ -17,7 +17,7 @@
 //! separately.
 //!
 //! Results never wait for memory that arguments hold. A call that holds memory for its arguments may itself wait for
-//! its results, or for a handler that waits for results, so that such calls would wait for one another for ever. The
+//! its results, or for a handler that waits for results, so that such calls would wait for one another forever. The
 //! results of one call therefore fit into the half that arguments cannot take.
 //!
 //! | file | contents |

@@ -212,7 +212,7 @@ fn arguments_and_results_have_separate_queues() {
     }
 }
 
-/// Calls that hold arguments and wait for results do not wait for one another for ever.
+/// Calls that hold arguments and wait for results do not wait for one another forever.
 #[test]
 fn calls_with_arguments_get_results() {
     let budget = MemoryBudget::new(LIMIT);

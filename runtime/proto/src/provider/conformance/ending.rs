@@ -39,8 +39,8 @@ pub async fn after_disconnect<C: Connector, L: Listener>(connector: C, listener:
     assert_eq!(sink_of(pair.client().await, id), vec![0xee; 16]);
 }
 
-/// After the peer has been dropped, an RDMA Read is flushed or refused. The Invalidate that was posted after the Read
-/// does not complete before it. At the end, `Disconnected` is reported.
+/// If the peer is dropped, an RDMA Read in flight is flushed or refused. The Invalidate that was posted after the Read
+/// does not complete before the Read. At the end, `Disconnected` is reported.
 pub async fn peer_dropped<C: Connector, L: Listener>(connector: C, listener: L) {
     let mut pair = pair(connector, listener).await;
     let sink = pair.client.sink(16, Access::ReadSink);

@@ -187,7 +187,7 @@ impl SimNetwork {
         self.lock().sides.iter().any(|side| side.up)
     }
 
-    /// Returns the number of regions that this side has registered.
+    /// Returns the number of this side's regions that are currently registered.
     #[must_use]
     pub fn registered(&self, end: SimEnd) -> usize {
         self.lock().sides[end.index()].registry.len()

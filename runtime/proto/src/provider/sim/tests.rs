@@ -68,7 +68,8 @@ fn read() {
     assert_eq!(&buf[..], b"\x00789");
 }
 
-/// Both sides lose the connection after access outside a region, without the access right, or by an invalidated handle.
+/// Both sides lose the connection after access outside a region, without the access right, or with an invalidated
+/// handle.
 #[test]
 fn access_is_checked() {
     for case in 0..5 {
@@ -296,7 +297,7 @@ fn stepped(change: impl FnOnce(&mut SimConfig)) -> (SimQueuePair, SimQueuePair, 
     pair(config)
 }
 
-/// In stepped mode, nothing happens without a step. A completion wakes the waker of the last poll, once.
+/// In stepped mode, nothing happens without a step. A completion calls the waker of the last poll once.
 #[test]
 fn completions_wake() {
     let (mut a, mut b, network) = stepped(|_| {});
@@ -422,8 +423,8 @@ fn reads_in_flight_delay_only_their_own_sinks() {
     assert_eq!(orders, ["rid", "ird"].map(String::from).into());
 }
 
-/// Only signaled Sends complete. A Send with Invalidate ends the connection if the handle is unknown, or if the
-/// provider does not support it. Otherwise, it revokes access to the memory.
+/// The success of an unsignaled Send is not reported. A Send with Invalidate ends the connection if the handle is
+/// unknown, or if the provider does not support it. Otherwise, it revokes access to the memory.
 #[test]
 fn sends_and_invalidation() {
     let (mut a, mut b, _) = pair(SimConfig::default());

@@ -199,8 +199,8 @@ fn errors_do_not_invalidate() {
     }
 }
 
-/// §7.1.1, §7.2.2: an error ends the connection only if it excludes version 2, or if it refuses the local properties
-/// (RDMA2_ERR_BAD_PROPVAL).
+/// §7.1.1, §7.2.2: an error ends the connection only if it excludes version 2, or if it refuses the local properties.
+/// After the exchange of properties, only RDMA2_ERR_BAD_PROPVAL refuses them.
 #[test]
 fn errors_that_do_not_end_the_connection() {
     for (low, high, is_open) in [(1, 3, true), (2, 2, true), (3, 4, false), (1, 1, false)] {

@@ -101,8 +101,8 @@ fn authentication_data_at_start_and_in_response() {
     outcome.unwrap();
 }
 
-/// §7.3.2: a client that supports neither chunks nor continuation in the reverse direction refuses a call with a Write
-/// chunk by RDMA2_ERR_REPLY_RESOURCE.
+/// §7.3.2: a client that supports neither chunks nor continuation in the reverse direction responds with
+/// RDMA2_ERR_REPLY_RESOURCE to a call that has a Write chunk.
 #[test]
 fn neither_write_chunks_nor_continuation() {
     let mut config = EngineConfig::default();

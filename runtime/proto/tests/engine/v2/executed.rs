@@ -46,7 +46,7 @@ fn executed_once() -> (Facing, u32) {
 }
 
 /// RDMA2_ERR_WRITE_RESOURCE means that the call was executed. If the error asks for more memory than the requester may
-/// provide, the call fails as executed.
+/// provide, the call fails, and its failure is not retry-safe.
 #[test]
 fn executed_call_whose_result_is_too_large() {
     let (mut facing, xid) = executed_once();
@@ -56,7 +56,7 @@ fn executed_call_whose_result_is_too_large() {
 }
 
 /// RDMA2_ERR_WRITE_RESOURCE means that the call was executed. If the repeated call is refused with RDMA2_ERR_SEGMENTS,
-/// it still fails as executed.
+/// its failure is still not retry-safe.
 #[test]
 fn executed_call_refused_on_repetition() {
     let (mut facing, xid) = executed_once();

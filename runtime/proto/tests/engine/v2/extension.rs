@@ -17,7 +17,7 @@ use super::{
 use crate::support::{self, Script};
 
 mod load {
-    //! Peers report their load to each other: a header type, a property and an error code.
+    //! An extension with which peers report their load to each other: a header type, a property and an error code.
     rpcrdma::xdr! {
         const LOAD_REPORT = 1000;
         const LOAD_PROPID = 2000;

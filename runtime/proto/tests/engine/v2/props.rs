@@ -55,7 +55,7 @@ fn sim_config() -> impl Strategy<Value = SimConfig> {
     })
 }
 
-/// Generates lengths around all thresholds, and other lengths, each at most `max` bytes.
+/// Generates lengths of at most `max` bytes. Many of them are close to 0, or to 1024 or 4096 bytes.
 fn len(max: usize) -> impl Strategy<Value = usize> {
     prop_oneof![0..8usize, 900..1100usize, 3900..4200usize, 0..max].prop_map(move |len| len.min(max))
 }

@@ -45,8 +45,8 @@ impl Facing {
         Self::said(role, config, &[])
     }
 
-    /// Creates an engine like [`new`](Self::new) does, but whose peer announced these properties. Each property is
-    /// given by its identifier and the words of its value.
+    /// Creates an engine that has exchanged properties. The peer announced `properties`, each given by its identifier
+    /// and the words of its value.
     pub(crate) fn said(role: Role, config: EngineConfig, properties: &[(u32, &[u32])]) -> Self {
         let mut facing = Self::silent(role, config);
         facing.run();

@@ -125,7 +125,7 @@ fn rest_of_an_invalid_sequence() {
     assert!(take_call(&mut facing.engine).is_some(), "new transaction with the same XID not served");
 }
 
-/// Runs for many iterations in which no side replies to a call, and then until nothing more happens.
+/// Runs for many iterations in which neither side replies to a call, and then until nothing more happens.
 fn slow_to_answer(duo: &mut PeerPair) {
     for _ in 0..3000 {
         for end in [CLIENT, SERVER] {

@@ -134,7 +134,7 @@ fn a_failed_read_consumes_nothing() {
     assert_eq!((decoder.rest(), decoder.remaining()), (&[][..], 0));
 }
 
-/// Decodes `bytes` without chunks, with `reads` and with `writes`. Returns the peak memory use in bytes.
+/// Decodes `bytes` three times: without chunks, with `reads`, and with `writes`. Returns the peak memory use in bytes.
 fn memory_taken<T: XdrDecode>(bytes: &[u8], reads: &[ReadChunk], writes: &[WriteChunk]) -> u64 {
     let info = allocation_counter::measure(|| {
         let _ = decode::<T>(bytes);

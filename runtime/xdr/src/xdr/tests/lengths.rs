@@ -25,8 +25,8 @@ fn all_paddings_are_the_shortest() {
     }
 }
 
-/// `take_opaque` and `take_ddp_opaque` accept an item exactly if it is no longer than its maximum and the stream has
-/// all its bytes and padding. `take_opaque` consumes the length field, the bytes and the padding.
+/// `take_opaque` and `take_ddp_opaque` accept an item if and only if it is no longer than its maximum and the stream
+/// has all its bytes and padding. `take_opaque` consumes the length field, the bytes and the padding.
 #[test]
 fn all_short_opaques_are_accepted_or_refused() {
     for stream in 0..=16_usize {
@@ -49,8 +49,8 @@ fn all_short_opaques_are_accepted_or_refused() {
     }
 }
 
-/// `take_array` accepts an array exactly if it has no more elements than its maximum and the stream has all of them. It
-/// consumes the count and the elements.
+/// `take_array` accepts an array if and only if it has no more elements than its maximum and the stream has all of
+/// them. `take_array` consumes the count and the elements.
 #[test]
 fn all_short_arrays_are_accepted_or_refused() {
     fn check<T: XdrDecode>(stream: usize, len: u32, max: u32, size: u64) {
@@ -73,8 +73,8 @@ fn all_short_arrays_are_accepted_or_refused() {
     }
 }
 
-/// A Read chunk is spliced in exactly if its position is that of the eligible item, and its length is that of the item,
-/// with or without padding (RFC 8166 §3.4.5). The stream has no inline data for the item.
+/// A Read chunk is spliced in if and only if its position is that of the eligible item, and its length is that of the
+/// item, with or without padding (RFC 8166 §3.4.5). The stream has no inline data for the item.
 #[test]
 fn all_short_chunks_are_spliced_or_refused() {
     for position in (0..=20).step_by(4).chain([u32::MAX - 3]) {

@@ -103,7 +103,7 @@ sample! { Fixed: 0, Some(12), Some(0), Some(2);
     })
 }
 
-/// `struct pair { unsigned int tag; @ddp unsigned int quad[4]; };`
+/// `struct quads { unsigned int tag; @ddp unsigned int quad[4]; };`
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Quads {
     tag: u32,

@@ -127,7 +127,8 @@ impl Nfs {
         (results.status == 0 && results.len == len && len == count).then(|| data.slice(..len as usize))
     }
 
-    /// Makes a WRITE whose data is in the Read chunks of `lists`. Returns what came, and the status of NFS.
+    /// Makes a WRITE whose data is in the Read chunks of `lists`. Returns the kind of the answer, and the NFS status if
+    /// the answer is inline.
     async fn write(&mut self, (xid, call): (u32, Vec<u8>), lists: &Lists, is_long: bool) -> (Came, Option<u32>) {
         let payload = if is_long { None } else { Some(&call[..]) };
         let (came, arrived) =

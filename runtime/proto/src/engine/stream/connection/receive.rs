@@ -87,7 +87,7 @@ impl StreamConnection {
         self.input.missing()
     }
 
-    /// Handles at most `max` records that have arrived.
+    /// Handles at most `max` records that have arrived. Drops all input if the connection is not open.
     pub fn handle_records(&mut self, max: usize) {
         if !matches!(self.state, ConnectionState::Open) {
             // The connection is closing: nothing that arrives now is answered or waited for.

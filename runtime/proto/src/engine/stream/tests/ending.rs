@@ -19,7 +19,8 @@ fn record(xid: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns a budget, and a charge for so much of it that another connection must wait for more than [`SMALL`] bytes.
+/// Returns a budget, and a charge for so much of it that another connection must wait if it needs more than [`SMALL`]
+/// bytes.
 fn exhausted() -> (std::sync::Arc<MemoryBudget>, BudgetCharge) {
     let budget = MemoryBudget::new(130_000);
     let charge = MemoryShare::of(Some(budget.account(1))).overcommit(100_000);

@@ -29,7 +29,8 @@ use self::{
 use super::LIMIT;
 use crate::sync::model::{self as sync, check};
 
-/// Starts a thread in which a connection of `host` takes these amounts of memory for arguments, one after the other.
+/// Starts a thread in which a connection of `host` takes memory for arguments: each of `amounts` in bytes, one after
+/// the other.
 fn takes_arguments(budget: &Arc<MemoryBudget>, host: u128, amounts: &'static [u64]) -> JoinHandle<()> {
     let budget = Arc::clone(budget);
     thread::spawn(move || {

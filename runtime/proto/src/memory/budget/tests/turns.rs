@@ -103,8 +103,8 @@ fn quiet_connections_are_next() {
     assert!(is_granted(&mut turns[0]));
 }
 
-/// A host that has less than its share gets memory before a host that has more. The share depends on the number of
-/// hosts that hold memory or wait for it.
+/// A host may take any free memory as long as it then holds at most its share. A host that would exceed its share must
+/// leave enough memory free. The share depends on the number of hosts that hold memory or wait for it.
 #[test]
 fn hosts_below_their_share_are_served() {
     // With two hosts, the share is a third of 525.
