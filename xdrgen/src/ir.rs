@@ -31,6 +31,23 @@ pub struct Spec {
     pub header: Vec<String>,
 }
 
+impl Spec {
+    /// Returns the type that `base` stands for after resolving typedefs that are plain aliases.
+    pub(crate) fn resolve(&self, mut base: Base) -> Base {
+        // Circular typedefs are rejected earlier. The bound ensures termination in any case.
+        for _ in 0..self.items.len() {
+            let Base::Item(id) = base else { return base };
+            let ItemKind::Typedef(Field { ty: Type::Base(target), ddp: None, boxed: false, .. }) =
+                &self.items[id.0].kind
+            else {
+                return base;
+            };
+            base = *target;
+        }
+        base
+    }
+}
+
 /// A constant or a type.
 #[derive(Debug, Clone)]
 pub struct Item {

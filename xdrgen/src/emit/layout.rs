@@ -30,8 +30,6 @@ struct ItemLayout {
     words: Option<u64>,
     /// The name of the borrowed form, if the item has one.
     ref_name: Option<RustName>,
-    /// `true` if the item is a union that accepts discriminants that select none of its arms.
-    is_open: bool,
     /// `true` if the item is the status enumeration of a union that converts to a `Result`.
     is_status: bool,
 }
@@ -75,7 +73,6 @@ impl<'a> Layout<'a> {
                     variants: OnceCell::new(),
                     words: None,
                     ref_name: None,
-                    is_open: false,
                     is_status: false,
                 }
             })
@@ -164,18 +161,8 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns the type that `base` stands for after resolving typedefs that are plain aliases.
-    pub(crate) fn resolve(&self, mut base: Base) -> Base {
-        // Circular typedefs are rejected earlier. The bound ensures termination in any case.
-        for _ in 0..self.spec.items.len() {
-            match base {
-                Base::Item(id) => match &self.item(id).kind {
-                    ItemKind::Typedef(Field { ty: Type::Base(target), ddp: None, boxed: false, .. }) => base = *target,
-                    _ => return base,
-                },
-                _ => return base,
-            }
-        }
-        base
+    pub(crate) fn resolve(&self, base: Base) -> Base {
+        self.spec.resolve(base)
     }
 
     /// Returns the length of the encoding of `base`, in bytes, if it is the same for all values.
@@ -225,18 +212,6 @@ impl<'a> Layout<'a> {
             let name = format!("{}_ref", self.spec.items[id].name.text);
             self.items[id].ref_name = Some(self.scope.claim(&name, LetterCase::Camel));
         }
-    }
-
-    /// Marks the unions with these names as open, so that they accept numbers that select no arm.
-    pub(crate) fn open(&mut self, names: &[String]) {
-        for (item, laid_out) in self.spec.items.iter().zip(&mut self.items) {
-            laid_out.is_open = names.contains(&item.name.text);
-        }
-    }
-
-    /// Returns `true` if the item is a union that accepts discriminants that select none of its arms.
-    pub(crate) fn is_open(&self, id: ItemId) -> bool {
-        self.items[id.0].is_open
     }
 
     /// Returns `true` if the field itself is a view in the borrowed form.

@@ -95,10 +95,15 @@ fn opened<'a>(spec: &'a Spec, options: &EmitOptions) -> std::borrow::Cow<'a, Spe
         return std::borrow::Cow::Borrowed(spec);
     }
     let mut spec = spec.clone();
-    for item in &mut spec.items {
+    let open: Vec<bool> = spec
+        .items
+        .iter()
+        .map(|item| options.open.contains(&item.name.text) && options::can_be_open(&spec, item))
+        .collect();
+    for (item, open) in spec.items.iter_mut().zip(open) {
         item.facts = crate::ir::TypeFacts::default();
         if let ItemKind::Union(union) = &mut item.kind {
-            union.open = union.default.is_none() && options.open.contains(&item.name.text);
+            union.open = open;
         }
     }
     let order: Vec<ItemId> = layout::dependency_order(&spec).into_iter().map(ItemId).collect();

@@ -181,7 +181,7 @@ impl Std<'_> {
         match self {
             Std::Prelude(scope) if !scope.has(name) => quote!(#id),
             _ => match name {
-                "Option" | "Some" | "None" => quote!(::core::option::Option),
+                "Option" => quote!(::core::option::Option),
                 "Result" => quote!(::core::result::Result),
                 "From" | "TryFrom" => quote!(::core::convert::#id),
                 "AsRef" => quote!(::core::convert::AsRef),

@@ -1,6 +1,6 @@
 //! Options and errors of code generation.
 
-use crate::ir::{Item, ItemKind, Spec};
+use crate::ir::{Base, Item, ItemKind, Spec, Type};
 
 /// Options of code generation, for example which stubs the code contains and which traits its types derive.
 #[derive(Debug, Clone)]
@@ -38,13 +38,20 @@ pub struct EmitOptions {
 
 impl EmitOptions {
     /// Returns an invalid name from the options, if there is one: a name from `borrowed` that is not a type of `spec`,
-    /// or a name from `open` that is not a union without a default arm.
+    /// or a name from `open` that is not a union that can be open.
     #[must_use]
     pub(crate) fn unknown_type(&self, spec: &Spec) -> Option<&str> {
-        let can_be_open = |item: &&Item| matches!(&item.kind, ItemKind::Union(union) if union.default.is_none());
-        let open = |name: &str| spec.items.iter().filter(can_be_open).any(|item| item.name.text == name);
+        let open = |name: &str| spec.items.iter().any(|item| item.name.text == name && can_be_open(spec, item));
         self.borrowed.unknown(spec).or_else(|| self.open.iter().map(String::as_str).find(|name| !open(name)))
     }
+}
+
+/// Returns `true` if the item is a union over an enumeration, without a default arm.
+pub(super) fn can_be_open(spec: &Spec, item: &Item) -> bool {
+    let ItemKind::Union(union) = &item.kind else { return false };
+    let Type::Base(base) = union.discriminant.ty else { return false };
+    let Base::Item(id) = spec.resolve(base) else { return false };
+    union.default.is_none() && matches!(spec.items[id.0].kind, ItemKind::Enum(_))
 }
 
 /// The types that get a borrowed form in addition to the owned one.
@@ -137,8 +144,9 @@ impl EmitOptions {
     ///
     /// # Errors
     /// Returns [`EmitError::NoSuchType`] for a name in [`borrowed`](Self::borrowed) that is not a type, and for a name
-    /// in [`open`](Self::open) that is not a union without a default arm. Returns [`EmitError::NoTypeToDerive`] for a
-    /// name in [`derives_for`](Self::derives_for) that is not a type or is an external type.
+    /// in [`open`](Self::open) that is not a union over an enumeration, or whose union has a default arm. Returns
+    /// [`EmitError::NoTypeToDerive`] for a name in [`derives_for`](Self::derives_for) that is not a type or is an
+    /// external type.
     pub fn check(&self, spec: &Spec) -> Result<(), EmitError> {
         let declares = |name: &str| {
             spec.items.iter().any(|item| {
@@ -164,9 +172,9 @@ pub enum EmitError {
     #[error("the generated code is not valid Rust, which is a bug in rpcrdma-xdrgen: please report it")]
     NotRust(#[source] syn::Error),
     /// A name in [`EmitOptions::borrowed`] is not a type of the specification, or a name in [`EmitOptions::open`] is
-    /// not a union without a default arm.
+    /// not a union over an enumeration, or its union has a default arm.
     #[error(
-        "cannot generate a borrowed type or open union for `{0}`: no type, or no union without a default arm, has that name"
+        "cannot generate a borrowed type or open union for `{0}`: no type, or no union over an enumeration without a default arm, has that name"
     )]
     NoSuchType(String),
     /// A name in [`EmitOptions::derives_for`] is not a type that the specification declares.

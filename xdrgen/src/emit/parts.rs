@@ -184,7 +184,7 @@ fn take<'p>(next: &AtomicUsize, parts: &'p [Part]) -> Option<(usize, &'p Part)> 
     parts.get(index).map(|part| (index, part))
 }
 
-/// Assigns Rust names to the items and to the version modules. Applies the options for open unions and borrowed forms.
+/// Assigns Rust names to the items and to the version modules. Applies the option for borrowed forms.
 pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, Vec<NamedVersion<'a>>) {
     let runtime = &options.runtime;
     let mut layout = Layout::new(spec, quote!(#runtime), options.absolute_paths);
@@ -195,7 +195,6 @@ pub(super) fn named<'a>(spec: &'a Spec, options: &EmitOptions) -> (Layout<'a>, V
         program::link(&mut named);
         versions.extend(named);
     }
-    layout.open(&options.open);
     match &options.borrowed {
         Borrow::Nothing => {}
         Borrow::Types(names) => layout.borrow(|item| names.contains(&item.name.text)),

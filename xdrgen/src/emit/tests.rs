@@ -2,7 +2,7 @@
 //! reply bounds. Golden files cover the generated code as a whole.
 
 use super::{
-    EmitOptions,
+    EmitError, EmitOptions,
     docs::{Docs, escape},
     emit,
     format::comment,
@@ -272,6 +272,26 @@ fn long_chains_of_types_do_not_overflow_the_stack() {
     }
     let layout = Layout::new(&spec, quote::quote!(::rpcrdma), false);
     assert!(layout.has_default(ItemId(0)) && layout.is_eq(ItemId(0)));
+}
+
+/// Only a union over an enumeration and without a default arm can be open. A typedef of an enumeration is one, too.
+#[test]
+fn only_unions_over_enumerations_can_be_open() {
+    let opened = |discriminant: &str, more: &str| {
+        let spec = compile(&format!(
+            "enum e {{ A = 1, B = 2 }}; typedef e f; union u switch ({discriminant} d) {{ case 1: int x; {more} }};"
+        ));
+        let mut options = EmitOptions::default();
+        options.open = vec!["u".to_owned()];
+        emit(&spec, &options)
+    };
+    for discriminant in ["e", "f"] {
+        assert!(opened(discriminant, "").unwrap().contains("Unknown"), "{discriminant}");
+        assert!(matches!(opened(discriminant, "default: void;"), Err(EmitError::NoSuchType(name)) if name == "u"));
+    }
+    for discriminant in ["int", "unsigned int"] {
+        assert!(matches!(opened(discriminant, ""), Err(EmitError::NoSuchType(name)) if name == "u"), "{discriminant}");
+    }
 }
 
 /// A union without a default arm rejects discriminants that select none of its arms (RFC 4506 §4.15).

@@ -73,8 +73,7 @@ impl Emitter<'_> {
         let default = union.default.as_ref().filter(|_| !exhaustive);
         let default = default.map(|field| self.default_variant(union, &cases, field.as_ref(), &mut variants));
         // The variant holds a number, because the enumeration has no variant for an unknown value.
-        let open = default.is_none() && cases.enumerators.is_some() && self.layout.is_open(self.id);
-        let unknown = open.then(|| unknown_variant(union, &mut variants));
+        let unknown = union.open.then(|| unknown_variant(union, &mut variants));
         let uneven = variants.are_uneven().then(|| quote!(#[allow(clippy::large_enum_variant)]));
         let conversions = self.conversions(union, &cases, &variants.arms, default.as_ref());
         let methods = [self.discriminant_method(union, &cases, &variants, unknown.as_ref()), conversions.methods];
