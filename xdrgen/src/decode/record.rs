@@ -123,7 +123,8 @@ impl Records {
             }
         }
         if !self.record.is_empty() {
-            out.push(RecordEvent::Record(std::mem::take(&mut self.record), self.missing));
+            // Between fragments, at least the mark of the last fragment is missing.
+            out.push(RecordEvent::Record(std::mem::take(&mut self.record), self.missing.max(1)));
         }
     }
 }
@@ -175,6 +176,15 @@ mod tests {
             ]
         );
         assert_eq!(run(false, &[bytes(&[1, 2, 3]), bytes(&full)]).len(), 2);
+    }
+
+    /// A stream that ends between two fragments lacks at least the mark of the last one.
+    #[test]
+    fn a_stream_that_ends_between_fragments_is_incomplete() {
+        for end in [&[][..], &[128, 0]] {
+            let stream = [&[0, 0, 0, 2][..], b"ab", end].concat();
+            assert_eq!(run(true, &[bytes(&stream)]), [RecordEvent::Record(b"ab".to_vec(), 1)]);
+        }
     }
 
     #[test]
