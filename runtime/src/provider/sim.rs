@@ -43,6 +43,8 @@ struct FabricInner {
 /// A connection request that has not been accepted yet.
 #[derive(Debug)]
 struct SimDial {
+    /// The number of connections that peers had begun before over the fabric.
+    number: u64,
     from: SocketAddr,
     params: SetupParams,
     answer: oneshot::Sender<DialAnswer>,
@@ -124,7 +126,7 @@ impl Connector for SimConnector {
             let listener = ports.get(&peer.port()).ok_or_else(refused)?;
             let number = fabric.connections.fetch_add(1, Ordering::Relaxed);
             let from = SocketAddr::new(self.local, FIRST_EPHEMERAL.wrapping_add(number as u16));
-            listener.send(SimDial { from, params, answer }).map_err(|_| refused())?;
+            listener.send(SimDial { number, from, params, answer }).map_err(|_| refused())?;
         }
         match tokio::time::timeout(timeout, answered).await {
             Err(_) => Err(SetupError::TimedOut(timeout)),
@@ -200,7 +202,7 @@ impl ConnectRequest for SimRequest {
         let SimIncoming { fabric, port, dial } = self.0;
         let inner = &fabric.0;
         let mut config = inner.config.clone();
-        config.seed = config.seed.wrapping_add(inner.connections.load(Ordering::Relaxed));
+        config.seed = config.seed.wrapping_add(dial.number + 1);
         let [a, b] = &mut config.ends;
         agree(a, &dial.params, &params);
         agree(b, &params, &dial.params);
@@ -236,7 +238,8 @@ mod tests {
     use crate::{
         memory::{MessageBuf, Output},
         provider::{
-            ConnectRequest, Connector, Incoming, Listener, QueuePair, SetupError, SetupParams, WorkRequest, WrId,
+            Access, ConnectRequest, Connector, Incoming, Listener, QueuePair, RegisterableMemory, SetupError,
+            SetupParams, WorkRequest, WrId,
         },
     };
     use bytes::Bytes;
@@ -288,6 +291,30 @@ mod tests {
         };
         let (received, sent) = tokio::join!(waiting, sending);
         assert_eq!((received.len(), sent), (1, 1));
+    }
+
+    /// Connections that begin at the same time have different seeds, and so different handles.
+    #[tokio::test]
+    async fn connections_at_the_same_time_have_different_seeds() {
+        let fabric = SimFabric::default();
+        let listener = fabric.listen(0).unwrap();
+        let (connector, at) = (fabric.connector(), listener.local_addr());
+        let accept = async {
+            // Both connections have begun before the first one is accepted.
+            let incoming = [listener.accept().await.unwrap(), listener.accept().await.unwrap()];
+            let mut handles = Vec::new();
+            for incoming in incoming {
+                let request = incoming.request(Duration::from_secs(1)).await.unwrap();
+                let mut connected = request.accept(SetupParams::default()).await.unwrap();
+                let memory = RegisterableMemory::Sink(vec![0; 8].into());
+                handles.push(connected.queue_pair.register(memory, Access::RemoteWrite).unwrap().handle);
+            }
+            handles
+        };
+        let connect = || connector.connect(at, SetupParams::default());
+        let (first, second, handles) = tokio::join!(connect(), connect(), accept);
+        assert!(first.is_ok() && second.is_ok());
+        assert_ne!(handles[0], handles[1]);
     }
 
     #[tokio::test]
