@@ -470,6 +470,32 @@ async fn permanent_failures_end_a_call_soon() {
     .await;
 }
 
+/// The time of a call's retries does not include its first attempt.
+#[tokio::test(start_paused = true)]
+async fn retries_are_timed_from_the_first_failure() {
+    timed(async {
+        let fabric = SimFabric::new(SimConfig::default());
+        let running = Transport::Sim(fabric.clone()).serve(Server::builder().service(TestService::default())).await;
+        let attempt = Duration::from_secs(7);
+        let pause = Duration::from_millis(1);
+        let reconnect = Reconnect::OnDemand { min_backoff: pause, max_backoff: pause, retries: 3 };
+        let channel = running.connect(Channel::builder().connect_timeout(attempt).reconnect(reconnect)).await;
+        running.handle.shutdown();
+        running.task.await.unwrap();
+        // A listener that accepts no connection.
+        let _silent = fabric.listen(running.addr.port()).unwrap();
+        // This call finds the old connection closed. The next one makes its first attempt on a new connection.
+        call::<Null>(&channel, &()).await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let begun = Instant::now();
+        let error = channel.call::<Null>(&(), CallOptions::new()).await.unwrap_err();
+        let CallError::Connect { retries, .. } = &error else { panic!("{error}") };
+        assert!(retries.count() > 0, "{error}");
+        assert_eq!((begun.elapsed() - retries.elapsed()).as_secs(), attempt.as_secs(), "{error}");
+    })
+    .await;
+}
+
 /// A call whose deadline is late enough outlives the restart of its server. A call without a deadline fails after a few
 /// retries.
 #[tokio::test(start_paused = true)]

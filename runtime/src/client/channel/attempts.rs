@@ -100,7 +100,7 @@ impl Channel {
         let policy = self.0.reconnect;
         let can_retry = call.parameters.options.can_retry();
         let retries = if can_retry { policy.retries(deadline.is_some()) } else { 0 };
-        let (mut retried, since) = (0, tokio::time::Instant::now());
+        let (mut retried, mut since) = (0, None);
         let mut resends = MAX_RESENDS;
         let repetition = Repetition::new(call.is_idempotent(), call.xid.is_some());
         let window = self.resend_window(call);
@@ -117,6 +117,7 @@ impl Channel {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
             };
+            let since = *since.get_or_insert_with(tokio::time::Instant::now);
             let failure = error.kind(call.xid.is_none(), self.falls_back(&error));
             let may_be_executed = earlier.is_some() || error.may_be_executed();
             // Time does not help.
