@@ -9,7 +9,6 @@ use std::{
 };
 
 use bytes::Bytes;
-#[cfg(unix)]
 use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -218,7 +217,6 @@ impl IwarpListener {
     pub fn from_tcp(listener: TcpListener, config: IwarpConfig) -> io::Result<Self> {
         let local_addr = listener.local_addr()?;
         // For the packets before the connection is accepted.
-        #[cfg(unix)]
         socket::set_traffic_class(SockRef::from(&listener), config.traffic_class)?;
         Ok(Self { listener, local_addr, config })
     }
@@ -231,7 +229,6 @@ impl Listener for IwarpListener {
     async fn accept(&self) -> io::Result<Self::IncomingConnection> {
         let (stream, peer_addr) = self.listener.accept().await?;
         socket::prepare(&stream)?;
-        #[cfg(unix)]
         socket::set_traffic_class(SockRef::from(&stream), self.config.traffic_class)?;
         Ok(IwarpIncoming { stream: SetupStream::Tcp(stream), peer_addr, config: self.config.clone() })
     }

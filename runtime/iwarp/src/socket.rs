@@ -71,7 +71,6 @@ pub(crate) async fn connect_in_class(
     class: Option<u8>,
 ) -> io::Result<TcpStream> {
     let socket = if peer.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    #[cfg(unix)]
     set_traffic_class(SockRef::from(&socket), class)?;
     if let Some(local) = local {
         socket.bind(SocketAddr::new(local, 0))?;
