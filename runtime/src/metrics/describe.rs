@@ -78,7 +78,7 @@ pub(super) fn describe() {
         (POOL_BUFFERS, Unit::Count, "Buffers in use"),
         (POOL_KEPT, Unit::Bytes, "Memory that the buffer pools keep for reuse"),
         (HELD, Unit::Bytes, "Memory that the calls of servers hold"),
-        (WAITING, Unit::Count, "Connections with a call that waits for memory"),
+        (WAITING, Unit::Count, "Connections and handlers that wait for memory"),
         (DUPLICATES_ENTRIES, Unit::Count, "Replies in duplicate request caches"),
         (DUPLICATES_MEMORY, Unit::Bytes, "Memory of the replies in duplicate request caches"),
         (DUPLICATES_IN_PROGRESS, Unit::Count, "Calls in progress that duplicate request caches cover"),

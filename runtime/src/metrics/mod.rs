@@ -1,7 +1,7 @@
 //! Metrics of calls, connections and servers through the facade crate `metrics`, with the feature `metrics`.
 //!
 //! The names and attributes of calls follow OpenTelemetry's semantic conventions for RPC (version 1.45). All other
-//! names begin with `rpcrdma`. An exporter such as `metrics-exporter-prometheus` replaces the dots by underscores.
+//! names begin with `rpcrdma`. An exporter such as `metrics-exporter-prometheus` replaces the dots with underscores.
 //! Durations are in seconds, sizes in bytes.
 //!
 //! Install the recorder before you create channels and servers, and call [`sample`] before each export of the metrics.
@@ -43,9 +43,9 @@
 //! | attribute | value |
 //! | --- | --- |
 //! | `rpc.system.name` | `onc_rpc` |
-//! | `rpc.method` | `PROGRAM.PROCEDURE` as named in XDR; `NULL` for procedure 0 of any program; `_OTHER` for calls that the server refuses before it has found their service, for procedures that the server does not have, and for services that do not implement [`Service::procedure`](crate::server::Service::procedure) |
+//! | `rpc.method` | `PROGRAM.PROCEDURE` as named in XDR; `NULL` for procedure 0 of any program; `_OTHER` for calls that the server refuses before it has found their service, for procedures that the server does not have, for services that do not implement [`Service::procedure`](crate::server::Service::procedure), and for all procedures beyond the first 2048 of the process |
 //! | `rpc.response.status_code` | status of the reply (RFC 5531 §9), such as `SUCCESS` or `PROC_UNAVAIL`; `ERR_CHUNK` if a server reports that transport error; absent without a reply |
-//! | `error.type` | only for failed calls: the status of the reply or, without a reply, the kind of error as in the span of the call ([`trace`](crate::trace)); `cancelled` if the future of the call or of the handler was dropped |
+//! | `error.type` | only for failed calls: the status of the reply or, without a reply, the kind of error; on clients the kind in the span of the call ([`trace`](crate::trace)), on servers `discarded` for a call that gets no reply; `cancelled` if the future of the call or of the handler was dropped |
 //!
 //! A client's duration ends when the result is decoded, and includes retries. A server's duration ends when the handler
 //! has returned and its result is encoded. Sizes include chunks. A client counts one size per attempt. Peers cannot
@@ -79,7 +79,7 @@
 //! | `rpcrdma.connections.open` | gauge | open connections |
 //! | `rpcrdma.connections.opened` | counter | connections that were set up |
 //! | `rpcrdma.connections.closed` | counter | closed connections, with the attribute `rpcrdma.close.reason` |
-//! | `rpcrdma.connections.failed` | counter | attempts of servers to set a connection up, and of clients to connect again, that failed; attribute `rpcrdma.role` only |
+//! | `rpcrdma.connections.failed` | counter | on servers, connections whose set-up failed or that were rejected; on clients, failed attempts to reconnect, and connections that closed before their first reply; attribute `rpcrdma.role` only |
 //! | `rpcrdma.client.reconnects` | counter | connections that replaced a lost one; no attributes |
 //! | `rpcrdma.client.paths.failed` | counter | attempts to use one of several paths to a service ([`ChannelBuilder::connect`](crate::client::ChannelBuilder::connect)) that failed; attribute `rpcrdma.scheme` only |
 //! | `rpcrdma.credits.granted` | gauge | sum of the latest credit grants of the peers |
@@ -105,7 +105,7 @@
 //! ([`ServerBuilder::duplicate_requests`](crate::server::ServerBuilder::duplicate_requests)) with the attribute
 //! `rpcrdma.program`, the program number in hexadecimal, and their limits
 //! ([`ServerBuilder::limits`](crate::server::ServerBuilder::limits)) with the attribute `rpcrdma.limits.scope`:
-//! `server`, a program number, or program, version and procedure separated by points. Servers of the process with the
+//! `server`, a program number, or program, version and procedure separated by dots. Servers of the process with the
 //! same attributes are added up.
 //!
 //! | metric | kind | value |
@@ -113,11 +113,11 @@
 //! | `rpcrdma.server.duplicates.entries` | gauge | recorded replies |
 //! | `rpcrdma.server.duplicates.memory` | gauge | bytes of the recorded replies |
 //! | `rpcrdma.server.duplicates.in_progress` | gauge | calls in progress that the cache covers |
-//! | `rpcrdma.server.duplicates.calls` | counter | covered calls, with the attribute `rpcrdma.duplicates.outcome`: `hit` for those that got a recorded reply, `wait` for those that waited for a copy in progress, `miss` for those that were executed |
-//! | `rpcrdma.server.duplicates.evicted` | counter | replies that were removed before their time, for lack of room |
+//! | `rpcrdma.server.duplicates.calls` | counter | covered calls, with the attribute `rpcrdma.duplicates.outcome`: `hit` for those that got a recorded reply, `miss` for those that were executed, `wait` for each time that one waited for a copy in progress, in addition to its `hit` or `miss` |
+//! | `rpcrdma.server.duplicates.evicted` | counter | replies that, for lack of room, were removed before their time or not recorded at all |
 //! | `rpcrdma.server.limits.running` | gauge | handlers that run |
 //! | `rpcrdma.server.limits.waiting` | gauge | calls that wait |
-//! | `rpcrdma.server.limits.calls` | counter | calls, with the attribute `rpcrdma.limits.outcome`: `executed`, `refused`, `timed_out`, `cancelled` |
+//! | `rpcrdma.server.limits.calls` | counter | calls, with the attribute `rpcrdma.limits.outcome`: `executed` when the handler starts, `refused`, `timed_out` in addition to `executed`, `cancelled` |
 
 mod calls;
 mod clock;

@@ -176,8 +176,8 @@ impl SharedSizes {
 pub(super) struct Shard {
     /// The identifier of the procedure.
     pub(super) id: ProcedureId,
-    /// The name of the procedure as the thread knows it. Names are constants, so that address and length identify them.
-    /// A name that has two addresses has two shards.
+    /// The name of the procedure. A thread finds the shard of a client procedure by the address and the length of this
+    /// constant, not by its text. A name that is stored at two addresses therefore has two shards.
     pub(super) method: &'static str,
     /// The sizes of the last call that has a counter in `pairs`. `last_pair` is the index of the counter.
     last: SharedSizes,

@@ -134,7 +134,8 @@ async fn many(transport: Transport) {
     all_given_back(&running).await;
 }
 
-/// A call that is received in several Sends (RPC-over-RDMA v2 §4.4.2) counts like a call that is fetched.
+/// A call that is received in several Sends (RPC-over-RDMA v2 §4.4.2) counts towards the memory limits, like a call
+/// whose arguments the server fetches by RDMA Read.
 #[tokio::test]
 async fn continued_calls_count() {
     timed(async {

@@ -83,8 +83,8 @@ pub(super) enum InvalidationMethod {
     Unknown,
     /// The memory is available at once.
     Now,
-    /// The memory is available when earlier requests have completed, because RDMA Reads into it are in flight, or
-    /// because its window may still be being bound and is then freed.
+    /// The memory is available when earlier requests have completed. They are RDMA Reads into the memory, or the bind
+    /// of a window that cannot be reused. Such a window is freed, not invalidated.
     InTurn,
     /// A work request must invalidate the window.
     ByRequest,

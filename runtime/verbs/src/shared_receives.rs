@@ -59,7 +59,7 @@ struct SharedReceiveState {
     slots: Vec<Option<SlotGuard>>,
     /// Numbers that no posted Receive has.
     unused: Vec<u32>,
-    /// Number of Receives completed since unused memory was last returned.
+    /// Number of Receives completed since [`SharedReceives::complete`] last freed unused memory. See [`TRIM_EVERY`].
     completed: u32,
 }
 

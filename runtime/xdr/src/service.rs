@@ -26,7 +26,7 @@ pub trait Procedure: Send + Sync + 'static {
     fn reply_bounds(args: &Self::Args) -> ReplyBounds;
 }
 
-/// The name and the properties of a procedure, for messages and middleware.
+/// The name and the properties of a procedure, for spans, metrics, middleware and duplicate request caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcedureInfo {

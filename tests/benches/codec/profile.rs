@@ -8,7 +8,7 @@ use rpcrdma_specs::nfs3::{Getattr3res, Lookup3resRef};
 use crate::{attributes, by_hand, flat, page, reduced};
 
 /// Encodes or decodes a message `n` times. `kind` is a message, a hyphen, and `encode` or `decode`. For `getattr` and
-/// `lookup`, `by-hand` selects the handwritten decoder. `lookup` is only decoded, even for `lookup-encode`.
+/// `lookup`, `by-hand` selects the handwritten decoder. `lookup` is only decoded.
 pub(crate) fn run(kind: &str, n: usize) {
     let (message, way) = kind.split_once('-').expect("expected MESSAGE-encode or MESSAGE-decode");
     match message {
@@ -16,7 +16,7 @@ pub(crate) fn run(kind: &str, n: usize) {
         "getattr" if way == "by-hand" => decode(&getattr_reply(), n, by_hand::getattr),
         "getattr" => repeat(&getattr(), way, n),
         "lookup" if way == "by-hand" => decode(&lookup_reply(), n, |bytes| by_hand::lookup(bytes)),
-        "lookup" => decode(&lookup_reply(), n, lookup),
+        "lookup" if way == "decode" => decode(&lookup_reply(), n, lookup),
         "page" => repeat(&page(), way, n),
         "reduced" => {
             let message = reduced::Message::new();
@@ -27,7 +27,7 @@ pub(crate) fn run(kind: &str, n: usize) {
                 other => panic!("unknown direction {other:?}, expected encode or decode"),
             }
         }
-        other => panic!("unknown message {other:?}, expected attributes, getattr, lookup, page or reduced"),
+        _ => panic!("unknown kind {kind:?}, expected attributes, getattr, lookup (decode only), page or reduced"),
     }
 }
 

@@ -1,4 +1,5 @@
-//! RPCSEC_GSS of a hostile client: a context that an honest client would have, and messages in this context.
+//! RPCSEC_GSS for a hostile client. The client establishes a valid context as an honest client does, and uses it for
+//! the credentials, verifiers and protected arguments of its calls.
 
 use std::sync::Arc;
 

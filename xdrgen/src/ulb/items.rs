@@ -8,8 +8,8 @@ use crate::{
     resolve::sizes::padded,
 };
 
-/// Minimum size of an expression that is too long, in operands and operators. Expressions are printed in the generated
-/// code.
+/// Limit on the size of an expression, in operands and operators. An expression of this size or more is too long,
+/// because expressions are printed in the generated code.
 pub(super) const MAX_EXPRESSION: usize = 200;
 
 /// Placeholder for an expression of the size [`MAX_EXPRESSION`] or more.

@@ -97,7 +97,8 @@ enum FactKind {
 /// Indices of the program, the version and the procedure.
 type ProcedureId = (usize, usize, usize);
 
-/// Facts that are needed only to compute bounds.
+/// Stated facts that are not applied to the [`Spec`] itself. The eligibility check and the computation of bounds use
+/// them.
 #[derive(Debug, Default)]
 struct BoundFacts {
     /// Maximum lengths of items, for all procedures.

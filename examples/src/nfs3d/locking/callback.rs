@@ -1,7 +1,7 @@
 //! Calls of NLMPROC4_GRANTED to clients.
 //!
 //! Each client address has a queue, and one task while the queue has grants, so a silent client delays only itself. The
-//! task asks rpcbind on the client for its NLM service. If the client declines the lock, the server takes the lock back.
+//! task asks rpcbind on the client for its NLM service. If the client declines the lock, the server takes it back.
 //! If a call may have arrived but was not answered, the client may act as the owner of the lock. It then keeps the lock
 //! until it unlocks, cancels or restarts. If no call can have arrived, or if the client only answers that it is in a
 //! grace period, the server takes the lock back and withdraws the client's other blocked requests. Linux's client asks

@@ -106,7 +106,7 @@ pub struct Region {
 pub struct RemoteMemory {
     /// The handle that the peer sent.
     pub handle: MemoryHandle,
-    /// The offset that the peer sent.
+    /// The offset of the first byte to access: the offset that the peer sent, plus the position within that memory.
     pub offset: u64,
 }
 

@@ -86,8 +86,8 @@ pub const fn padded_len(len: usize) -> usize {
 
 /// Bounds of a type's encoding that are known without a value.
 ///
-/// They bound allocations while decoding, and the requirements of RFC 8166 §6 on Upper-Layer Bindings are computed from
-/// them.
+/// They limit allocations while decoding. The bounds on messages that an Upper-Layer Binding states (RFC 8166 §6), such
+/// as the maximum reply size, are computed from them.
 pub trait XdrType {
     /// Minimum length of a value in a payload stream, in bytes, with all eligible items reduced.
     const MIN_LEN: usize;

@@ -153,8 +153,8 @@ pub enum CloseReason {
     /// granted no credit for them.
     #[error("the peer accepted no replies for {0:?}, or accepted them too slowly")]
     ReplyStalled(Duration),
-    /// The peer violated record marking, sent a record that is not an RPC message, or did not complete or accept a
-    /// record in time.
+    /// A record of the peer exceeds a local limit, ends early with the stream, or is not an RPC message. Or the peer
+    /// did not complete or accept a record in time.
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// No call was in flight for this time, the idle timeout, and no channel held the connection any more.
@@ -395,7 +395,7 @@ pub enum NegotiationFailure {
     PropertiesRefused(TransportError),
     /// The negotiation was not complete within this time
     /// ([`EngineConfig::negotiation_timeout`](crate::engine::EngineConfig::negotiation_timeout)).
-    #[error("no reply for {0:?}")]
+    #[error("not complete after {0:?}")]
     TimedOut(Duration),
     /// The connection was lost (RPC-over-RDMA v2 §4.2.3.2).
     #[error("{0}")]

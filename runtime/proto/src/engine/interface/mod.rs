@@ -16,7 +16,7 @@
 //! | `failure` | failures of calls and of connections |
 //! | `transport_error` | errors that a responder reports in place of a reply |
 //! | `failed_calls` | calls that ended earlier connections of a peer |
-//! | `stream_error` | violations of record marking, and timeouts of records |
+//! | `stream_error` | errors of record marking |
 //! | `close_cause` | causes of closed connections, for statistics |
 //! | `chunk_items`, `reused` | lists of items that travel in chunks, in memory that later messages reuse |
 

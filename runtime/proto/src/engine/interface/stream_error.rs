@@ -1,8 +1,10 @@
-//! Violations of record marking (RFC 5531 §11), records that are not RPC messages, and timeouts of records.
+//! Errors of record marking (RFC 5531 §11): records that exceed a limit, are incomplete, are not RPC messages, or time
+//! out.
 
 use std::{fmt, time::Duration};
 
-/// Violation of record marking by the peer, a record that is not an RPC message, or a record that timed out.
+/// Error of record marking (RFC 5531 §11): a record of the peer exceeds a local limit, is incomplete, is not an RPC
+/// message, or timed out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
