@@ -72,11 +72,12 @@ struct ChannelInner {
     /// The pauses between attempts to reconnect. The lock is held during an attempt, so that other calls wait for the
     /// outcome.
     redial: Arc<tokio::sync::Mutex<Backoff>>,
-    /// Notifies calls that wait for the end of a pause when the channel is closed.
+    /// Notifies tasks that wait for the end of a pause when the channel is closed.
     closing: Changes,
-    /// `true` once the channel has fallen back to version 1 of RPC-over-RDMA. All its later connections use version 1.
+    /// `true` once the channel has fallen back to version 1 of RPC-over-RDMA. Its later connections offer only version
+    /// 1, unless their URL allows only version 2.
     version_1_only: AtomicBool,
-    /// `true` until a channel of [`ChannelBuilder::connect_lazy`](super::ChannelBuilder::connect_lazy) has connected.
+    /// `true` until a channel that was created without a connection has connected. `false` for other channels.
     unconnected: AtomicBool,
 }
 
@@ -233,8 +234,7 @@ impl Channel {
             return;
         }
         if let Some(security) = self.0.config.security.as_ref().filter(|_| !link.port.is_closed()) {
-            let deadline = tokio::time::Instant::now().into_std().checked_add(CLOSE_TIMEOUT);
-            let control = ControlConnection::new(&link, &self.0.config, deadline);
+            let control = ControlConnection::closing(&link, &self.0.config, CLOSE_TIMEOUT);
             security.close(control.link()).await;
         }
         link.port.send(DriverCommand::Drain);

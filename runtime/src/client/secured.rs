@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -200,13 +200,20 @@ pub(super) struct ControlConnection<'a> {
     link: &'a ChannelLink,
     config: &'a ChannelConfig,
     deadline: Option<Instant>,
+    /// Time limit of each control call, if there is no deadline.
+    timeout: Option<Duration>,
     /// The latest failure of a control call because of the connection or the deadline.
     failure: Mutex<Option<CallFailure>>,
 }
 
 impl<'a> ControlConnection<'a> {
-    pub(super) fn new(link: &'a ChannelLink, config: &'a ChannelConfig, deadline: Option<Instant>) -> Self {
-        Self { link, config, deadline, failure: Mutex::new(None) }
+    fn new(link: &'a ChannelLink, config: &'a ChannelConfig, deadline: Option<Instant>) -> Self {
+        Self { link, config, deadline, timeout: None, failure: Mutex::new(None) }
+    }
+
+    /// Creates a connection for the control calls before the end of `link`. `timeout` is the time limit of each call.
+    pub(super) fn closing(link: &'a ChannelLink, config: &'a ChannelConfig, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..Self::new(link, config, None) }
     }
 
     pub(super) fn link(&self) -> SecurityLink<'_> {
@@ -244,12 +251,14 @@ impl ControlConnection<'_> {
         let header = CallHeader { credential, ..CallHeader::new(0, program, version, 0) };
         // RFC 8166 §8.2.2: control messages are not reduced.
         let policy = CallPolicy { protected: true, unanswered, ..CallPolicy::default() };
-        let mut outgoing = unreduced(self.config, &header, &arguments, max_results, policy, self.deadline)
+        let limit = || tokio::time::Instant::now().into_std().checked_add(self.timeout?);
+        let deadline = self.deadline.or_else(limit);
+        let mut outgoing = unreduced(self.config, &header, &arguments, max_results, policy, deadline)
             .map_err(|error| SecurityError(format!("cannot encode a call for a security context: {error}")))?;
         if let Some(seal) = seal {
             sign(&mut outgoing, self.link.sealed_xid(), &seal, self.config).await?;
         }
-        Ok(self.link.send(outgoing, self.deadline).await)
+        Ok(self.link.send(outgoing, deadline).await)
     }
 
     fn failed(&self, failure: &CallFailure) -> SecurityError {

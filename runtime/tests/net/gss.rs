@@ -271,6 +271,28 @@ async fn one_context(transport: Transport) {
     assert_eq!(mechanism.started.load(Ordering::Relaxed), 1);
 }
 
+/// The context is destroyed when the calls in flight have ended, however long that takes (RFC 2203 §5.4).
+#[tokio::test(start_paused = true)]
+async fn the_context_of_a_slow_call_is_destroyed() {
+    timed(async {
+        let authenticator = gss(GssServerConfig::new());
+        let (server, state) = serve(&Transport::sim(), authenticator.clone()).await;
+        let channel = connect(&server, alice(ProtectionLevel::Integrity)).await;
+        call::<Null>(&channel, &()).await.unwrap();
+        let slow = tokio::spawn({
+            let channel = channel.clone();
+            async move { call::<Sleep>(&channel, &20_000).await }
+        });
+        while state.started.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        channel.close().await;
+        assert_eq!(slow.await.unwrap().unwrap(), 20_000);
+        assert_eq!(authenticator.contexts(), 0, "the context was not destroyed");
+    })
+    .await;
+}
+
 /// If there are more concurrent calls than the window allows, none of them falls below the window, whatever the order
 /// in which the server receives them.
 async fn small_windows(transport: Transport) {
