@@ -452,7 +452,7 @@ impl NetworkInner {
 
     fn local_error(&mut self, end: SimEnd, id: WrId, what: &str) {
         self.complete(end, Completion::Failed { id, error: WorkError::Local(what.into()) });
-        self.down(end, DisconnectReason::Transport(what.into()), DisconnectReason::Remote);
+        self.down(end, DisconnectReason::Local, DisconnectReason::Remote);
     }
 
     fn remote_access_error(&mut self, end: SimEnd, id: WrId, what: String) {
