@@ -32,11 +32,25 @@ struct IwarpRead {
 /// A message whose last DDP segment has not arrived.
 #[derive(Debug, Default)]
 struct PartialMessage {
+    /// The bytes of the message up to the first byte that the capture lacks.
     bytes: Vec<u8>,
-    /// Number of bytes that the capture lacks after `bytes`.
-    missing: u64,
     /// Number of bytes of the message so far, including those that the capture lacks.
     len: u64,
+}
+
+impl PartialMessage {
+    /// Adds the payload of a DDP segment. The capture lacks `missing` bytes at its end.
+    fn add(&mut self, offset: u64, payload: &[u8], missing: u64) {
+        if self.missing() == 0 && offset == self.len {
+            self.bytes.extend_from_slice(payload);
+        }
+        self.len = self.len.max(offset.saturating_add(payload.len() as u64).saturating_add(missing));
+    }
+
+    /// Returns the number of bytes of the message so far that are not in `bytes`.
+    fn missing(&self) -> u64 {
+        self.len - self.bytes.len() as u64
+    }
 }
 
 /// One direction of an iWARP connection.
@@ -47,7 +61,7 @@ pub(super) struct Iwarp {
     sends: BTreeMap<u32, PartialMessage>,
     /// RDMA Reads that the sender of this direction requested, and whose responses are not complete.
     reads: VecDeque<IwarpRead>,
-    /// The number of bytes that were skipped because no FPDU was found in them.
+    /// The number of bytes that were skipped because no FPDU was found in them, and that are not yet reported.
     lost: u64,
 }
 
@@ -91,7 +105,8 @@ impl Iwarp {
         self.events(events, peer, place, session);
         self.found(place, session);
         for (_, partial) in std::mem::take(&mut self.sends) {
-            session.send(place, partial.bytes, partial.missing.max(1));
+            let missing = partial.missing().max(1);
+            session.send(place, partial.bytes, missing);
         }
     }
 
@@ -144,21 +159,12 @@ impl Iwarp {
     }
 
     fn send(&mut self, segment: &DdpSegment<'_>, missing: u64, place: Place, session: &mut Session) {
-        let partial = self.sends.entry(segment.sequence).or_default();
-        let offset = u64::from(segment.offset);
-        if partial.missing == 0 && offset > partial.len {
-            partial.missing = offset - partial.len;
-        } else if partial.missing == 0 && offset == partial.len {
-            partial.bytes.extend_from_slice(segment.payload);
-            partial.missing = missing;
-        } else {
-            partial.missing = partial.missing.saturating_add(segment.payload.len() as u64).saturating_add(missing);
-        }
-        partial.len = offset.saturating_add(segment.payload.len() as u64).saturating_add(missing);
+        self.sends.entry(segment.sequence).or_default().add(segment.offset.into(), segment.payload, missing);
         if segment.last
             && let Some(partial) = self.sends.remove(&segment.sequence)
         {
-            session.send(place, partial.bytes, partial.missing);
+            let missing = partial.missing();
+            session.send(place, partial.bytes, missing);
         }
     }
 
@@ -203,5 +209,27 @@ impl<'a> DdpSegment<'a> {
             let (sequence, offset) = (u32_at(bytes, 10)?, u32_at(bytes, 14)?);
             Some(Self { opcode, last, target: None, sequence, offset, payload: bytes.get(18..)? })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All bytes after the first gap are missing, those of later segments and of later gaps included.
+    #[test]
+    fn bytes_after_a_gap_are_missing() {
+        let mut message = PartialMessage::default();
+        message.add(0, b"abcd", 0);
+        assert_eq!((&message.bytes[..], message.missing()), (&b"abcd"[..], 0));
+        message.add(10, b"klm", 0);
+        assert_eq!((&message.bytes[..], message.missing()), (&b"abcd"[..], 9));
+        message.add(20, b"uv", 3);
+        assert_eq!((&message.bytes[..], message.missing()), (&b"abcd"[..], 21));
+        // A segment whose end the capture lacks.
+        let mut message = PartialMessage::default();
+        message.add(0, b"ab", 2);
+        message.add(4, b"ef", 0);
+        assert_eq!((&message.bytes[..], message.missing()), (&b"ab"[..], 4));
     }
 }
