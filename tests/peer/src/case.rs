@@ -165,7 +165,7 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = Steps> + Send>>;
 pub struct Limits {
     /// Maximum time to wait for an answer.
     pub patience: Duration,
-    /// Time to wait for an answer that should not come, after the implementation has answered a later message.
+    /// Time to wait for a message that should not come, or that need not come.
     pub settle: Duration,
 }
 
@@ -175,14 +175,14 @@ impl Default for Limits {
     }
 }
 
-/// A test of one or several requirements, on a connection of its own.
+/// A test of one or several requirements, on connections of its own.
 pub struct Case<S> {
     /// The unique name, such as `v1/server/version-0`.
     pub id: &'static str,
     /// The protocol and the role of the implementation under test.
     pub part: Part,
-    /// The rules that the case checks: a document, a section, and the number of the requirement in the tables of
-    /// `tests/conformance`.
+    /// The rules that the case checks: a document, a section, and the number or letter of the requirement in the tables
+    /// of `tests/conformance`.
     pub rules: &'static [&'static str],
     /// A description of what the case sends.
     pub sent: &'static str,

@@ -17,8 +17,9 @@ use rpcrdma_proto::{
 };
 use tokio::time::{Instant, timeout_at};
 
-/// Number of Receives of a connection. It is larger than the number of answers that a case can have outstanding.
-pub(crate) const RECEIVES: usize = 128;
+/// Number of Receives of a connection. It is larger than the number of answers that a case can have outstanding within
+/// its credits.
+pub(crate) const RECEIVES: usize = 512;
 /// Size of each Receive in bytes. It is larger than the size that the peer announces, so that longer messages of the
 /// implementation are seen.
 pub(crate) const RECEIVE_SIZE: usize = 16 << 10;
@@ -122,8 +123,8 @@ impl Link {
         }
     }
 
-    /// Invalidates memory, and returns its contents. Returns `None` after the deadline, or if the memory is not
-    /// registered.
+    /// Invalidates memory, and returns its contents. Returns `None` after the deadline, or if the invalidation fails,
+    /// for example because the memory is not registered.
     pub(crate) async fn take(&mut self, segment: Segment, deadline: Instant) -> Option<Bytes> {
         let id = self.id();
         self.queue_pair.post(WorkRequest::Invalidate { id, handle: MemoryHandle(segment.handle) });
@@ -136,7 +137,8 @@ impl Link {
         }
     }
 
-    /// Reads memory of the implementation by RDMA Read. Fails if the RDMA Read fails, or if the deadline passes.
+    /// Reads memory of the implementation by RDMA Read. Fails if no memory can be registered for the data, if the RDMA
+    /// Read fails, or if the deadline passes.
     pub(crate) async fn read(&mut self, from: Segment, deadline: Instant) -> Result<Bytes, String> {
         let sink = RegisterableMemory::Sink(vec![0; from.len as usize].into());
         let region = self.queue_pair.register(sink, Access::ReadSink).map_err(|error| error.source.to_string())?;

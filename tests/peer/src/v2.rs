@@ -18,8 +18,8 @@ use crate::{link::Segment, rpc, v1::Lists};
 pub(crate) const VERSION: u32 = 2;
 /// Number of words in front of the chunk lists: the prefix and the handle to invalidate.
 pub(crate) const LISTS: usize = 6;
-/// Number of credits that the peer's first message grants. Also the maximum number of outstanding messages in every
-/// header.
+/// Number of credits that the peer's first message grants if the peer is the client. Also the maximum number of
+/// outstanding messages in every header.
 pub(crate) const FIRST_GRANT: u32 = 64;
 
 /// The prefix that the headers of all messages share.

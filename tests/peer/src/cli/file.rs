@@ -19,9 +19,9 @@ const MAX_REPLY: u32 = 64 << 10;
 /// character.
 pub(crate) fn from_hex(text: &str) -> anyhow::Result<Vec<u8>> {
     ensure!(text.len().is_multiple_of(2) && !text.is_empty(), "an odd number of digits");
-    let digits: Vec<char> = text.chars().collect();
-    let pairs = digits.chunks(2).map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16));
-    pairs.collect::<Result<_, _>>().context("not hexadecimal")
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.context("not hexadecimal")?;
+    Ok(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | *digit as u8)).collect())
 }
 
 /// Returns the handle of a file. `mount` is `HOST:PORT:PATH`, with the address of the MOUNT service and the path of the
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn handles_are_hexadecimal() {
         assert_eq!(from_hex("00fF10").unwrap(), [0, 255, 16]);
-        for text in ["", "0", "0g", "é0"] {
+        for text in ["", "0", "0g", "é0", "+1"] {
             assert!(from_hex(text).is_err(), "{text}");
         }
     }

@@ -61,6 +61,22 @@ pub(super) fn read(args: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some(([rpc::words(&[0]), attributes, rest].concat(), data))
 }
 
+/// Returns the complete results of a READ, with the data. Returns `None` if the arguments are malformed.
+pub(super) fn read_inline(args: &[u8]) -> Option<Vec<u8>> {
+    let (results, data) = read(args)?;
+    let mut inline = [results, data].concat();
+    inline.resize(inline.len().next_multiple_of(4), 0);
+    Some(inline)
+}
+
+/// Returns the count of a WRITE, with or without the data. Returns `None` if the arguments are malformed.
+pub(super) fn write_count(args: &[u8]) -> Option<u32> {
+    let mut decoder = Decoder::new(args);
+    NfsFh3::decode(&mut decoder).ok()?;
+    u64::decode(&mut decoder).ok()?;
+    u32::decode(&mut decoder).ok()
+}
+
 /// Returns the results of a successful WRITE of `len` bytes.
 pub(super) fn written(len: u32) -> Vec<u8> {
     let wcc = WccData { before: PreOpAttr::False, after: PostOpAttr::True(attributes(true)) };
@@ -108,4 +124,32 @@ pub(super) fn results(procedure: u32, args: &[u8]) -> Option<Vec<u8>> {
         })),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rpcrdma_specs::nfs3::Write3args;
+
+    use super::*;
+
+    /// The count of a WRITE is not the last word of its data, and is there without the data as well.
+    #[test]
+    fn counts_of_inline_and_reduced_writes() {
+        let data = vec![7; 12];
+        let file = NfsFh3 { data: FILE.into() };
+        let args = Write3args { file, offset: 9, count: 12, stable: StableHow::Unstable, data: data.into() };
+        let inline = rpc::encode(&args);
+        assert_eq!(write_count(&inline), Some(12));
+        assert_eq!(write_count(&inline[..inline.len() - 12]), Some(12));
+        assert_eq!(write_count(&inline[..10]), None);
+    }
+
+    #[test]
+    fn an_inline_read_ends_with_its_padded_data() {
+        let args = Read3args { file: NfsFh3 { data: FILE.into() }, offset: 250, count: 3 };
+        let results = read_inline(&rpc::encode(&args)).unwrap();
+        assert_eq!(results[results.len() - 8..], [0, 0, 0, 3, 250, 0, 1, 0]);
+    }
 }

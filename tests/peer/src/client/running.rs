@@ -76,7 +76,7 @@ impl RunningClient {
     }
 
     /// Waits for the client. Returns `true` if it succeeded, and `false` if it failed. Returns `None` if it still runs
-    /// at the deadline, if it panicked, or if the peer has not started it.
+    /// at the deadline, if it panicked, if the peer has not started it, or if its result was returned before.
     pub(crate) async fn result(&mut self, deadline: Instant) -> Option<bool> {
         let result = timeout_at(deadline, self.task.as_mut()?).await.ok()?;
         self.task = None;

@@ -1,4 +1,4 @@
-//! Cases for connectors: the peer accepts a TCP connection, and the client makes a NULL call.
+//! Cases for connectors: the peer accepts the TCP connection of a client, which makes a call.
 
 use tokio::{net::TcpListener, time::Instant};
 

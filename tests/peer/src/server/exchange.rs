@@ -9,8 +9,8 @@ use crate::{
     v1::Lists,
 };
 
-/// The messages that a case sends after the first call, and how to recognize the answer. The messages have the version
-/// `VERSION`, unless `vers` is another one.
+/// The messages that a case sends, and how to recognize the answer. The messages have the version `VERSION`, unless
+/// `vers` is another one.
 #[derive(Debug)]
 pub(super) struct Sent<const VERSION: u32> {
     /// The XID of the answer. `None` if every message except the reply to the next call is an answer.

@@ -47,7 +47,7 @@ pub(crate) struct Fault {
     pub(crate) effect: Effect,
     /// `true` if other cases may find consequences of the fault.
     pub(crate) is_broad: bool,
-    /// The size of Receives in bytes, if it is not the usual one.
+    /// The size in bytes of 1024 Receives, which replace the usual ones. `None` for the usual size and number.
     pub(crate) receive_size: Option<usize>,
 }
 
@@ -77,7 +77,7 @@ impl Fault {
         Self { is_broad: true, ..self }
     }
 
-    /// Makes the implementation post Receives of `size` bytes.
+    /// Makes the implementation post 1024 Receives of `size` bytes.
     pub(crate) const fn with_receives(self, size: usize) -> Self {
         Self { receive_size: Some(size), ..self }
     }

@@ -42,7 +42,8 @@ const JOBS: usize = 4;
 static FAULTS: Semaphore = Semaphore::const_new(24);
 /// Maximum number of faults in a group. The cases of a group run against each of its faults.
 const GROUP: usize = 12;
-/// Cases for which no fault is planted, because the proxy forwards whole frames and does not wait for other data.
+/// Cases for which no fault is planted. The proxy cannot plant faults for them, because it only changes or drops whole
+/// frames, or the case never finds anything wrong.
 const UNPLANTED: [&str; 8] = [
     "iwarp/connector/bytewise",
     "iwarp/connector/bytewise-reply",
@@ -54,7 +55,8 @@ const UNPLANTED: [&str; 8] = [
     "iwarp/listener/silent-before-first-segment",
 ];
 
-/// Returns the time limits of the cases. They are short, because some faulty implementations are silent.
+/// Returns the time limits of the cases. The patience is shorter than in [`subject::limits`], because some faulty
+/// implementations are silent.
 fn limits() -> Limits {
     Limits { patience: Duration::from_secs(6), settle: Duration::from_millis(50) }
 }
@@ -197,8 +199,8 @@ groups! {
     client_memory check_connectors iwarp::CLIENT_MEMORY;
 }
 
-/// Every case finds a planted fault, except for those in [`UNPLANTED`]. A case that finds none might never fail. The
-/// names of cases are unique.
+/// For every case, there is a planted fault that the case must find, except for the cases in [`UNPLANTED`]. A case that
+/// finds no fault might never fail. The names of cases are unique.
 #[test]
 fn every_case_finds_a_fault() {
     let servers =

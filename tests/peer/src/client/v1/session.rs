@@ -114,19 +114,17 @@ impl Session {
         let has_chunk = call.lists.writes.first().is_some_and(|chunk| !chunk.is_empty());
         let (results, writes) = match call.header.procedure {
             nfs::READ if call.is(nfs::READ) => {
-                let (results, data) = nfs::read(&call.args).unwrap_or_default();
                 if has_chunk {
+                    let (results, data) = nfs::read(&call.args).unwrap_or_default();
                     self.place(call, &data);
                     (results, call.filled(data.len() as u32))
                 } else {
-                    let mut inline = [results, data].concat();
-                    inline.resize(inline.len().next_multiple_of(4), 0);
-                    (inline, call.filled(0))
+                    (nfs::read_inline(&call.args).unwrap_or_default(), call.filled(0))
                 }
             }
             nfs::WRITE if call.is(nfs::WRITE) => {
                 let positions = call.lists.reads.iter().map(|(position, _)| *position).filter(|position| *position > 0);
-                let mut len = rpc::to_words(&call.args).last().copied().unwrap_or_default();
+                let mut len = nfs::write_count(&call.args).unwrap_or_default();
                 if let Some(position) = positions.min() {
                     len = self.fetch(&call.lists, position, deadline).await.map_or(0, |data| data.len() as u32);
                 }

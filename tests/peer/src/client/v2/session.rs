@@ -112,13 +112,15 @@ impl Session {
                 self.link.write_to(&call.lists.writes[0], &data);
                 results
             }
+            nfs::READ if is_nfs => nfs::read_inline(&call.args).unwrap_or_default(),
             nfs::WRITE if is_nfs => {
                 let deadline = self.deadline();
-                let mut len = 0;
+                let mut read = 0;
                 for (_, segment) in &call.lists.reads {
-                    len += self.link.read(*segment, deadline).await.map_or(0, |data| data.len() as u32);
+                    read += self.link.read(*segment, deadline).await.map_or(0, |data| data.len() as u32);
                 }
-                nfs::written(len)
+                let is_inline = call.lists.reads.is_empty();
+                nfs::written(if is_inline { nfs::write_count(&call.args).unwrap_or_default() } else { read })
             }
             procedure => nfs::results(procedure, &call.args).unwrap_or_default(),
         };

@@ -26,7 +26,7 @@ pub(super) struct Session {
     pub(super) link: Link,
     limits: Limits,
     null: Procedure,
-    /// Credits that the server granted last.
+    /// Credits that the latest reply to [`hello`](Self::hello) granted, but at least 1. 1 before the first reply.
     pub(super) granted: u32,
     /// The status of replies to NULL calls: SUCCESS if the server has the program.
     usual: &'static str,
