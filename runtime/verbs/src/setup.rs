@@ -139,7 +139,7 @@ fn error_of_event(kind: cm_event::Type, status: i32, private_data: Bytes, peer: 
         cm_event::RDMA_CM_EVENT_DISCONNECTED => {
             io::Error::new(io::ErrorKind::ConnectionReset, "peer closed the connection during set-up").into()
         }
-        cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL => VerbsError::NoDevice.into(),
+        cm_event::RDMA_CM_EVENT_DEVICE_REMOVAL => io::Error::other("the RDMA device was removed during set-up").into(),
         _ => return None,
     })
 }
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(offered(&config), (2, 5));
     }
 
-    /// A value that the fields of the connection manager cannot hold is refused before a device is needed.
+    /// A value that is out of its bounds is refused before a device is needed.
     #[tokio::test]
     async fn settings_have_bounds() {
         let set = |change: fn(&mut VerbsConfig)| {
