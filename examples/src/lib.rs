@@ -2,7 +2,7 @@
 //!
 //! - [`blobstore`]: a store of named blobs. It shows every step from the protocol in annotated XDR (`xdr/blobstore.x`)
 //!   to a command-line program (`src/bin/blobstore`).
-//! - [`counters`]: a service whose calls are executed exactly once, with an embedded database.
+//! - [`counters`]: a service of counters whose additions are made exactly once, with an embedded database.
 //! - [`nfscp`]: an NFS version 3 client that copies files and directory trees (`src/bin/nfscp`).
 //! - `nfs3d`: an NFS version 3 server for a directory tree, on Linux (`src/bin/nfs3d`).
 //! - [`nfs3`]: NFS version 3 values that both the client and the server create.

@@ -1,5 +1,5 @@
-//! Tests of clients that find blobstores and `nfs3d` by DNS, rpcbind or etcd. In most tests, servers crash or restart
-//! meanwhile. One test has a pool over two network interfaces instead.
+//! Tests of clients that find blobstores and `nfs3d` by DNS, rpcbind or etcd. In several tests, servers crash or
+//! restart meanwhile. One test has a pool over two network interfaces instead.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used)]
 

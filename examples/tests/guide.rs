@@ -1,5 +1,5 @@
-//! Tests of the shell blocks in the documents: every subcommand and flag that they pass to a program of this package
-//! exists, and the README begins with two fixed commands.
+//! Tests of the shell blocks in the documents: every flag and every subcommand of `blobstore` that they pass to a
+//! program of this package exists, and the README begins with two fixed commands.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Tests of the blob store with both versions of RPC-over-RDMA: all message formats, files, and change reports during
-//! other calls.
+//! Tests of the blob store with both versions of RPC-over-RDMA: message formats, files, and change reports during other
+//! calls.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -35,8 +35,8 @@ fn files(large: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Stores and fetches files with a client of one version, which also watches for changes. Returns the number of calls
-/// in each message format.
+/// Stores and fetches files with a client of one version, which also watches for changes. Returns the numbers of calls
+/// and replies in each message format.
 async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> CallFormats {
     let (watcher, mut changes) = Watcher::new(4);
     let builder =
@@ -94,7 +94,7 @@ async fn store_and_fetch(fixture: &Fixture, version: u32, files: &[PathBuf]) -> 
     formats
 }
 
-/// Transfers with both versions over iWARP use all message formats and callbacks.
+/// Transfers with each version over iWARP use callbacks, short and chunked calls, and replies in all message formats.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_formats_of_both_versions() {
     let fixture = Fixture::start().await;

@@ -129,8 +129,8 @@ async fn changes_are_reported_during_gets() {
     }
 }
 
-/// A watcher that does not accept changes blocks no other client. It gets the number of changes that it has missed, and
-/// is removed when it disconnects.
+/// A watcher that does not accept changes blocks no other client. It gets the number of changes that it has missed. The
+/// server closes its connection when the client is dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_watchers() {
     let served = serve(StoreOptions::default().with_changes_kept(const { NonZeroUsize::new(16).unwrap() })).await;

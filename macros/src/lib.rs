@@ -86,10 +86,14 @@ pub fn xdr(input: TokenStream) -> TokenStream {
 /// the arm in bytes precedes it. An arm that is a `Bytes` or `Vec<u8>` has only its own length. Each arm has at most
 /// one field, and contains no eligible items.
 ///
+/// `#[xdr(crate = PATH)]` on the type sets the path of the runtime, if it is not `rpcrdma`.
+///
 /// # Fields
 ///
 /// - `Bytes`, `Vec<u8>`, `XdrString`, `String` and `Vec<T>` are encoded with a count. `#[xdr(max = N)]` limits the
-///   count. `#[xdr(len = N)]` fixes the count, which is then not encoded.
+///   count.
+/// - `#[xdr(len = N)]` fixes the count of a `Bytes`, or of a `Vec<T>` other than `Vec<u8>`. The count is then not
+///   encoded.
 /// - `[u8; N]` is fixed-length opaque data, `[T; N]` an array, and `Option<T>` optional data.
 /// - `#[xdr(list)]` encodes a `Vec<T>` as a linked list.
 /// - `#[xdr(ddp)]` marks an item as eligible for direct data placement. `Bytes` and `XdrString` are passed by

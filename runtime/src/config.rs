@@ -161,7 +161,7 @@ impl ConnectionConfig {
     }
 
     /// Sets the maximum number of bytes that a responder fetches for one call, or that a requester allocates for one
-    /// reply. Default 64 MiB.
+    /// reply. Default 64 MiB. Over TCP, [`max_record`](Self::max_record) applies instead.
     ///
     /// A call whose eligible results may be longer, by the maxima of their types or `@ddp(max = ...)`, fails before it
     /// is sent ([`CallFailure::TooLarge`](crate::error::CallFailure::TooLarge)). Raise this limit for it, or supply
@@ -178,19 +178,19 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the time without progress after which the connection is closed while the peer sends arguments: by its
-    /// responses to RDMA Reads or, in version 2, in a continued message. Longer than zero. Default 60 s.
+    /// Sets the time without progress after which a connection over RDMA is closed while the peer sends arguments: by
+    /// its responses to RDMA Reads or, in version 2, in a continued message. Longer than zero. Default 60 s.
     /// [`min_rate`](Self::min_rate) defines progress.
     pub fn fetch_timeout(mut self, timeout: Duration) -> Self {
         self.engine.fetch_timeout = timeout;
         self
     }
 
-    /// Sets the minimum rate, in bytes per second, at which a peer must send arguments and accept replies. Bytes that
-    /// arrive extend the deadline of [`fetch_timeout`](Self::fetch_timeout) by the time that they may take at this
-    /// rate. A peer thus cannot keep memory in use by sending a few bytes now and then. Replies count as stalled if
-    /// they leave the host at a lower rate within [`reply_timeout`](Self::reply_timeout). With 0, any byte is progress.
-    /// Default 64 KiB per second.
+    /// Sets the minimum rate, in bytes per second, at which a peer must send arguments and accept replies over RDMA. It
+    /// has no effect over TCP. Bytes that arrive extend the deadline of [`fetch_timeout`](Self::fetch_timeout) by the
+    /// time that they may take at this rate. A peer thus cannot keep memory in use by sending a few bytes now and then.
+    /// Replies count as stalled if they leave the host at a lower rate within [`reply_timeout`](Self::reply_timeout).
+    /// With 0, any byte is progress. Default 64 KiB per second.
     pub fn min_rate(mut self, bytes_per_second: u64) -> Self {
         self.engine.min_rate = bytes_per_second;
         self
@@ -229,7 +229,7 @@ impl ConnectionConfig {
     }
 
     /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent,
-    /// and received, without RDMA (RFC 8166 §3.3.2, RFC 8797 §4.2). 1 KiB to 256 KiB. Default 4 KiB. The smaller of the
+    /// and received, in one Send (RFC 8166 §3.3.2, RFC 8797 §4.2). 1 KiB to 256 KiB. Default 4 KiB. The smaller of the
     /// client's and the server's value applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
         self.engine.send_size = bytes;
@@ -416,7 +416,7 @@ impl ConnectionConfig {
     }
 }
 
-/// Returns a random number with which the XIDs of a new engine start.
+/// Returns a random number, for example the first XID of a new engine.
 pub(crate) fn xid_seed() -> u32 {
     random::number() as u32
 }

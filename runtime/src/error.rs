@@ -8,7 +8,7 @@
 //! ```
 //! use rpcrdma::error::{CallError, CallFailure, CloseReason};
 //!
-//! /// Returns `true` if the peer violated RPC-over-RDMA.
+//! /// Returns `true` if the peer sent an unusable reply or violated RPC-over-RDMA.
 //! fn is_violation(error: &CallError) -> bool {
 //!     matches!(
 //!         error,

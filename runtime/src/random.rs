@@ -1,4 +1,4 @@
-//! The only source of random numbers of this crate: the operating system, or a seed in a simulation.
+//! The random numbers of this crate, from the operating system or, in a simulation, from a seed.
 
 use std::hash::{BuildHasher, Hasher as _, RandomState};
 
@@ -8,8 +8,8 @@ thread_local! {
     static SEEDED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
-/// Makes this crate take its random numbers in this thread from `seed`: XIDs, handles, pauses before retries, keys of
-/// hash tables and the choice of endpoints. `None` uses the operating system again.
+/// Makes this crate take its random numbers in this thread from `seed`: XIDs, handles of security contexts, pauses
+/// before retries, keys of hash tables and the choice of endpoints. `None` uses the operating system again.
 ///
 /// Use this in simulations, whose runs have to repeat. The numbers of a seed are predictable, so peers could guess the
 /// handles of security contexts.

@@ -1,5 +1,5 @@
-//! The tracing spans of calls. Client and server each create a span for every call: name `call`, level DEBUG, target
-//! `rpcrdma::call`.
+//! The tracing spans of calls. A client creates a span for each call of the application, and a server for each call
+//! that it passes to a service: name `call`, level DEBUG, target `rpcrdma::call`.
 //!
 //! Fields follow OpenTelemetry's semantic conventions for RPC and ONC RPC where these define a name, so that
 //! `tracing-opentelemetry` can export them. The other fields begin with `rpcrdma`. If no subscriber enables the span,
@@ -7,7 +7,7 @@
 //!
 //! | field | at | value |
 //! | --- | --- | --- |
-//! | `otel.name`, `rpc.method` | both | `PROGRAM.PROCEDURE` as named in XDR |
+//! | `otel.name`, `rpc.method` | both | `VERSION.PROCEDURE` as named in XDR |
 //! | `otel.kind` | both | `client`, `server` |
 //! | `rpc.system.name` | both | `onc_rpc` |
 //! | `onc_rpc.program.number`, `onc_rpc.version`, `onc_rpc.procedure.number` | both | |
@@ -21,6 +21,9 @@
 //! | `rpcrdma.reply.format` | client | the message format of the reply |
 //! | `rpcrdma.call.format.reason`, `rpcrdma.reply.format.reason` | client | the reason for the format, in words |
 //! | `error.type`, `otel.status_code` | client | for a failed call: the status of the reply, such as `PROC_UNAVAIL`, or the kind of error, such as `deadline`; `ERROR` |
+//!
+//! Over TCP, nothing moves by RDMA: in `rpcrdma.call.read_chunks` and `rpcrdma.reply.write_chunks`, the sender counts
+//! the eligible items that it sends without a copy, and the receiver counts none.
 //!
 //! A server's call back to its client has the same fields, with the roles swapped.
 //!
@@ -84,7 +87,7 @@ pub(crate) struct ObservedCall<'a> {
 }
 
 impl<'a> ObservedCall<'a> {
-    /// Starts to record an outbound call. `name` is the procedure as `PROGRAM.PROCEDURE`.
+    /// Starts to record an outbound call. `name` is the procedure as `VERSION.PROCEDURE`.
     #[inline(always)]
     pub(crate) fn begin(span: &'a Span, metrics: &CallMetrics, name: &'static str) -> Self {
         Self { span, metrics: metrics.client(name) }

@@ -111,8 +111,8 @@ async fn a_url_turns_tls_off() {
     .await;
 }
 
-/// The server of each path has to prove its identity. If it cannot, the channel uses the next path and reports the
-/// reason.
+/// The server of each path has to prove its identity. If it cannot, the channel uses the next path, and lists the
+/// failed path as a better one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_prove_their_identity() {
     timed(async {

@@ -32,7 +32,7 @@ async fn refused(running: &Running, builder: ChannelBuilder) -> String {
     chain(&running.try_connect(builder).await.unwrap_err())
 }
 
-/// Returns what the server sends until it closes the stream.
+/// Returns what the peer sends until it closes the stream.
 async fn rest(mut stream: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     // A reset also closes the stream.

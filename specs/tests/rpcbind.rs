@@ -66,7 +66,7 @@ impl Version4 {
 }
 
 impl Rpcbvers4 for Version4 {
-    /// RFC 1833 §2.2.1: refuses to establish a mapping if one exists.
+    /// RFC 1833 §2.2.1: refuses to establish a mapping if one exists. Also refuses the netid in `refuses`.
     async fn rpcbproc_set(&self, _cx: &Context, args: Rpcb) -> Result<bool, HandlerError> {
         let new = self.took("SET", &args);
         let mut entries = self.entries.lock().unwrap();

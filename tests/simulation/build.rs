@@ -9,7 +9,7 @@ use rpcrdma_xdrgen::Build;
 
 /// Number of protocols.
 const PROTOCOLS: u64 = 12;
-/// Number of procedures of each protocol.
+/// Number of procedures of each protocol, apart from NULL.
 const PROCEDURES: u64 = 3;
 /// Program number of the first protocol.
 const FIRST_PROGRAM: u64 = 0x2010_0C00;

@@ -69,8 +69,8 @@ impl Repository {
         self.paths.iter().any(|known| ends(known) || known.strip_suffix(".rs").is_some_and(ends))
     }
 
-    /// Returns `true` if the function `member` is defined in a source with an `impl` of the type or trait `owner`, or
-    /// in the file of the module `owner`.
+    /// Returns `true` if the function `member` is defined in a source with the declaration of the trait `owner` or an
+    /// `impl` of the type or trait `owner`, or in the file of the module `owner`.
     fn has_member(&self, owner: &str, member: &str) -> bool {
         let defines = |text: &str| {
             let function = format!("fn {member}");

@@ -8,7 +8,7 @@ use rpcrdma::{XdrDecode, XdrEncode, xdr::Bytes};
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, XdrEncode, XdrDecode)]
 pub struct Netobj(#[xdr(max = 1024)] pub Bytes);
 
-/// `des_block` of `<rpc/key_prot.h>`.
+/// `des_block` of `<rpc/auth.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, XdrEncode, XdrDecode)]
 pub struct DesBlock(pub [u8; 8]);
 

@@ -1,6 +1,7 @@
 //! README, guide and the other documents: relative links resolve, blocks of XDR, ULB and TOML are valid, and lists of
-//! pages, tests, settings and CI steps match the repository. Rust blocks are doc tests of this package, and shell
-//! blocks are checked where the programs are built (`xdrgen/tests/readme.rs`, `examples/tests/guide.rs`).
+//! pages, tests, settings and CI steps match the repository. Rust blocks are doc tests of this package or of
+//! `rpcrdma`, and shell blocks are checked where the programs are built (`xdrgen/tests/readme.rs`,
+//! `examples/tests/guide.rs`).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{
@@ -140,7 +141,8 @@ fn the_summary_lists_every_page() {
     assert_eq!(listed, pages);
 }
 
-/// The README and the guide's introduction link to every page of the guide.
+/// The README and the guide's introduction link to every page of the guide, except that the introduction does not link
+/// to itself.
 #[test]
 fn readme_and_introduction_link_to_every_page() {
     for (entrance, folder) in [("README.md", "examples/guide/src/"), ("examples/guide/src/index.md", "")] {

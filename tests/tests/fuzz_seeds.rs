@@ -1,5 +1,5 @@
 //! Decodes the seeds of the fuzz target `decode`, whole and truncated, without a fuzzer. Inputs that failed once become
-//! seeds. The crates of the runtime have such tests for their own targets.
+//! seeds. The runtime, its iWARP crate and `tests/hostile` have such tests for their own targets.
 #![allow(clippy::unwrap_used)]
 
 use std::{path::Path, sync::LazyLock};
@@ -9,7 +9,8 @@ use rpcrdma_xdrgen::{
     decode::{Decoder, MessageFormat, is_capture},
 };
 
-/// Decodes an input as the fuzz target `decode` does, but with the specification of blobstore.
+/// Decodes an input as the fuzz target `decode` does, but with the specification of blobstore, and not as hexadecimal
+/// text.
 fn decode(input: &[u8]) {
     static DECODER: LazyLock<Decoder> = LazyLock::new(|| {
         let specification = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/xdr/blobstore.x");

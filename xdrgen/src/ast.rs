@@ -186,9 +186,10 @@ pub(crate) struct ExprNode {
 pub(crate) enum ExprKind {
     /// A number, with its suffix applied.
     Int(u64),
-    /// The name of a constant, or `args.field`.
+    /// The name of a constant, the path of an item of the arguments, such as `args.field` or `field`, or the operand of
+    /// `max_len`: a type or a field.
     Path(Vec<Ident>),
-    /// `min(...)`, `max(...)`, `len(...)`
+    /// `min(...)`, `max(...)`, `len(...)`, `max_len(...)`
     Call(Ident, Vec<ExprNode>),
     /// An operator with two operands.
     Binary(BinaryOp, Box<ExprNode>, Box<ExprNode>),

@@ -248,7 +248,8 @@ impl Build {
     /// Returns `true` if the output is up to date.
     ///
     /// This is the case if the output exists and, according to the record of an earlier run, this compiler generated it
-    /// with the same options from files that have not changed. [`Self::run`] then only repeats the warnings.
+    /// with the same options from files that have not changed. [`Self::run`] then only repeats the instructions for
+    /// Cargo.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.place().is_ok_and(|place| self.note(&place).is_some())

@@ -5,7 +5,7 @@ use crate::ast::{File, Ident};
 /// Types from Sun's headers. Each entry has the name of the type, its definition in XDR, and the name of the header.
 pub(crate) const SUN_TYPES: [(&str, &str, &str); 2] = [
     ("netobj", "typedef opaque netobj<1024>;", "rpc/xdr.h"),
-    ("des_block", "typedef opaque des_block[8];", "rpc/des_crypt.h"),
+    ("des_block", "typedef opaque des_block[8];", "rpc/auth.h"),
 ];
 
 /// Returns the text that the `%#define` lines define for `name`. Returns `None` if there is no such line, or if two

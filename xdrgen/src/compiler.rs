@@ -51,10 +51,10 @@ pub struct Compiled {
     pub sources: Arc<Sources>,
     /// Files that the compiler read. A build script should watch them for changes.
     pub files: Vec<PathBuf>,
-    /// Files that do not exist, but would take precedence over the files that were read. A build script should run
-    /// again when one of them appears.
+    /// Paths at which the compiler looked for included files, but that are not files. A build script should run again
+    /// when a file appears at one of them.
     pub absent: Vec<PathBuf>,
-    /// Warnings and other diagnostics that are not errors.
+    /// The warnings of the run.
     pub warnings: Diagnostics,
 }
 

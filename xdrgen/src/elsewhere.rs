@@ -249,8 +249,8 @@ fn text(loader: &Loader, sibling: &Sibling, name: &Undeclared) -> Option<String>
     Some(text.split_whitespace().collect())
 }
 
-/// Returns the tree of the input that receives declarations of `tree`. Adds an empty tree if the input has none for
-/// this source.
+/// Returns the tree of the input to which declarations of `tree` are moved. If the input has no tree for this source,
+/// adds one without declarations.
 fn target<'a>(trees: &'a mut Vec<File>, tree: &File) -> &'a mut File {
     let index = trees.iter().position(|target| target.source == tree.source).unwrap_or_else(|| {
         let (annotations, excluded) = (tree.annotations.clone(), tree.excluded.clone());

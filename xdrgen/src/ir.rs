@@ -164,7 +164,7 @@ pub struct Enumerator {
 /// A struct field, union arm, typedef target, argument or result.
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// The name of the field. The compiler derives the name of an unnamed argument from its type.
+    /// The name of the field. The compiler makes a name for an unnamed argument and for a result.
     pub name: Name,
     /// The comment of the field, without comment marks.
     pub doc: Vec<String>,

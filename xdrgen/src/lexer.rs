@@ -37,7 +37,7 @@ pub(crate) enum TokenKind {
 }
 
 impl TokenKind {
-    /// Returns `true` if the grammar skips this token.
+    /// Returns `true` if the grammar skips this token, or if it is an [`OpenComment`](Self::OpenComment).
     pub(crate) fn is_trivia(self) -> bool {
         !matches!(
             self,

@@ -73,9 +73,10 @@
 //!
 //! A struct whose last field points to the same struct is the node of a linked list (RFC 4506 §4.19). The pointer can
 //! be written as `node *next`, with a `typedef node *list`, or as the equivalent union. Such a list becomes a `Vec` of
-//! nodes without the pointer field. Its length is limited only by memory. Any other type that contains itself becomes a
-//! tree, with a `Box` at each level. This includes a struct with two such pointers, or with one that is not the last
-//! field. A decoder accepts 100 levels (`rpcrdma::xdr::DecodeLimits`), and an encoder refuses to write more.
+//! nodes without the pointer field. The memory limit of the decoder bounds its length. Any other type that
+//! contains itself becomes a tree, with a `Box` at each level. This includes a struct with two such pointers, or with
+//! one that is not the last field. A decoder accepts 100 levels (`rpcrdma::xdr::DecodeLimits`), and an encoder refuses
+//! to write more.
 //!
 //! # Conversions of generated types
 //!
@@ -94,8 +95,8 @@
 //!
 //! # Dialects
 //!
-//! The compiler silently accepts the extensions of other XDR compilers. [`Compiler::strict`] and `--strict` reject
-//! them, and report the section of RFC 4506 or RFC 5531 that they violate.
+//! The compiler accepts the extensions of other XDR compilers. [`Compiler::strict`] and `--strict` reject them, and
+//! report the section of RFC 4506 or RFC 5531 that they violate.
 //!
 //! | dialect | example |
 //! | --- | --- |

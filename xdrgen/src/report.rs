@@ -11,7 +11,7 @@ use crate::{
     ulb::{contents, parts, show},
 };
 
-/// The maximum number of eligible items to list for one argument or result.
+/// The maximum number of eligible items that [`eligible_items`] returns.
 const MAX_LISTED: usize = 64;
 
 /// Formats the binding of each version of each program as a table of at most `width` columns. `None` means any width.

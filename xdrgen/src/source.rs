@@ -100,7 +100,7 @@ impl Source {
         (line, line.checked_sub(1).and_then(|index| self.lines.get(index)).copied().unwrap_or(0))
     }
 
-    /// Returns the name of the source for messages. For a file, this is its path as the user gave it.
+    /// Returns the name of the source for messages. For a file, this is the path by which the compiler opened it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -101,8 +101,8 @@ fn wrong_names_and_folders_are_refused() {
     assert_eq!(files(place.path()), BTreeSet::new());
 }
 
-/// The path of the checkout in the command is relative to the current folder. The path in the manifest is relative to
-/// the package.
+/// If the command names the checkout by a path relative to the current folder, the path in the manifest is relative to
+/// the package. An absolute path stays absolute.
 #[test]
 fn the_manifest_names_the_checkout() {
     let place = tempfile::tempdir().unwrap();

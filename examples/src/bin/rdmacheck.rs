@@ -1,4 +1,4 @@
-//! The program `rdmacheck`, which runs the provider conformance suite on an RDMA device of this machine.
+//! The program `rdmacheck`, which runs the provider conformance suite on RDMA devices of this machine.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -27,7 +27,7 @@ struct Args {
     /// Case that may fail because of a known driver bug. May be repeated
     #[arg(long, value_name = "CASE")]
     known: Vec<String>,
-    /// Number of times to run all cases
+    /// Number of times to run the selected cases
     #[arg(long, default_value_t = 1)]
     rounds: u32,
     /// Microseconds to poll for completions before waiting for an event

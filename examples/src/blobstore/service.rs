@@ -37,8 +37,8 @@ pub const ABANDONED_UPLOAD: Duration = Duration::from_secs(30);
 /// The service that gives clients access to one [`Store`].
 ///
 /// Files are read and written on tokio's blocking threads. GET and FETCH read file data into buffers of the
-/// connection's pool, and the transport sends the data from these buffers without another copy. PUT and WRITE write
-/// received data to the file from the buffers in which the transport placed the data.
+/// connection's pool. RDMA Writes send the data from these buffers without another copy. PUT and WRITE write received
+/// data to the file from the buffers in which the transport placed the data.
 #[derive(Debug, Clone)]
 pub struct BlobService {
     store: Arc<Store>,

@@ -40,7 +40,8 @@ impl SlotShares {
         self.taken().total
     }
 
-    /// Takes a slot for the connection of `peer`. Returns `None` if its host or connection has its share already.
+    /// Takes a slot for the connection of `peer`. Returns `None` if all slots are taken, or if the host or connection
+    /// has its share already.
     pub(super) fn take(self: &Arc<Self>, peer: SocketAddr) -> Option<Slot> {
         let mut taken = self.taken();
         let free = self.max.saturating_sub(taken.total);

@@ -61,13 +61,13 @@ impl TransferOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// The server refused the request.
+    /// The server replied with a status other than `BLOB_OK`.
     #[error(transparent)]
     Refused(RefusedStatus),
     /// The call failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// Reading or writing the local file failed.
+    /// Reading the source or writing to the sink failed, or the thread that does so panicked.
     #[error(transparent)]
     Local(#[from] io::Error),
     /// The local file shrank while it was being stored. The value is its original size in bytes.
@@ -116,7 +116,7 @@ impl From<BlobStatus> for TransferError {
 pub struct BlobClient<C = Channel> {
     rpc: BlobstoreV1Client<C>,
     pool: BufferPool,
-    /// Buffers for the ranges of blobs that are fetched. Each is reused after its range has been written to the file.
+    /// Buffers for the data in GET replies. Each buffer is reused after its data has been written to the sink.
     landing: LandingPool,
     options: TransferOptions,
 }

@@ -10,7 +10,8 @@ use super::units::{parse_seconds, parse_size};
 
 /// Number of file descriptors of a connection over a socket.
 const SOCKET_DESCRIPTORS: u64 = 1;
-/// Maximum number of file descriptors of a connection over an RDMA device, including its completion channels.
+/// Maximum number of file descriptors of a connection over an RDMA device. They belong to its event channel, to its
+/// completion channel, and to its subscription to device events.
 const DEVICE_DESCRIPTORS: u64 = 3;
 /// Number of file descriptors that connections leave for other uses, such as open files.
 const RESERVED_DESCRIPTORS: u64 = 256;

@@ -46,7 +46,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size of the send buffer of a connection in the kernel, in bytes.
 const SEND_BUFFER: u32 = 64 << 10;
 
-/// Interval at which the recorded values are moved to their buckets, so that they need no memory between scrapes.
+/// Interval at which the recorded values are moved to their buckets, so that they do not accumulate between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Options for metrics and health.

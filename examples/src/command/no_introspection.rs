@@ -2,7 +2,7 @@
 
 use rpcrdma::server::ServerBuilder;
 
-/// The option of a server that can be inspected: none without the feature `introspection`.
+/// Options for introspection: none without the feature `introspection`.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct IntrospectionArgs {}
 

@@ -63,10 +63,10 @@ impl Registered {
 }
 
 impl RegisterArgs {
-    /// Registers the server of `handle` until its shutdown begins: with rpcbind, all `programs` at all `urls`, and in
-    /// etcd, the first of `urls`. Each program is a pair of a program number and a version. While a registry is down,
-    /// the server is not registered there, and a warning is logged. Registries that the options do not select are left
-    /// out.
+    /// Registers the server of `handle` until its shutdown begins: with rpcbind, all `programs` at the first of `urls`
+    /// for each transport and IP version, and in etcd, the first of `urls`. Each program is a pair of a program number
+    /// and a version. While a registry is down, the server is not registered there, and a warning is logged. Registries
+    /// that the options do not select are left out.
     ///
     /// # Errors
     /// Fails if a registry refuses the registration, or if the settings are wrong.

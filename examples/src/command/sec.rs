@@ -161,7 +161,7 @@ pub enum SecError {
     /// The program was built without the feature `gss`.
     #[error("--sec {0}: this program was built without Kerberos, build it with `--features gss`")]
     NotBuilt(Flavor),
-    /// The server has no usable key in its keytab.
+    /// The server cannot accept Kerberos calls, usually because its keytab has no usable key.
     #[error("cannot accept Kerberos calls, check the keytab ($KRB5_KTNAME) and --service")]
     #[cfg(feature = "gss")]
     NoKey(#[source] rpcrdma::gss::GssError),
@@ -220,7 +220,7 @@ impl ClientSec {
     }
 
     /// Secures the calls of a channel to `url` according to the options. The Kerberos service is `service`, unless the
-    /// options name another. Without `--sec`, the calls have no credential.
+    /// options name another. Without `--sec`, returns `builder` unchanged.
     ///
     /// # Errors
     /// Fails if the flavor needs Kerberos and the program was built without it, or if the AUTH_SYS credential cannot be

@@ -1,4 +1,4 @@
-//! The options of RPC-with-TLS (RFC 9289) that all programs share.
+//! The options of RPC-with-TLS (RFC 9289) that several programs share.
 
 use std::path::PathBuf;
 

@@ -7,9 +7,9 @@
 //! | [`store`] | the counters and the recorded replies, in one database |
 //!
 //! The handler of ADD writes the counter and the reply in one transaction. The same database is the
-//! [`ReplyStore`](rpcrdma::server::ReplyStore) of the server's duplicate request cache. If a client sends a call again
-//! after the server was restarted, the cache therefore finds a reply to the call in the database if and only if the
-//! call was executed.
+//! [`ReplyStore`](rpcrdma::server::ReplyStore) of the server's duplicate request cache, and keeps each reply for at
+//! least ten minutes. If a client repeats a call of ADD within this time, even after a restart of the server, the cache
+//! therefore finds a reply in the database if and only if the addition was made.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

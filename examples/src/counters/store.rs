@@ -35,7 +35,7 @@ const MAX_DELETED: usize = 16;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
-    /// The database failed.
+    /// The database failed, or is open already.
     #[error("the database of counters failed")]
     Database(#[source] Box<redb::Error>),
     /// The database failed, and nothing was added. The call can be repeated.

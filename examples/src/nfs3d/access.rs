@@ -59,7 +59,7 @@ impl Export {
         rustix::fs::accessat(directory, c".", wanted, AtFlags::EACCESS).is_ok()
     }
 
-    /// Returns the subset of the `wanted` permissions on an object that the user whom the thread acts as has.
+    /// Returns the `wanted` permissions that the thread's effective user has on an object.
     fn permissions(&self, object: &Object, wanted: Access) -> Access {
         let (folder, name) = self.descriptors.name(object);
         let is_granted = |takes| rustix::fs::accessat(folder, name.as_c_str(), takes, AtFlags::EACCESS).is_ok();

@@ -62,7 +62,7 @@ fn time(time: StatxTimestamp) -> Nfstime3 {
     nfs3::time(time.tv_sec, time.tv_nsec)
 }
 
-/// The `wcc_data` without attributes, for an object that was not found.
+/// The `wcc_data` without attributes, for an object that was not found or whose attributes cannot be read.
 pub(super) const NO_WCC: WccData = WccData { before: PreOpAttr::False, after: PostOpAttr::False };
 
 impl Export {

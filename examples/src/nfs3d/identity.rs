@@ -152,8 +152,8 @@ impl Identities {
         if self.overriding.is_empty() { Ok(()) } else { Err(OverridingCapabilities(self.overriding)) }
     }
 
-    /// Returns `true` if the server performs calls as their callers. If not, it accepts only calls of the process's own
-    /// user.
+    /// Returns `true` if the server performs calls as their callers. If not, it performs calls only as the process's
+    /// own user.
     #[must_use]
     pub fn enforced(&self) -> bool {
         self.switching
@@ -269,8 +269,8 @@ impl IdentityChanges {
     const ALL: Self = Self { uid: true, gid: true, groups: true };
 }
 
-/// Sets the parts of the thread's effective identity that `changes` selects. Groups come first, because only root may
-/// set them.
+/// Sets the parts of the thread's effective identity that `changes` selects. Groups come first, because a thread of
+/// root may no longer set them after it has changed its user ID.
 fn set_thread_identity(who: &Identity, changes: IdentityChanges) -> Result<(), Errno> {
     if changes.groups {
         let groups: Vec<Gid> = who.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();

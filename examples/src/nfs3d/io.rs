@@ -1,7 +1,8 @@
 //! The procedures READ (RFC 1813 §3.3.6), WRITE (§3.3.7) and COMMIT (§3.3.21).
 //!
-//! Over RDMA, data is not copied in memory. READ reads the file into a buffer of the connection's pool, from which the
-//! reply's RDMA Write sends it. WRITE writes the file from the buffer that the call's RDMA Read has filled.
+//! Data that moves by RDMA Read or RDMA Write is not copied in memory. READ reads the file into a buffer of the
+//! connection's pool, from which the reply's RDMA Write sends it. WRITE writes the file from the buffer that the call's
+//! RDMA Read has filled.
 
 use bytes::Bytes;
 use rpcrdma::memory::BufferPool;

@@ -1,4 +1,4 @@
-//! The server's secret, from which the keys of file handles are derived.
+//! The server's secret, from which other keys are derived, such as the key of file handles.
 
 use std::{
     fs,
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// A secret of 32 random bytes, stored in a file. [`derive`](Self::derive) derives keys from it.
+/// A secret of 32 random bytes. [`derive`](Self::derive) derives keys from it.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 

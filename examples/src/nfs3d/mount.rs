@@ -85,7 +85,8 @@ fn text(bytes: &[u8]) -> XdrString {
 }
 
 /// Looks up a directory as `who`, component by component and without following links. The caller needs permission for
-/// the whole path, because a handle bypasses the directories above it.
+/// the whole path, because a handle bypasses the directories above it. A server that cannot act as other users uses its
+/// own permissions instead.
 fn descend(export: &Export, who: &Identity, path: &[u8]) -> NfsResult<Object> {
     let mut at = export.tree.find(export.tree.root().id)?;
     for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
@@ -173,7 +174,7 @@ impl MountV3 for MountService {
     }
 }
 
-/// Converts an NFS status to the equivalent MOUNT status (RFC 1813 §5.1.5).
+/// Converts an NFS status to the equivalent MOUNT status (RFC 1813 §5.1.5), or to MNT3ERR_SERVERFAULT if there is none.
 fn mount_status(refusal: NfsError) -> Mountstat3 {
     match refusal.0 {
         Nfsstat3::Perm => Mountstat3::Perm,

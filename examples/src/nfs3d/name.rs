@@ -6,7 +6,7 @@ use rpcrdma_specs::nfs3::{Filename3, Nfsstat3};
 
 use super::status::{NfsError, NfsResult};
 
-/// Maximum length of a name in bytes (`name_max` of PATHCONF), common to all Linux file systems.
+/// Maximum length of a name in bytes (`name_max` of PATHCONF). It is the limit of most Linux file systems.
 pub const NAME_MAX: usize = 255;
 
 /// The name of a directory entry. It is neither `.` nor `..`, and contains no `/`, so it cannot lead out of the

@@ -89,7 +89,7 @@ impl Principals {
     /// Returns the user of a principal. Returns `None` if the principal has no user. May block.
     ///
     /// # Errors
-    /// Fails if the database of users does not answer.
+    /// Fails if the user or group database cannot be queried.
     pub(super) fn user(&self, principal: &str) -> Result<Option<User>, LookupError> {
         if let Some(user) = self.listed.get(principal) {
             return Ok(Some(user.clone()));

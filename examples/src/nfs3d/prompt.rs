@@ -1,8 +1,8 @@
 //! Execution of calls on the runtime's threads, if they do not have to wait for a device.
 //!
 //! Two context switches to a blocking thread and back cost more than most metadata calls. [`attempt`] therefore runs a
-//! call on the calling thread. A step that might wait asks [`may_wait`] first. If the answer is `false`, the step
-//! fails, the call ends without having changed anything, and the service repeats it on a blocking thread.
+//! call on the calling thread. A step asks [`may_wait`] before it waits. If the answer is `false`, the step fails, the
+//! call ends without having changed anything, and the service repeats it on a blocking thread.
 //!
 //! A call that must be performed as a user other than the server's own changes the identity of its thread. Afterwards,
 //! the kernel does not allow the thread to use RDMA devices that the process opened before, even if the identity was
@@ -29,11 +29,11 @@ pub(super) enum FileSystemSpeed {
 /// The kind of work of a call, which determines if the call can wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallWork {
-    /// Reads the status of a file, with the server's own identity.
+    /// Reads the status of a file or of the file system, with the server's own identity.
     Inspect,
     /// Looks up names and permissions as the caller.
     LookUp,
-    /// Reads or changes directory entries, or one file's attributes.
+    /// Reads or changes directory entries or the attributes of one file, or reads a symbolic link.
     Change,
     /// Reads at most [`SHORT_READ`] bytes of a file.
     ShortRead,

@@ -3,8 +3,8 @@
 //! At most one thread at a time reads all directories, breadth-first, and records the entries. A call waits a limited
 //! time for its file to be found. Then it returns NFS3ERR_JUKEBOX, and the client retries. After an unsuccessful search
 //! the next one is delayed, so that clients that ask for removed files do not keep the disk busy. NFS3ERR_STALE is
-//! permanent (RFC 1813 §2.6). It is returned only if the server has removed the file, or if a search that began after
-//! the file was first requested has not found it.
+//! permanent (RFC 1813 §2.6). The lookup of a handle returns it only if the server has removed the file, or if a search
+//! that began after the file was first requested has not found it.
 
 use std::{
     collections::VecDeque,

@@ -83,8 +83,8 @@ mod tests {
         }
     }
 
-    /// During an attempt, EAGAIN means that something is not in the kernel's caches. It is not a shortage of resources,
-    /// so no warning is logged.
+    /// During an attempt, EAGAIN means that the call would have to wait. It is not a shortage of resources, so no
+    /// warning is logged.
     #[test]
     fn an_attempt_warns_of_nothing() {
         // With one subscriber in the process, tracing asks only the thread that reaches an event first, which may be

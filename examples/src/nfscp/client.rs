@@ -310,7 +310,8 @@ impl Nfs {
     }
 
     /// Reads at most `count` bytes of a file. Returns the data, and `true` if the data reaches the end of the file.
-    /// Over RDMA, the data is in the buffer of the channel's pool in which the server's RDMA Write placed it.
+    /// Data that the server places by RDMA Write is returned in the buffer of the channel's pool in which it was
+    /// placed.
     ///
     /// # Errors
     /// Returns errors of READ. Returns [`CopyError::Protocol`] if the server returns more than requested, or if the
@@ -328,8 +329,8 @@ impl Nfs {
         Ok((ok.data, ok.eof))
     }
 
-    /// Writes `data`, or a part of it. Over RDMA, if `data` is in a buffer of the channel's pool, the server reads it
-    /// from there by RDMA Read.
+    /// Writes `data`, or a part of it. If `data` is in a buffer of the channel's pool, a server that fetches it by RDMA
+    /// Read reads from this buffer.
     ///
     /// # Errors
     /// Returns errors of WRITE. Returns [`CopyError::Protocol`] if the server reports that it wrote nothing, or more

@@ -40,8 +40,8 @@ pub struct CopyOptions {
     pub preserve: bool,
     /// `true` to read source and copy again, and to compare their digests.
     pub verify: bool,
-    /// The mode bits that new objects on the server do not get. For local files, the operating system itself applies
-    /// the umask.
+    /// The mode bits that new objects on the server do not get, unless `preserve` is `true`. For local files, the
+    /// operating system itself applies the umask.
     pub umask: u32,
 }
 
@@ -72,7 +72,7 @@ pub struct Counts {
     pub symlinks: u64,
     /// Number of devices, pipes and sockets skipped.
     pub skipped: u64,
-    /// Number of objects that could not be copied.
+    /// Number of objects that could not be copied, or not completely.
     pub failed: u64,
     /// Number of bytes of file data copied.
     pub bytes: u64,
@@ -158,7 +158,7 @@ pub struct Copier<'a> {
 
 /// Maximum number of concurrent tasks.
 const MAX_TASKS: usize = 64;
-/// The reason for skipping a device, pipe or socket.
+/// The reason for not copying a device, pipe or socket.
 const SPECIAL: &str = "not a regular file, directory or symbolic link";
 /// The reason for not copying a file that does not report its size. Its copy would be empty.
 const UNSIZED: &str = "the file contains data but reports size 0, as files in /proc do; such files cannot be copied";

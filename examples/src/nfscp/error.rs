@@ -50,7 +50,7 @@ pub enum CopyError {
     /// Kerberos cannot be used.
     #[error(transparent)]
     Sec(#[from] crate::command::SecError),
-    /// A local file operation failed.
+    /// A local file operation failed, or a local file is unsuitable as a source or target.
     #[error(transparent)]
     Local(#[from] io::Error),
     /// The source shrank while it was being copied. The value is its original size in bytes.
@@ -64,11 +64,12 @@ pub enum CopyError {
         /// The digest of the copy.
         copy: blake3::Hash,
     },
-    /// Every COMMIT returned a different write verifier than the WRITEs before it. The value is the number of attempts.
+    /// Every COMMIT returned a different write verifier than some of the WRITEs before it. The value is the number of
+    /// attempts.
     #[error("the server lost uncommitted data in each of {0} attempts")]
     NeverStable(u32),
-    /// The target or source cannot be used, for example because it does not exist or has an unsuitable type. The value
-    /// explains the reason.
+    /// A source, the target or the security flavor cannot be used, for example because a source does not exist or has
+    /// an unsuitable type. The value explains the reason.
     #[error("{0}")]
     InvalidTarget(String),
     /// The server violated the NFS or MOUNT protocol.

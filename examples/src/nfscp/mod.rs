@@ -11,9 +11,9 @@
 //! | [`copy`] | trees: schedules the work and counts the results |
 //! | [`session`] | a server, its mounted exports, and copies between them and the local machine |
 //!
-//! Over RDMA, file data is not copied in memory. A READ's result is written to the file from the buffer in which the
-//! server's RDMA Write placed it. A WRITE's data is read from the file into a buffer of the channel's pool, from which
-//! the server's RDMA Read fetches it.
+//! Over RDMA, file data is not copied in memory, unless it is short or protected by krb5i or krb5p. A READ's result is
+//! written to the file from the buffer in which the server's RDMA Write placed it. A WRITE's data is read from the file
+//! into a buffer of the channel's pool, from which the server's RDMA Read fetches it.
 
 mod attributes;
 pub mod client;

@@ -1,4 +1,5 @@
-//! Lookup of a server with rpcbind, and mounting of an export with MOUNT version 3. Both run over TCP (RFC 8267 §5.1).
+//! Lookup of the ports of NFS and MOUNT with rpcbind, and mounting of an export with MOUNT version 3. Calls to rpcbind
+//! and MOUNT use TCP. RFC 8267 §5.1 requires servers to support MOUNT over TCP.
 
 use std::time::Duration;
 

@@ -93,8 +93,8 @@ impl Etcd {
     }
 }
 
-/// Three servers register themselves in etcd. The load of a client is spread over them, also during crashes and a
-/// rolling restart. The server that crashes for good leaves the list when its lease ends.
+/// Three servers register themselves in etcd. The load of a client is spread over them, also after crashes and after
+/// each restart, and no call fails. The server that crashes for good leaves the list when its lease ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_blobstores_behind_etcd() {
     let Some(etcd) = Etcd::start() else { return };

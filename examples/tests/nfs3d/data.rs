@@ -58,7 +58,7 @@ async fn written_data_is_in_the_file_and_read_back() {
     assert!(counters.bytes_written() > 16 << 20 && counters.bytes_read() > 16 << 20, "{counters}");
 }
 
-/// FSINFO offers the maximum transfer size of the export, as a multiple of 4 KiB and at most 4 MiB. READ and WRITE
+/// FSINFO offers the maximum transfer size of the export, as a multiple of 4 KiB, from 4 KiB to 4 MiB. READ and WRITE
 /// transfer only that many bytes of a longer request.
 #[tokio::test]
 async fn sizes_follow_the_offer() {

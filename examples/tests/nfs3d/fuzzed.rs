@@ -108,7 +108,7 @@ impl Stock {
         }
     }
 
-    /// Returns encoded arguments of a procedure. The arguments of an undefined procedure are eight bytes.
+    /// Returns encoded arguments of a procedure. The arguments of NULL and of undefined procedures are eight bytes.
     fn args(&self, procedure: u32, dice: &mut Dice<'_>) -> Vec<u8> {
         match procedure {
             1 => encoded(&Getattr3args { object: self.handle(dice) }),

@@ -137,7 +137,7 @@ impl Served {
         MountV3Client::new(channel(&self.mount, &credential).await)
     }
 
-    /// Mounts the export over iWARP, as the user that runs the tests.
+    /// Mounts the export, and returns an NFS client over iWARP that acts as the user that runs the tests.
     pub(crate) async fn client(&self) -> Nfs {
         self.client_as(Credential::sys("test", own_uid(), own_gid(), []), &self.iwarp).await
     }
@@ -426,7 +426,7 @@ impl Nfs {
     }
 }
 
-/// Returns bytes that depend on their position.
+/// Returns bytes that depend on their position and on the seed.
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|n| ((n * 7 + n / 251) as u8).wrapping_add(seed)).collect()
 }

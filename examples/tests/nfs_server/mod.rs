@@ -75,8 +75,8 @@ pub(crate) struct Fake {
     pub(crate) taciturn: AtomicBool,
     /// `true` to corrupt some of the data that READ returns.
     pub(crate) rotten: AtomicBool,
-    /// Number of WRITEs with UNSTABLE. The next fields count WRITEs with FILE_SYNC, COMMITs, READs, and the calls of
-    /// READDIR and READDIRPLUS.
+    /// Number of WRITEs with UNSTABLE. The next fields count other WRITEs, COMMITs, READs, and the calls of READDIR and
+    /// READDIRPLUS.
     pub(crate) unstable: AtomicU32,
     pub(crate) file_sync: AtomicU32,
     pub(crate) commits: AtomicU32,

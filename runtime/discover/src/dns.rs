@@ -61,7 +61,7 @@ pub enum DnsError {
     Resolver(Arc<dyn Error + Send + Sync>),
     /// A query failed.
     Query {
-        /// The name that was queried.
+        /// The host, or the name of the SRV records.
         name: String,
         /// The error of the query.
         source: Arc<dyn Error + Send + Sync>,
@@ -410,7 +410,7 @@ mod tests {
         assert!(service.query(&resolver, &known).await.is_err(), "no target could be resolved");
     }
 
-    /// The URLs of servers with TLS have the name that was asked for, so that TLS does not trust names from DNS.
+    /// The URLs of servers over TCP have the name that was asked for, so that TLS does not trust names from DNS.
     #[tokio::test]
     async fn certificates_have_the_name_that_was_asked_for() {
         let server = name_server(Arc::default()).await;

@@ -152,7 +152,8 @@ impl EtcdService {
         self
     }
 
-    /// Sets the files of the client's certificates and of its key, in PEM.
+    /// Sets the file of the client's certificate chain and the file of its private key, both in PEM. Requires
+    /// [`ca`](Self::ca).
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.certificate = Some((certificate.into(), key.into()));
         self

@@ -1,4 +1,4 @@
-//! Tests with a real etcd, with TLS and users. If etcd is not installed, the tests are skipped, or fail if
+//! Tests with a real etcd, with TLS and users. If etcd is not installed, the tests that need it are skipped, or fail if
 //! `RPCRDMA_REQUIRE_TOOLS` is set.
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -80,7 +80,7 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Returns `true` if the connection is fully open and bytes were moved within the last `busy_poll`.
+    /// Returns `true` if the connection is fully open, and was set up or moved bytes within the last `busy_poll`.
     #[inline(never)]
     fn is_recently_active(&self) -> bool {
         self.endpoint.is_fully_open() && self.last_active.elapsed() < self.busy_poll

@@ -59,8 +59,8 @@ pub(super) enum EndpointPhase {
     Open,
     /// `disconnect` was called, and posted requests are still being sent.
     Draining,
-    /// Nothing more is framed. The batch and the Terminate are sent, then the stream is shut down, then the endpoint
-    /// waits for the peer to close it.
+    /// No message other than a Terminate is framed. The batch and the Terminate, if there is one, are sent. Then the
+    /// stream is shut down, and the endpoint waits for the peer to close it.
     Ending { reason: DisconnectReason, end_sent: bool },
     /// The connection has ended.
     Closed,
@@ -121,8 +121,8 @@ pub(crate) struct Endpoint {
     pub(super) current: FramedMessage,
     /// `true` if the next message is an RDMA Read Response when work requests are waiting too.
     pub(super) response_turn: bool,
-    /// Sends shorter than this, in bytes, are framed when they are posted. 0 while something else must be framed or
-    /// written first.
+    /// Sends shorter than this, in bytes, are framed when they are posted. 0 while nothing may be framed, or something
+    /// else must be framed or written first.
     pub(super) frames_below: usize,
     /// The number of the last Send that was framed when it was posted, if the batch has no mark for it yet.
     pub(super) unmarked_sends: Option<u64>,
@@ -363,7 +363,8 @@ impl Endpoint {
         self.input_drained && self.is_framed() && self.output.is_empty()
     }
 
-    /// Returns `true` if new requests are still accepted and everything is framed.
+    /// Returns `true` if a short Send may be framed when it is posted. New requests are then still accepted, everything
+    /// is framed, and no batch is partly written.
     #[inline]
     pub(super) fn is_framed(&self) -> bool {
         self.frames_below > 0

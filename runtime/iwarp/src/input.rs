@@ -9,7 +9,8 @@
 //!   the length field of the next one, and the shortest header. Tagged payload then never arrives in the staging
 //!   buffer.
 //!
-//! Within an RDMA Read Response, a read extends over several FPDUs: see the module `read_ahead`.
+//! Within an RDMA Read Response, or an RDMA Write that is expected to fill its memory, a read extends over several
+//! FPDUs: see the module `read_ahead`.
 //!
 //! Memory is registered before its STag is sent, and tagged payload arrives later. The switch to the second mode
 //! therefore comes in time. (A peer that guesses an STag could be faster. Its payload would be copied and counted.)
@@ -65,7 +66,8 @@ pub(crate) struct InboundSegment {
     /// Number of payload bytes that have arrived.
     pub(crate) placed: usize,
     pub(crate) target: PayloadTarget,
-    /// The error found in the header. It is reported once the CRC is verified.
+    /// The error found in the header, or the invalidation of the destination in the meantime. It is reported once the
+    /// CRC is verified.
     pub(crate) fault: Option<ProtocolFault>,
 }
 

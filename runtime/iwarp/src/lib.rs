@@ -5,7 +5,8 @@
 //! | connection set-up: frames, revisions, read depths | 5044 §7.1, 6581 | `setup`, `mpa::frames` |
 //! | MPA: FPDUs, CRC32c, markers | 5044 §4 | `mpa`, `output` (sending), `input` (receiving) |
 //! | DDP: segments, queues, sequence and bounds checks | 5041 | `ddp`, `outbound`, `inbound`, `read_ahead`, `stag` |
-//! | RDMAP: messages, ordering, Terminate | 5040 | `rdmap`, `terminate`, `outbound`, `inbound`, `work`, `receives`, `whole_sends` |
+//! | RDMAP: messages, Terminate | 5040 | `rdmap`, `terminate`, `outbound`, `inbound`, `whole_sends` |
+//! | RDMAP: order of work requests, posted Receives | 5040 §5.3, §5.5 | `work`, `receives` |
 //! | teardown and error reporting | 5040 §6.2, §7; 5041 §6.2, §7; 5044 §8 | `endpoint`, `connection` |
 //! | byte streams: TCP sockets, or streams in memory | | `byte_stream`, `stream`, `socket`, `memory_stream` |
 //!

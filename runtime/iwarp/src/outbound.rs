@@ -32,8 +32,8 @@ fn part(len: usize, from: usize, max: usize) -> (std::ops::Range<usize>, bool) {
 }
 
 impl Endpoint {
-    /// Frames and writes as much as possible. Returns `Ready` if bytes were written, a write failed, or the local half
-    /// was shut down. An error ends the connection (RFC 5041 §3).
+    /// Frames and writes messages, with at most `WRITES` writes. Returns `Ready` if bytes were written, a write failed,
+    /// or the local half was shut down. An error ends the connection (RFC 5041 §3).
     pub(super) fn transmit(&mut self, cx: &mut Context<'_>, link: &mut impl ByteStream) -> Poll<()> {
         let mut wrote = false;
         if let Some(last) = self.unmarked_sends.take() {

@@ -11,8 +11,8 @@
 //!
 //! Each header is checked before its payload is accepted, as in any other read. If the peer has sent other segments,
 //! the bytes that follow are in the wrong place. They are then copied from there and processed like staged bytes. No
-//! data is lost, because the peer has not written this part of the memory before. After an RDMA Read Response, the rest
-//! of the message overwrites it. The memory behind a short RDMA Write is not part of the data that the peer reports as
+//! data is lost, because the peer has not written this part of the memory before. The rest of an RDMA Read Response
+//! then overwrites this memory. The memory behind a short RDMA Write is not part of the data that the peer reports as
 //! written.
 
 use std::io::IoSliceMut;

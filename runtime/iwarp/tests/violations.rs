@@ -366,8 +366,9 @@ async fn invalid_queue() {
     refused(0x12, 0x01, |_| untagged(SEND, 0, 3, 1, 0, b"x"), "queue 3").await;
 }
 
-/// Checks every opcode on the queues that RDMAP uses and on some that it does not (RFC 5040 §4.1, figure 4). The length
-/// of the message does not change the reason, so each message is also sent longer than any buffer of its queue.
+/// Checks every opcode on the queues that do not accept it, including some queues that RDMAP does not use (RFC 5040
+/// §4.1, figure 4). The length of the message does not change the reason, so each message is also sent longer than any
+/// buffer of its queue.
 #[tokio::test]
 async fn each_queue_accepts_its_own_opcodes_only() {
     const SENDS: [u8; 4] = [3, 4, 5, 6];

@@ -122,7 +122,7 @@ impl ChannelBuilder {
     }
 
     /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent,
-    /// and received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the
+    /// and received, in one Send (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the
     /// server's value applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
         self.config.connection = self.config.connection.inline_size(bytes);
@@ -165,7 +165,8 @@ impl ChannelBuilder {
     }
 
     /// Sets the maximum number of calls that are in flight or waiting for a credit. Further calls wait in the order in
-    /// which they started, before they allocate memory. At least 1. Default 4096.
+    /// which they started. Calls without [`security`](Self::security) allocate no message memory while they wait. At
+    /// least 1. Default 4096.
     pub fn max_calls(mut self, calls: usize) -> Self {
         self.config.max_calls = calls;
         self

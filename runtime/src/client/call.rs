@@ -264,7 +264,7 @@ pub(super) struct CallTarget {
     pub(super) program: u32,
     pub(super) version: u32,
     pub(super) number: u32,
-    /// `PROGRAM.PROCEDURE`, for error messages and traces.
+    /// `VERSION.PROCEDURE`, for error messages and traces.
     pub(super) name: &'static str,
     pub(super) idempotent: bool,
 }

@@ -136,7 +136,7 @@ struct LinkSettings<'a> {
     config: &'a Arc<ChannelConfig>,
     callbacks: Option<&'a Arc<ServiceRegistry>>,
     /// The scheme whose addresses mean the same server on every channel, so that the server's version may be cached.
-    /// `None` if the channel has a connector of its own, which may have its own addresses.
+    /// `None` for a local socket, and for a connector of the caller, whose addresses may mean other servers.
     scheme: Option<Scheme>,
 }
 

@@ -37,7 +37,7 @@ pub enum ConnectError {
     Resolve {
         /// The host name.
         host: String,
-        /// The error of the resolver.
+        /// The error of the resolver, or [`NotFound`](ErrorKind::NotFound) if no address can be used.
         source: IoError,
     },
     /// The URL asks for TLS, but the channel has no TLS configuration.
@@ -52,10 +52,11 @@ pub enum ConnectError {
     /// TLS is required, but is not available for this kind of transport.
     #[cfg(feature = "tls")]
     NoTlsTransport {
-        /// The URL or the address.
+        /// The URL, the address, or the path of the local socket.
         server: String,
     },
-    /// No address of the host accepted a connection. The fields describe the last attempt.
+    /// No connection could be set up, for example because the server refused it or a TLS handshake failed. The fields
+    /// describe the attempt for the last address of the host.
     Setup {
         /// The address that was tried last.
         peer: SocketAddr,
@@ -77,7 +78,7 @@ pub enum ConnectError {
         peer: SocketAddr,
         /// The reason why the connection was closed.
         reason: CloseReason,
-        /// `true` if a call was sent. The server may have executed it.
+        /// `true` if the call that failed with this error was sent. The server may have executed it.
         sent: bool,
     },
     /// The deadline of the call passed during an attempt to connect.
@@ -88,7 +89,7 @@ pub enum ConnectError {
     },
     /// The attempt was given up, because a connection over another path was made sooner.
     Overtaken {
-        /// The time since the attempt began.
+        /// The time from the start of the attempt until it was given up.
         after: Duration,
     },
     /// The last attempt to connect failed, and the next attempt is not due yet.
@@ -264,7 +265,7 @@ pub enum CallError {
     /// The call got no valid RPC reply: for example, the connection closed, the deadline passed, or the transport
     /// refused the call.
     Transport {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// The failure that ended the call, or its last attempt.
         failure: CallFailure,
@@ -273,7 +274,7 @@ pub enum CallError {
     },
     /// No connection could be made, or the server closed the connection before its first reply.
     Connect {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// The error of the last attempt to connect.
         error: ConnectError,
@@ -282,7 +283,7 @@ pub enum CallError {
     },
     /// The credential is longer than the 400 bytes that RFC 5531 §8.2 allows. Nothing was sent.
     Credential {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// Length of the credential's body, in bytes.
         len: usize,
@@ -290,7 +291,7 @@ pub enum CallError {
     /// The arguments cannot be encoded, for example because they exceed a bound of their XDR declaration. Nothing was
     /// sent.
     Encode {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// The item that cannot be encoded, and the reason.
         source: EncodeError,
@@ -298,7 +299,7 @@ pub enum CallError {
     /// A landing buffer is shorter than the maximum length of its eligible result, or there is no such result. Nothing
     /// was sent.
     Landing {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// Index of the eligible result in the order of the reply's encoding, from 0.
         index: usize,
@@ -309,7 +310,7 @@ pub enum CallError {
     },
     /// The call could not be secured, or its reply failed the security check.
     Security {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// `true` if the call was sent. The server may have executed it.
         sent: bool,
@@ -318,14 +319,14 @@ pub enum CallError {
     },
     /// The server replied with an error status (RFC 5531 §9).
     Rpc {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// The status in the reply.
         source: RpcError,
     },
     /// The reply is not a valid encoding of the result, or exceeds the channel's decoding limits.
     Decode {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// The item that cannot be decoded, and the reason.
         source: DecodeError,
@@ -333,14 +334,15 @@ pub enum CallError {
     /// The reply breaks the rules of direct data placement (RFC 8166 §6.1). The error is permanent: client and server
     /// do not agree on which results are eligible, or on where they are placed.
     DirectPlacement {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// The item that breaks the rules.
         source: DecodeError,
     },
-    /// Middleware between client and channel ended the call (feature `tower`), for example a timeout or a limit.
+    /// Middleware between client and channel ended the call (feature `tower`), for example a timeout or a limit. Or the
+    /// last attempt was not executed, but the server may have executed an earlier one.
     Middleware {
-        /// The name of the procedure, as `PROGRAM.PROCEDURE`.
+        /// The name of the procedure, as `VERSION.PROCEDURE`.
         procedure: &'static str,
         /// `true` if the server may have executed an attempt of the call.
         sent: bool,
@@ -484,7 +486,7 @@ impl CallError {
         }
     }
 
-    /// Returns the name of the procedure that was called: `PROGRAM.PROCEDURE`.
+    /// Returns the name of the procedure that was called: `VERSION.PROCEDURE`.
     #[must_use]
     pub fn procedure(&self) -> &'static str {
         match self {

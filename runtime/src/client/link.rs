@@ -28,7 +28,7 @@ pub(super) struct ChannelLink {
     pub(super) info: ChannelInfo,
     /// `true` if the peers negotiate the version, until the outcome has been read after the first reply.
     pub(super) negotiates: AtomicBool,
-    /// XID of the next sealed call.
+    /// XID of the next sealed call that has no XID from [`OutboundCall::xid`](super::call::OutboundCall::xid).
     pub(super) sealed_xid: AtomicU32,
     /// The rank of the connection's path among the paths of the channel. 0 is the best.
     rank: AtomicUsize,
@@ -105,8 +105,9 @@ impl ChannelLink {
         Self::new(port, ChannelInfo::unconnected(transport), false).dialed(None)
     }
 
-    /// Returns the outcome of the connection once it has ended. Returns `None` while the connection is open, if the
-    /// outcome has already been returned, and if the end says nothing about the server.
+    /// Returns the outcome of the connection once it has ended. Returns `None` while the connection is open, and if the
+    /// outcome has already been returned. Also returns `None` for a connection without a reply if the channel closed
+    /// it, or if the close reason explains enough by itself.
     pub(super) fn fate(&self) -> Option<LinkFate> {
         let reason = self.port.close_reason()?;
         if self.is_fate_known.swap(true, Ordering::Relaxed) {
@@ -130,8 +131,8 @@ impl ChannelLink {
         has_served
     }
 
-    /// Returns the error of a connection that the server has closed. `None` if `reason` shows that the channel closed
-    /// the connection, or explains enough by itself. `sent` is `true` if a call was sent.
+    /// Returns the error of a connection that ended before the first reply. `None` if `reason` shows that the channel
+    /// closed the connection, or explains enough by itself. `sent` is `true` if the call that failed was sent.
     fn closed(&self, reason: &CloseReason, sent: bool) -> Option<ConnectError> {
         match reason {
             CloseReason::Disconnected(DisconnectReason::Local)

@@ -63,9 +63,10 @@ const MAX_CALL_BYTES: u64 = 16 * 1024 * 1024;
 ///   that channel has connected again. Other connections may have other local addresses.
 /// - If no connection is open, calls wait for a connection: until their deadline, or without a deadline for up to 1 s.
 ///
-/// The connections serve the same [callbacks](super::ChannelBuilder::service). A server calls back over the connection
-/// of the call that announced the client. A pool may use another connection for each call, so a client that expects
-/// callbacks over one connection announces itself over a [`Channel`] of its own.
+/// The connections of [`connect_pool`](super::ChannelBuilder::connect_pool) serve the same
+/// [callbacks](super::ChannelBuilder::service). A server calls back over the connection of the call that announced the
+/// client. A pool may use another connection for each call, so a client that expects callbacks over one connection
+/// announces itself over a [`Channel`] of its own.
 ///
 /// ```no_run
 /// mod plane {

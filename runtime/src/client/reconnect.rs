@@ -48,9 +48,10 @@ pub enum Reconnect {
         ///
         /// The first retry connects at once. Each later retry waits for the end of the pause, if the last attempt to
         /// connect failed. From the fourth retry on, a pause precedes each retry, even if the last attempt could
-        /// connect. A call fails at once with [`ConnectError::BackOff`] unless the pause ends before its deadline or,
-        /// without a deadline, in less than 1 s. A call with [a landing buffer of its own](super::CallOptions::landing)
-        /// is not retried. With 0, every call fails during a pause.
+        /// connect. A call does not wait for a pause that ends after its deadline or, without a deadline, takes 1 s or
+        /// longer. It fails at once, with [`ConnectError::BackOff`] if it began during the pause. A call with
+        /// [a landing buffer of its own](super::CallOptions::landing) is not retried. With 0, every call fails during a
+        /// pause.
         retries: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! The attempts of a pool to connect its members again, for which calls wait.
+//! The attempts of a pool to reconnect its members. Calls wait for these attempts if no member is connected.
 
 use std::sync::Arc;
 

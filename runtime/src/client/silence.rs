@@ -21,7 +21,7 @@ pub(super) struct Silence {
     pauses: (Duration, Duration),
     /// Number of calls that got a reply.
     replies: AtomicU64,
-    /// The end of the latest pause, and its length. `None` after a reply.
+    /// The end of the latest pause, and its length. `None` before the first pause, and after a reply.
     pause: Mutex<Option<(Instant, Duration)>>,
     /// `true` if `pause` is set, so that a reply does not need the lock otherwise.
     has_pause: AtomicBool,

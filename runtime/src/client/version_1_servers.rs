@@ -1,4 +1,4 @@
-//! A cache of servers that support only version 1 of RPC-over-RDMA. The next connection to such a server begins with
+//! A cache of servers that support only version 1 of RPC-over-RDMA. Later connections to such a server begin with
 //! version 1 (RPC-over-RDMA v2 §4.2.3).
 
 use std::{

@@ -13,7 +13,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// | `Open` | idle for too long, or no first call in time | `Disconnecting` |
 /// | `Draining` | no call in flight in either direction | `Disconnecting` |
 /// | `Open`, `Draining` | [`DriverCommand::Disconnect`](super::command::DriverCommand::Disconnect) | `Disconnecting` |
-/// | `Open`, `Draining` | nothing has arrived from the peer since a probe, for the keep-alive timeout | `Disconnecting` |
+/// | `Open`, `Draining` | no byte has arrived since a probe, for the keep-alive timeout | `Disconnecting` |
 /// | `Disconnecting` | [`LINGER`] has passed | `TimedOut` |
 ///
 /// In `Disconnecting` and `TimedOut`, the engine reports the end of the connection as its last event.

@@ -33,8 +33,8 @@ pub(crate) struct KeepaliveConfig {
     pub(crate) timeout: Duration,
 }
 
-/// The program and version of the first call that the local side made on the connection. Its procedure 0 is called as a
-/// probe.
+/// A program and version whose procedure 0 is called as a probe. The keep-alive check uses those of the first call that
+/// the local side made on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ProbedProgram {
     program: u32,

@@ -150,7 +150,7 @@ impl<N: Network> World<N> {
         self.engine.reply(call.token, OutgoingReply { message: message([XID, 1], len), reduced });
     }
 
-    /// Responds to the oldest call of the peer without a reply with a transport error.
+    /// Rejects the peer's oldest unanswered call with a transport error.
     pub(super) fn reply_error(&mut self) {
         if let Some(call) = self.arrived.pop_front() {
             self.engine.reply_error(call.token, TransportError::BadXdr);

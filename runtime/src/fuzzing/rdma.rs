@@ -1,8 +1,8 @@
 //! Fuzzing of RPC-over-RDMA engines.
 //!
 //! The first byte chooses the engine's role and configuration. The provider obeys its contract: it delivers no more
-//! messages than there are Receives, completes work in order, and reports `Disconnected` last. The peer may send
-//! anything.
+//! messages than there are Receives, completes work in order, and reports `Disconnected` after all work that was posted
+//! before. The peer may send anything.
 
 use std::{
     collections::{BTreeMap, VecDeque},

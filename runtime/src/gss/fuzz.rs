@@ -1,5 +1,4 @@
-//! Entry points for fuzzers: messages that an unauthenticated peer can send to a server and to a client with
-//! RPCSEC_GSS.
+//! Entry points for fuzzers: messages that a peer can send to a server and to a client with RPCSEC_GSS.
 //!
 //! The peer of the server knows the formats and, for some steps, the key of the mechanism, so that a fuzzer reaches the
 //! code behind the checksums.

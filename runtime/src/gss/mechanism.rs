@@ -37,7 +37,7 @@ pub mod major {
     pub(crate) const ROUTINE_ERROR: u32 = 0x00ff_0000;
 }
 
-/// An error of a GSS-API mechanism.
+/// An error of a GSS-API mechanism, or of the creation of a context.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message} (GSS-API major status {major:#010x}, minor status {minor})")]
 pub struct GssError {
@@ -45,7 +45,7 @@ pub struct GssError {
     pub major: u32,
     /// Minor status, which is specific to the mechanism.
     pub minor: u32,
-    /// The mechanism's description of the error.
+    /// A description of the error, usually the mechanism's.
     pub message: String,
 }
 

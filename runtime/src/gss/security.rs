@@ -58,7 +58,8 @@ struct GssSecurityShared<M> {
 #[derive(Default)]
 struct Contexts {
     current: Option<Arc<ClientContext>>,
-    /// Contexts that were replaced before the server dropped them. They are destroyed once their calls have ended.
+    /// Contexts that were replaced before the server dropped them. When a new context has been created, and when the
+    /// channel is closed, those without calls are destroyed.
     retired: Vec<Arc<ClientContext>>,
 }
 

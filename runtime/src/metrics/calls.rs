@@ -253,7 +253,7 @@ impl ServiceMetrics {
     }
 }
 
-/// Counts a retry. Retries are rare, so they go to the recorder at once.
+/// Counts a retry, or the second attempt of a hedged call. Both are rare, so they go to the recorder at once.
 #[cold]
 pub(crate) fn retried(method: &'static str) {
     counter!(describe::RETRIES, "rpc.system.name" => SYSTEM, "rpc.method" => method).increment(1);

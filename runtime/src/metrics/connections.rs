@@ -141,7 +141,7 @@ pub(crate) fn connection(
     Sampled { id, role, transport }
 }
 
-/// Counts a connection that could not be set up.
+/// Counts a connection that could not be set up, that a server rejected, or that closed before a client's first reply.
 pub(crate) fn connection_failed(role: ConnectionRole) {
     counter!(describe::FAILED, "rpcrdma.role" => role.name()).increment(1);
 }

@@ -55,7 +55,7 @@ pub(super) fn describe() {
         (PATHS_FAILED, Unit::Count, "Attempts to use one of several paths to a service that failed, by scheme"),
         (OPENED, Unit::Count, "Connections that were set up"),
         (CLOSED, Unit::Count, "Closed connections by reason"),
-        (FAILED, Unit::Count, "Connections that could not be set up"),
+        (FAILED, Unit::Count, "Connections that could not be set up, or ended before their first reply"),
         (RESENT, Unit::Count, "Calls sent again with more room for the reply"),
         (IO, Unit::Bytes, "Transferred data by operation"),
         (REGISTRATIONS, Unit::Count, "Memory registrations"),

@@ -38,12 +38,12 @@
 //! | `rpc.client.call.duration`, `rpc.server.call.duration` | histogram | `rpc.system.name`, `rpc.method`, `rpc.response.status_code`, `error.type` |
 //! | `rpc.client.request.size`, `rpc.server.request.size` | histogram | `rpc.system.name`, `rpc.method` |
 //! | `rpc.client.response.size`, `rpc.server.response.size` | histogram | `rpc.system.name`, `rpc.method` |
-//! | `rpcrdma.client.call.retries` | counter, of channels, pools and `RetryPolicy` | `rpc.system.name`, `rpc.method` |
+//! | `rpcrdma.client.call.retries` | counter, of channels, pools and `RetryPolicy`, with the second attempts of hedged calls | `rpc.system.name`, `rpc.method` |
 //!
 //! | attribute | value |
 //! | --- | --- |
 //! | `rpc.system.name` | `onc_rpc` |
-//! | `rpc.method` | `PROGRAM.PROCEDURE` as named in XDR; `NULL` for procedure 0 of any program; `_OTHER` for calls that the server refuses before it has found their service, for procedures that the server does not have, for services that do not implement [`Service::procedure`](crate::server::Service::procedure), and for all procedures beyond the first 2048 of the process |
+//! | `rpc.method` | `VERSION.PROCEDURE` as named in XDR; `NULL` for procedure 0 of any program; `_OTHER` for calls that the server refuses before it has found their service, for procedures that the server does not have, for services that do not implement [`Service::procedure`](crate::server::Service::procedure), and for all procedures beyond the first 2048 of the process |
 //! | `rpc.response.status_code` | status of the reply (RFC 5531 §9), such as `SUCCESS` or `PROC_UNAVAIL`; `ERR_CHUNK` if a server reports that transport error; absent without a reply |
 //! | `error.type` | only for failed calls: the status of the reply or, without a reply, the kind of error; on clients the kind in the span of the call ([`trace`](crate::trace)), on servers `discarded` for a call that gets no reply; `cancelled` if the future of the call or of the handler was dropped |
 //!
@@ -61,7 +61,7 @@
 //! - Counts are exact. No call is counted twice or lost.
 //! - Sums of durations and sizes are exact, except for calls that end during a sample. Later samples make up for those.
 //! - Durations are counted in buckets, 32 for each power of two. The recorder gets one value per bucket, so a duration
-//!   moves by at most 3 %.
+//!   moves by about 3 % at most.
 //! - Sizes are exact as long as a procedure has few different pairs of sizes of call and reply on a thread: up to 16,
 //!   or fewer if their hashes collide. Further sizes are counted in buckets like durations.
 //!
@@ -79,7 +79,7 @@
 //! | `rpcrdma.connections.open` | gauge | open connections |
 //! | `rpcrdma.connections.opened` | counter | connections that were set up |
 //! | `rpcrdma.connections.closed` | counter | closed connections, with the attribute `rpcrdma.close.reason` |
-//! | `rpcrdma.connections.failed` | counter | on servers, connections whose set-up failed or that were rejected; on clients, failed attempts to reconnect, and connections that closed before their first reply; attribute `rpcrdma.role` only |
+//! | `rpcrdma.connections.failed` | counter | on servers, connections whose set-up failed or that were rejected; on clients, failed attempts of existing channels to connect, and connections that closed before their first reply; attribute `rpcrdma.role` only |
 //! | `rpcrdma.client.reconnects` | counter | connections that replaced a lost one; no attributes |
 //! | `rpcrdma.client.paths.failed` | counter | attempts to use one of several paths to a service ([`ChannelBuilder::connect`](crate::client::ChannelBuilder::connect)) that failed; attribute `rpcrdma.scheme` only |
 //! | `rpcrdma.credits.granted` | gauge | sum of the latest credit grants of the peers |

@@ -16,7 +16,7 @@ use super::{
 /// The value of `rpc.system.name`.
 pub(super) const SYSTEM: &str = "onc_rpc";
 
-/// The value of `rpc.method` for procedures without a known name.
+/// The value of `rpc.method` for procedures without a known name, and for procedures beyond `MAX_PROCEDURES`.
 pub(super) const OTHER: &str = "_OTHER";
 
 /// The status of a successful reply.

@@ -47,7 +47,8 @@ pub struct SecurityError(pub String);
 #[non_exhaustive]
 pub enum UnwrapError {
     /// The security context has expired. A server replies RPCSEC_GSS_CTXPROBLEM (RFC 2203 §5.3.3.3), and the client
-    /// sends the call again with another context.
+    /// sends the call again with another context. If a client finds this error in results, the call fails, because the
+    /// server has executed it.
     #[error("the security context has expired")]
     Expired,
     /// The body was modified, is malformed, or belongs to another call. A server replies GARBAGE_ARGS (RFC 2203
@@ -226,7 +227,8 @@ pub trait CallSecurity: Seal {
 
     /// Handles the denial of the call (AUTH_ERROR). Returns `true` if the call should be [secured](Security::secure)
     /// again and resent, for example after RPCSEC_GSS_CREDPROBLEM (RFC 2203 §5.3.3.3). The server has not executed a
-    /// denied call. The channel resends a call at most three times, within its deadline. The default is `false`.
+    /// denied call. The channel resends a call at most three times on each connection, within the deadline of the call.
+    /// The default is `false`.
     fn denied(&self, failure: AuthFailure) -> bool {
         let _ = failure;
         false

@@ -308,7 +308,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the number of credits: the maximum number of concurrent calls on a connection. At least 1. Default 32.
+    /// Sets the number of credits: the maximum number of concurrent calls on a connection. 1 to 65535. Default 32.
     pub fn credits(mut self, credits: u32) -> Self {
         self.config = self.config.credits(credits);
         self
@@ -338,7 +338,7 @@ impl ServerBuilder {
     }
 
     /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent,
-    /// and received, without RDMA (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the
+    /// and received, in one Send (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the
     /// server's value applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
         self.config = self.config.inline_size(bytes);

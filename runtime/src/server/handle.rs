@@ -47,7 +47,8 @@ pub(super) struct ServerShared {
     empty: Changes,
     /// `true` after the drain has started. No connection is added from then on.
     draining: AtomicBool,
-    /// `true` after the grace period. Handlers in progress are then aborted with their connection.
+    /// `true` if connections were still open at the end of the grace period. Handlers in progress are then aborted with
+    /// their connection.
     aborting: AtomicBool,
     pub(super) duplicates: Vec<Arc<DuplicateRequestCache>>,
     pub(super) limiters: Vec<Arc<Limiter>>,
@@ -251,7 +252,7 @@ pub struct ConnectionStats {
 pub struct MemoryStats {
     /// Memory held now, in bytes.
     pub held: u64,
-    /// Maximum of `held`, in bytes.
+    /// The limit, in bytes. `held` can exceed it by messages that are already in memory, and by replies to callbacks.
     pub limit: u64,
     /// Number of connections and handlers that wait for memory now.
     pub waiting: usize,

@@ -145,8 +145,8 @@ impl ServerHealth {
         })
     }
 
-    /// Calls the client of a connection back at each change, until the connection ends, the client fails to reply, or
-    /// the server is dropped. One call is in flight at a time.
+    /// Calls the client of a connection back at each change, until the connection ends, a call fails, or the server is
+    /// dropped. One call is in flight at a time.
     async fn call_back(self: Arc<Self>, cx: Context, connection: usize) {
         let _watches = ConnectionWatches { health: &self, connection };
         let Some(signal) = self.signal.get() else { return };

@@ -111,7 +111,7 @@ impl ServiceHooks {
         }
     }
 
-    /// Passes a call that is executed through the limits and the layers, and records its reply.
+    /// Passes a call that was claimed for execution through the limits and the layers, and records its reply.
     #[inline(always)]
     fn start_claimed(
         self: &Arc<Self>,

@@ -82,14 +82,14 @@ impl DispatchRequest {
         self.call.deadline()
     }
 
-    /// Returns the length of the call's payload stream in bytes: the RPC header and the arguments without those in Read
-    /// chunks.
+    /// Returns the length of the call's payload stream in bytes: the RPC header and the arguments, without reduced
+    /// items. If the call is protected, returns the length of its arguments before protection.
     #[must_use]
     pub fn inline_len(&self) -> u64 {
         self.call.incoming().payload.as_slice().len() as u64
     }
 
-    /// Returns the length of the arguments that arrived in Read chunks, in bytes.
+    /// Returns the length of the reduced items of the arguments, which arrived in Read chunks, in bytes.
     #[must_use]
     pub fn reduced_len(&self) -> u64 {
         self.call.incoming().reads().iter().map(|chunk| chunk.data.len() as u64).fold(0, u64::saturating_add)
@@ -147,14 +147,15 @@ impl DispatchResponse {
         }
     }
 
-    /// Returns the length of the reply's payload stream in bytes: the RPC header and the results without those in Write
-    /// chunks. Protected results count with their length before protection.
+    /// Returns the length of the reply's payload stream in bytes: the RPC header and the results, without the items
+    /// that [`reduced_len`](Self::reduced_len) counts. Protected results count with their length before protection.
     #[must_use]
     pub fn inline_len(&self) -> u64 {
         self.reply.inline_len() as u64
     }
 
     /// Returns the length of the results outside of the payload stream, in bytes. Over RDMA they are in Write chunks.
+    /// Over TCP they are large eligible items, which are sent without a copy.
     #[must_use]
     pub fn reduced_len(&self) -> u64 {
         let items = self.reply.rpc_reply().into_iter().flat_map(|reply| &reply.reduced);

@@ -22,7 +22,7 @@ const LONG_IDLE: Duration = Duration::from_secs(60);
 /// of connections, but at least this number. At the limit, new connections for which there is no room are refused.
 const MIN_LEAVING: usize = 16;
 
-/// Minimum time between two warnings about connections that are refused.
+/// Minimum time between two warnings about connections that are refused or cannot be accepted.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Returns the current time of tokio's clock, which drivers use as well, and which tests can pause.
@@ -134,8 +134,8 @@ impl ConnectionRoom {
         let _ = state.dismiss(idle, self.max);
     }
 
-    /// Returns `true` if a refusal should be logged as a warning: the first refusal, and then at most one refusal in
-    /// each minute.
+    /// Returns `true` if a refusal or an error of a listener should be logged as a warning: the first one, and then at
+    /// most one in each minute.
     pub(super) fn should_warn(&self) -> bool {
         let now = now();
         let mut state = self.state();
@@ -211,8 +211,8 @@ impl RoomPermit {
         RoomPlace { room: Arc::clone(&self.room), host: self.host, id: self.id }
     }
 
-    /// Records that the connection is set up. Closes it if it had to leave before: its set-up may have ended although
-    /// its task was aborted.
+    /// Records that the connection is set up. If the connection was told to leave during its set-up, closes it instead:
+    /// the set-up may finish although its task was aborted.
     pub(super) fn opened(&self, port: &Arc<DriverPort>) {
         let mut state = self.room.state();
         let occupant = state.hosts.get_mut(&self.host).and_then(|occupants| occupants.get_mut(&self.id));

@@ -14,7 +14,8 @@ pub struct ServerStats {
     pub accepted: u64,
     /// Number of open connections.
     pub open: u64,
-    /// Number of connections that were not set up: the set-up failed, or the connection limit was reached.
+    /// Number of connections that were not set up: the set-up failed, or the connection limit was reached. Set-ups that
+    /// the server aborted to make room for other connections, or to shut down, do not count.
     pub setup_failed: u64,
     /// Numbers of closed connections.
     pub ended: EndedConnections,

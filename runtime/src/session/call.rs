@@ -201,8 +201,8 @@ impl InboundCall {
     /// [`finish`](Self::finish) checks.
     ///
     /// # Errors
-    /// Returns the reply to malformed arguments: GARBAGE_ARGS (RFC 5531 §9), or ERR_CHUNK if a Read chunk replaces an
-    /// item that is not eligible (RFC 8166 §4.5.2, §6.1, RPC-over-RDMA v2 §7.2).
+    /// Returns the reply to malformed arguments: GARBAGE_ARGS (RFC 5531 §9), or ERR_CHUNK if a Read chunk does not
+    /// replace an eligible item (RFC 8166 §4.5.2, §6.1, RPC-over-RDMA v2 §7.2).
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[doc(alias = "svc_getargs")]

@@ -129,8 +129,8 @@ impl ServiceRegistry {
         Ok(header)
     }
 
-    /// Decodes the header of a call, and passes the call to the authenticator. An error is the reply to a malformed
-    /// header.
+    /// Decodes the header of a call, and passes the call to the authenticator. An error is the reply to a header that
+    /// is malformed or has an unsupported RPC version.
     // An error is rare and moved once. Boxing it would require an allocation.
     #[allow(clippy::result_large_err)]
     #[inline(always)]
@@ -232,7 +232,7 @@ fn misplaced_probe(_header: &CallHeader) -> Option<Authentication> {
     None
 }
 
-/// The header of a call that was passed to the authenticator or refused before.
+/// Fields of the header of a call that was passed to the authenticator, or refused before authentication.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallHead {
     pub(super) xid: u32,

@@ -104,8 +104,9 @@ pub fn tls_accept(config: &TlsServerConfig, bytes: &[u8]) -> usize {
 /// record may have, and one more.
 const MARKERS_LEN: usize = 4 * 9;
 
-/// Reads `bytes` as the first call of a client, and as the reply of a server to the probe. Panics if a probe or an
-/// offer that is recognized does not have the encoding of RFC 9289 §4.1.
+/// Reads `bytes` as the first call of a client, and as the reply of a server to a probe. Panics if a recognized probe
+/// is not encoded as in RFC 9289 §4.1, if an offer for it is not recognized, or if a recognized offer lacks the token
+/// STARTTLS.
 pub fn tls_probe(bytes: &[u8]) {
     if let Some(ShortRecord { message: Some(message), .. }) = record(bytes, PROBE_LEN)
         && let Some(header) = probe::as_probe(&message)

@@ -29,7 +29,8 @@
 //! A service finds the session in [`Context::tls`](crate::server::Context::tls), an authenticator in
 //! [`ReceivedCall::tls`](crate::security::ReceivedCall::tls).
 //!
-//! TLS is always version 1.3 (RFC 9289 §5), without 0-RTT data (RFC 9289 §6). Sessions are not resumed.
+//! TLS is always version 1.3 (RFC 9289 §5), without 0-RTT data (RFC 9289 §6). Sessions are not resumed, unless
+//! [`TlsClientBuilder::rustls`] and [`TlsServerBuilder::rustls`] got configurations that permit it.
 //!
 //! | file | content | RFC 9289 |
 //! | --- | --- | --- |

@@ -222,7 +222,8 @@ async fn a_sent_call_is_not_sent_again_in_version_1() {
     .await;
 }
 
-/// An idempotent call is retried on a new connection, even with a landing pool.
+/// An idempotent call is retried on a new connection. A call with a landing pool connects again after a lost
+/// connection.
 #[tokio::test]
 async fn an_idempotent_call_is_retried() {
     timed(in_step(async {

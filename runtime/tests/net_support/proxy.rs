@@ -33,7 +33,7 @@ pub struct Flip {
 #[derive(Debug, Default)]
 struct ProxyState {
     flip: Option<Flip>,
-    /// The messages that arrived, without record marks.
+    /// The messages that arrived and that [`Proxy::records`] has not returned yet, without record marks.
     records: Vec<(Direction, Vec<u8>)>,
     connections: usize,
     /// The latest connection to the server.

@@ -18,7 +18,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 const MAX_DURATION: Duration = Duration::from_secs(120);
 
 thread_local! {
-    /// The servers of the current test, which runs on one thread.
+    /// The servers of the current test. The body of a test runs on one thread.
     static SERVERS: RefCell<Vec<ServerHandle>> = const { RefCell::new(Vec::new()) };
 }
 

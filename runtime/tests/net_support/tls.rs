@@ -16,7 +16,7 @@ use rpcrdma::{
     tls::{TlsClientBuilder, TlsClientConfig, TlsServerBuilder, TlsServerConfig},
 };
 
-/// A certification authority in a directory that is removed with it.
+/// A certification authority with a directory for its files, which is removed on drop.
 pub struct Authority {
     dir: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,

@@ -36,7 +36,7 @@ pub(super) unsafe fn register_fd<T: AsRawFd>(inner: T) -> io::Result<AsyncFd<T>>
     Ok(unsafe { AsyncFd::register_with_interest(inner, Interest::READABLE) }?)
 }
 
-/// An event channel, which belongs to no runtime.
+/// An event channel. By itself, it is not registered with a tokio runtime.
 #[derive(Debug)]
 pub(super) struct EventChannel(NonNull<ffi::rdma_event_channel>);
 

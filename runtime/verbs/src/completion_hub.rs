@@ -44,7 +44,8 @@ const QUEUE_SIZE: u32 = (1 << 13) - 1;
 /// Maximum number of completions fetched at a time.
 const COMPLETION_BATCH: usize = 64;
 
-/// Maximum number of completions distributed before other tasks run.
+/// Maximum number of completions that one call of [`HubState::distribute`] distributes. The task of the hub lets other
+/// tasks run after each call that reaches this number.
 const MAX_DISTRIBUTED: usize = 512;
 
 /// The completions that a connection has not processed yet.
@@ -362,7 +363,7 @@ impl HubMember {
         self.hub.receives.revoke(granted);
     }
 
-    /// Permits the peer to send `count` more messages. Does nothing if the member has left.
+    /// Permits the peer to send `count` more messages. Does nothing unless the member is in the hub.
     ///
     /// # Errors
     /// Returns an error if no Receive is posted, and none can be.

@@ -190,7 +190,8 @@ impl VerbsQueuePair {
         }
     }
 
-    /// Marks the local side as initiator, which sends first.
+    /// Marks the local side as initiator. On iWARP, the initiator sends a marker if its first message gets no reply for
+    /// some time.
     pub(super) fn set_initiator(&mut self) {
         self.peer_activity = PeerActivity::new(self.limits.iwarp);
     }

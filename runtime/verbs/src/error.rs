@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
-    /// There is no RDMA device, or its driver is not loaded.
+    /// There is no RDMA device, its driver is not loaded, or the device was removed while a connection was set up.
     #[error(
         "no RDMA device found: load the adapter's driver, or create a software device on a network \
          interface: `rdma link add rxe0 type rxe netdev eth0`"
@@ -38,7 +38,7 @@ pub enum VerbsError {
         /// The loader's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The user may not open the device files.
+    /// Access to RDMA was denied, probably because the user may not open the device files.
     #[error(
         "no permission to use RDMA: this user needs read and write access to /dev/infiniband/rdma_cm and \
          /dev/infiniband/uverbs*"
@@ -55,7 +55,8 @@ pub enum VerbsError {
         /// `RLIMIT_MEMLOCK`, in bytes.
         limit: u64,
     },
-    /// No RDMA device can reach the address.
+    /// The address or the route to it could not be resolved, or a listener could not bind to the address. Usually no
+    /// RDMA device leads to the address.
     #[error("no RDMA device leads to {addr}: run `rdma link` to list the network interfaces that have one")]
     NoRoute {
         /// The address of the peer, or the local address of a listener.
@@ -68,7 +69,7 @@ pub enum VerbsError {
     Os {
         /// The operation that failed.
         doing: &'static str,
-        /// The error of the operating system.
+        /// The cause, usually an error of the operating system.
         source: io::Error,
     },
 }
@@ -88,8 +89,8 @@ impl VerbsError {
         }
     }
 
-    /// Creates the error for an empty device list. The libraries hide devices whose files the user may not open. The
-    /// error is therefore [`NoPermission`](Self::NoPermission) if the kernel has a device.
+    /// Creates the error for a device that was not found. The libraries hide devices whose files the user may not open.
+    /// The error is therefore [`NoPermission`](Self::NoPermission) if the kernel has a device.
     pub(super) fn none_found() -> Self {
         match std::fs::read_dir("/sys/class/infiniband").map(|mut devices| devices.next().is_some()) {
             Ok(true) => Self::NoPermission(io::ErrorKind::PermissionDenied.into()),

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::provider::{Access, IoError, MemoryHandle, Region, RegisterableMemory};
 
-/// Number of most recently released handles that new memory avoids if the device provides others (see [`Region`]).
+/// Number of most recently released handles that this module avoids when it chooses a handle (see [`Region`]). Without
+/// windows, the device chooses the handles that the peer uses.
 const RECENT_HANDLES: usize = 512;
 
 /// Minimum number of free windows from which one is chosen at random, so that handles are unpredictable. If the device
@@ -38,7 +39,7 @@ struct VerbsExposure {
     /// writes.
     address: u64,
     access: Access,
-    /// `true` if the window is bound, so that the peer may access the memory.
+    /// `true` if the window is bound or about to be bound, so that the peer may access the memory.
     is_bound: bool,
     /// Number of local RDMA Reads in flight into the memory.
     reads: u32,

@@ -1,8 +1,8 @@
 //! Huge pages for the buffers of a pool.
 //!
 //! A device reads and writes memory through a table with an entry for each page. With pages of 2 MiB instead of 4 KiB,
-//! a buffer needs one entry instead of 512, registration is faster, and the device and the processor find more entries
-//! in their caches.
+//! 2 MiB of memory need one entry instead of 512, registration is faster, and the device and the processor find more
+//! entries in their caches.
 
 use std::{
     io, ptr,

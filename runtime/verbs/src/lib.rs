@@ -31,8 +31,9 @@
 //! the memory is returned.
 //!
 //! Buffers of the connection's pool ([`SetupParams::pool`](provider::SetupParams::pool)) are registered once, for local
-//! access, up to [`VerbsConfig::max_registered`]. Payload in other memory is registered for each request. Receives, and
-//! Sends that do not fit a work request, use memory of the connection.
+//! access, up to [`VerbsConfig::max_registered`]. Payload in other memory is registered for each request, unless it is
+//! short enough to be copied. Receives, and copies that do not fit a work request, use message memory that stays
+//! registered.
 //!
 //! # Shared queues
 //!
@@ -60,8 +61,8 @@
 //! RDMA, not in the Send. The size of a message decides how it is sent:
 //!
 //! - Up to the device's limit for inline data (256 bytes are requested), the data is copied into the work request.
-//! - Up to the size of a Receive (4 KiB by default), the message is copied into a slot that stays registered. The
-//!   message's own memory is free at once, and its completion need not be awaited.
+//! - Up to the size of a Receive (4 KiB by default) and at most 64 KiB, the message is copied into a slot that stays
+//!   registered. The message's own memory is free at once, and its completion need not be awaited.
 //! - A longer message is sent from its own memory, if the peer accepts it.
 //!
 //! # Device differences
@@ -146,8 +147,8 @@ pub struct VerbsConfig {
     ///
     /// With shared Receives, the memory of a server depends on the number of messages that it processes at a time, and
     /// not on its number of connections. Choose a number that exceeds the messages that arrive within about a
-    /// millisecond, for example 1024; numbers below 64 mean 64. If more arrive, the device asks the peers to repeat
-    /// them after 0.64 ms.
+    /// millisecond, for example 1024. Numbers from 1 to 63 mean 64. If more messages arrive, the device asks the peers
+    /// to repeat them after 0.64 ms.
     ///
     /// Ignored by connectors, and by devices that cannot share Receives safely: iWARP devices, and those without memory
     /// windows of type 2B.

@@ -1,5 +1,6 @@
-//! Owned libibverbs objects, each freed when dropped. Owners drop them in this order: windows, regions, queue pair,
-//! completion queue and its channel, shared receive queue, protection domain, identifier.
+//! Owned libibverbs objects, each freed when dropped. Owners drop each object before those that it uses: bound windows
+//! before their queue pair and their regions, the queue pair before its completion queue, its shared receive queue and
+//! its identifier, and all objects of a protection domain before the domain.
 
 use std::{
     io,
@@ -221,10 +222,10 @@ pub(super) struct Cq {
 // SAFETY: as for `Pd`.
 unsafe impl Send for Cq {}
 
-/// The result of [`Cq::poll_event`].
+/// The result of waiting for completions, as in [`Cq::poll_event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EventWait {
-    /// An event was or may have been fetched: check the queue again.
+    /// Completions may have arrived: check the queue again.
     Again,
     /// The next event wakes the task.
     Registered,

@@ -5,7 +5,7 @@ use std::io;
 /// Maximum number of local ports that a connector or a listener tries.
 const MAX_PORTS: usize = 8;
 
-/// The remaining attempts of a connector or a listener whose local port is chosen by the system.
+/// The remaining attempts of a connector or a listener to use a local port.
 ///
 /// RDMA connections and TCP connections have separate ports, and the connection manager chooses a free RDMA port. `siw`
 /// then takes the TCP port of the same number, which may be in use.

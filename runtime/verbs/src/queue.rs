@@ -47,7 +47,8 @@ pub(super) enum VerbsOp {
     Invalidate,
     /// Returns memory once all earlier requests are done. Nothing is posted.
     ReturnMemory,
-    /// A zero-length RDMA Write, whose completion implies that the peer's device has acknowledged everything before it.
+    /// A zero-length RDMA Write. On InfiniBand and RoCE, its completion implies that the peer's device has acknowledged
+    /// everything before it. On iWARP, it makes the peer notice a message that it has missed.
     Marker,
     /// The request was posted, or needs no posting.
     Nothing,
@@ -62,13 +63,13 @@ pub(super) enum PostedKind {
     Send,
     Write,
     Read(MemoryHandle),
-    /// A request of the provider itself, which is not reported.
+    /// A request whose success is not reported, such as an unsignaled Send or a request of the provider itself.
     Own,
     /// An invalidation, which returns memory to the caller.
     Return(MemoryHandle),
 }
 
-/// The data that must live until the device has finished a request.
+/// The data of a request, held as long as the device may access it.
 #[allow(dead_code, reason = "held, not looked at")]
 pub(super) enum HeldResource {
     Nothing,

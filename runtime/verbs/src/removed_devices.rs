@@ -36,8 +36,8 @@ fn closing() -> MutexGuard<'static, Closing> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes librdmacm close the devices that were removed, once nothing in this process uses them. Call it when the
-/// connection manager has reported a removal.
+/// Makes librdmacm close the removed devices that nothing in this process uses any more, by [`COMPARISONS`] comparisons
+/// in a thread. Call this function when the connection manager has reported a removal.
 pub(super) fn close_removed_devices() {
     let mut closing = closing();
     closing.remaining = COMPARISONS;

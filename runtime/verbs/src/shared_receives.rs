@@ -129,7 +129,7 @@ impl SharedReceives {
         self.posted().counts.posted > 0
     }
 
-    /// Withdraws the permission for `count` messages that did not arrive.
+    /// Withdraws the permission for `count` messages that did not arrive, and returns unused memory.
     pub(super) fn revoke(&self, count: usize) {
         let mut posted = self.posted();
         posted.counts.granted = posted.counts.granted.saturating_sub(count);

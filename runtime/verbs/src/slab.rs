@@ -1,4 +1,4 @@
-//! Slots of memory that is registered once, for Receives and for Sends too large to be inline.
+//! Slots of memory that is registered once, for Receives, and for Sends and RDMA Writes too large to be inline.
 
 use std::{
     alloc::{self, Layout},

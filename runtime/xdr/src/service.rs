@@ -13,7 +13,7 @@ pub trait Procedure: Send + Sync + 'static {
     const VERSION: u32;
     /// The procedure number.
     const NUMBER: u32;
-    /// `PROGRAM.PROCEDURE` as named in XDR, for messages and traces.
+    /// `VERSION.PROCEDURE` as named in XDR, such as `NFS_V3.NFSPROC3_READ`, for messages and traces.
     const NAME: &'static str;
     /// `true` if executing the procedure twice has the same effect as executing it once (`@idempotent`).
     const IDEMPOTENT: bool = false;
@@ -30,7 +30,7 @@ pub trait Procedure: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcedureInfo {
-    /// `PROGRAM.PROCEDURE` as named in XDR.
+    /// `VERSION.PROCEDURE` as named in XDR, such as `NFS_V3.NFSPROC3_READ`.
     pub name: &'static str,
     /// `true` if executing the procedure twice has the same effect as executing it once (`@idempotent`).
     pub idempotent: bool,

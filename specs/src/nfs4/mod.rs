@@ -3,7 +3,7 @@
 //! Generated from [`source::NFS4`](crate::source::NFS4) and [`binding::NFS4`](crate::binding::NFS4).
 //!
 //! A COMPOUND has a Write chunk for each READ and READLINK in it. A client that does not know the limits of the server
-//! sends at most one READ or READLINK in a call. It also sends at most one WRITE or CREATE of a symbolic link (RFC 8267
+//! should send at most one READ or READLINK in a call, and at most one WRITE or CREATE of a symbolic link (RFC 8267
 //! §6.4.2).
 //!
 //! # Reply sizes

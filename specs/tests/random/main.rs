@@ -1,6 +1,6 @@
-//! Tests with random values of each specification except RPCSEC_GSS: the generated codecs and, if they can be compiled,
-//! the C codecs of rpcgen decode an encoding and re-encode it to the same bytes. The module `wire` produces the
-//! encodings independently, from the rules of RFC 4506. The module `views` tests borrowed types.
+//! Tests with random values of each specification except RPCSEC_GSS: the generated codecs and, if the tools are
+//! installed, the C codecs of rpcgen decode an encoding and re-encode it to the same bytes. The module `wire` produces
+//! the encodings independently, from the rules of RFC 4506. The module `views` tests borrowed types.
 
 mod c;
 mod views;

@@ -14,7 +14,7 @@ use crate::{
     wire::{Choices, encoding},
 };
 
-/// NFS version 4 with a borrowed form of every type, as `xdrgen gen --borrowed` generates it.
+/// NFS version 4 with borrowed types, as `xdrgen gen --borrowed` generates them.
 #[allow(dead_code)]
 mod nfs4 {
     use rpcrdma::service::{BoundsReply, ReplyBounds};

@@ -3,8 +3,8 @@
 
 use rpcrdma_xdrgen::ir::{Base, Field, ItemId, ItemKind, Spec, Type};
 
-/// Exclusive upper bound of the number of elements of an array and of the number of bytes of opaque data. The lengths
-/// include zero, one, several, and lengths that need padding.
+/// Exclusive upper bound of the number of elements of a variable-length array, and of the number of bytes of
+/// variable-length opaque data and strings. The lengths include zero, one, several, and lengths that need padding.
 const MAX_ITEMS: u32 = 9;
 /// Maximum nesting depth at which optional data can be present, and arrays, lists and counted bytes can be non-empty.
 const DEEP: u32 = 12;

@@ -19,7 +19,8 @@ use tokio::{
 
 /// The local address of the attackers.
 pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-/// Maximum time for a raw peer to connect, write or read.
+/// Maximum time for a raw peer to connect, write or read. Also the maximum time for `nfs3d` to start or fail in the
+/// attack with capabilities.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The bit of a record mark that marks the last fragment (RFC 5531 section 11).
 const LAST_FRAGMENT: u32 = 1 << 31;

@@ -82,7 +82,7 @@ pub(crate) struct NfsServer {
 pub(crate) const FILE_LEN: usize = 4 << 20;
 /// The file that the victim reads and writes.
 pub(crate) const VICTIM_FILE: &str = "victim";
-/// The file that attackers read.
+/// The file that attackers read. A client writes it in the attack on STags.
 pub(crate) const LARGE_FILE: &str = "large";
 
 impl NfsServer {

@@ -32,7 +32,8 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Returns the number of calls of the victim before and during an attack.
+    /// Returns the number of calls in one measurement of the victim. In the attacks on counters, it is the number of
+    /// acknowledged additions before the attack.
     pub(crate) fn calls(self) -> usize {
         self.either(50, 400)
     }

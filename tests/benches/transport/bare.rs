@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Size of a small message, in bytes. A null call and its reply take about as much on the wire.
+/// Size of a small message, in bytes. A null call takes about as many bytes on the wire, and so does its reply.
 pub(crate) const SMALL: usize = 96;
 
 /// Serves connections, and sends received data back at once.

@@ -1,4 +1,5 @@
-//! Wrappers of the types of a provider that count the work requests and the memory registrations of its queue pairs.
+//! Wrappers of the types of a provider that count the Sends, the RDMA operations and the memory registrations of its
+//! queue pairs.
 
 use std::{
     io,
@@ -18,8 +19,8 @@ use rpcrdma::provider::{
     RegisterableMemory, SetupError, SetupParams, WorkRequest,
 };
 
-/// Counters of the work requests, of the bytes that they send and write, and of the memory registrations, for client
-/// and server together.
+/// Counters of Sends and RDMA operations, of the bytes that they send and write, and of memory registrations, for
+/// client and server together.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     sends: AtomicU64,
@@ -90,7 +91,7 @@ impl Sub for Counts {
     }
 }
 
-/// A wrapper of a provider's type that counts the work requests and the memory registrations in a shared [`Tally`].
+/// A wrapper of a provider's type that counts Sends, RDMA operations and memory registrations in a shared [`Tally`].
 pub(crate) struct Counting<T>(pub(crate) T, pub(crate) Arc<Tally>);
 
 impl<Q: QueuePair> QueuePair for Counting<Q> {

@@ -19,7 +19,7 @@ use crate::{programs::TestProgram, switch, table::Fault};
 /// Path of the table of bugs, relative to the root of the repository.
 pub const TABLE: &str = "tests/simulation/bugs.toml";
 
-/// Path of the record of the last search for all bugs, relative to the root of the repository.
+/// Path of the record of the last search for each bug, relative to the root of the repository.
 pub const RECORD: &str = "tests/simulation/bugs_found.toml";
 
 /// Distance between the first seeds of consecutive searches for one bug.

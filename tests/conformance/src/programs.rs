@@ -1,4 +1,4 @@
-//! The test programs of the copy, and the tests in them.
+//! Compiles programs of the copy of the project, and lists and selects the tests in them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,8 +68,8 @@ impl CitedTest {
         Ok(TestTarget { manifest, integration })
     }
 
-    /// Selects the names of the cited tests from `all`, the names of all tests of their program. If several modules
-    /// have tests of this name, selects those of the modules that fit the path of the file best.
+    /// Selects the names of the cited tests from `all`, the names of all tests of their program. Of the tests with the
+    /// cited name, or of all tests if a whole file is cited, selects those whose modules fit the path of the file best.
     fn select<'a>(&self, all: &'a [String]) -> Vec<&'a String> {
         let is_named = |name: &&String| match &self.function {
             Some(function) => name.rsplit("::").next() == Some(function),
@@ -108,14 +108,14 @@ fn integration(folder: &Path, file: &Path) -> anyhow::Result<String> {
     bail!("no test program in {} contains {}", folder.display(), file.display())
 }
 
-/// A compiled test program.
+/// A compiled test program, or a program that [`build_binary`] has compiled.
 #[derive(Clone, Debug)]
 pub struct TestProgram {
     /// Path of the program.
     pub executable: PathBuf,
-    /// Folder of the package, in which the tests run.
+    /// Folder in which the program runs: the folder of the package, or the copy after [`build_binary`].
     pub folder: PathBuf,
-    /// Names of all tests in the program.
+    /// Names of all tests in the program. Empty after [`build_binary`].
     pub tests: Vec<String>,
 }
 
@@ -231,7 +231,8 @@ pub fn features_of(manifest: &Path) -> Option<&'static str> {
 ///
 /// # Errors
 ///
-/// Fails if cargo cannot be run, or has not built a program.
+/// Fails if cargo cannot be run or fails without an error of the compiler, or if a program is not built or does not
+/// list its tests.
 pub fn build(copy: &Path, output: &Path, targets: &BTreeSet<TestTarget>) -> anyhow::Result<Built> {
     // Cargo applies `rpcrdma/tls` to every selected package that has a dependency `rpcrdma`, whichever package that is.
     // So packages with features are compiled on their own.
@@ -302,11 +303,12 @@ fn build_group(
 }
 
 /// Compiles the program of a package of the copy, into the folder `output`. The program is optimized a little, because
-/// it runs often. Returns the program with an empty list of tests, or the errors of the compiler.
+/// it runs often, unless the environment sets the level of optimization. Returns the program with an empty list of
+/// tests, or the errors of the compiler.
 ///
 /// # Errors
 ///
-/// Fails if cargo cannot be run, or has not built the program.
+/// Fails if cargo cannot be run or fails without an error of the compiler, or if the program is not built.
 pub fn build_binary(
     copy: &Path,
     output: &Path,
@@ -329,7 +331,7 @@ pub fn build_binary(
 ///
 /// # Errors
 ///
-/// Fails if cargo cannot be run.
+/// Fails if cargo cannot be run, or fails without an error of the compiler.
 pub fn check(copy: &Path, output: &Path, manifest: &Path) -> anyhow::Result<Vec<CompilerError>> {
     let mut command = cargo(copy, output, &["check", "--lib", "-p", &package_name(&copy.join(manifest))?]);
     if let Some(features) = features_of(manifest) {

@@ -18,7 +18,7 @@ pub struct FullRun {
     pub build_seconds: u64,
     /// Duration of the tests, in seconds.
     pub test_seconds: u64,
-    /// Rules with a fault that no test noticed.
+    /// Names of the rules with a fault that no test noticed, or whose tests hung.
     pub missed: Vec<String>,
 }
 

@@ -38,7 +38,7 @@ pub fn number() -> u32 {
     switch().number
 }
 
-/// Returns `true` if this mutant is selected. Records that it was reached.
+/// Returns `true` if this mutant is selected. If [`REACHED`] is set, records that the mutant was reached.
 pub fn planted(mutant: u32) -> bool {
     static IS_REACHED: [AtomicU64; MAX_MUTANT as usize / 64 + 1] =
         [const { AtomicU64::new(0) }; MAX_MUTANT as usize / 64 + 1];

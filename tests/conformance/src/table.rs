@@ -56,10 +56,10 @@ pub struct Rule {
     /// The section of another specification that states the same requirement, as the code cites it: `RFC 8166 §4.5`.
     #[serde(default)]
     pub same_as: Option<String>,
-    /// Items that implement the requirement: `file::item`, or a file that contains nothing else.
+    /// Items that implement the requirement: `file::item`, or a file that is not Rust.
     #[serde(default)]
     pub code: Vec<String>,
-    /// Tests of the requirement: `file::function`, or a file that contains nothing else.
+    /// Tests of the requirement: `file::function`, or a file for all of its tests.
     #[serde(default)]
     pub tests: Vec<String>,
     /// Faults that break the requirement. The tests have to notice each of them.
@@ -145,7 +145,7 @@ impl Table {
     }
 
     /// Compares the rows with the key words of the text. Returns descriptions of missing, superfluous and repeated
-    /// rows, and of rows with a wrong level.
+    /// rows, and of rows with one key word and a wrong level.
     pub fn compare(&self, found: &Keywords) -> Vec<String> {
         let mut rows: BTreeMap<(&str, usize), usize> = BTreeMap::new();
         let mut complaints = Vec::new();

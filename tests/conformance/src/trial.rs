@@ -1,4 +1,4 @@
-//! Runs of tests with one fault selected.
+//! Runs of tests with one fault or mutant selected, or none.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use crate::{
     switch,
 };
 
-/// Time after which tests of a fault count as hanging. It is above the time limits of the tests themselves.
+/// Time after which the tests of a fault count as hanging. It is above the time limits of the tests themselves.
 const MAX_DURATION: Duration = Duration::from_secs(300);
 
 /// Interval at which the end of a test program is checked after its output has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The outcome of the tests of one fault.
+/// The outcome of the tests of one fault or mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The names of the tests that failed. For a test program that failed without naming a test, its exit status.
@@ -37,10 +37,10 @@ pub enum Verdict {
     Hung,
 }
 
-/// One fault, or none, and the tests to run with it.
+/// One fault or mutant, or none, and the tests to run with it.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The number of the fault. 0 for none.
+    /// The number of the fault or mutant. 0 for none.
     pub number: u32,
     /// The tests, in the order in which they run.
     pub steps: Vec<Step>,
@@ -86,7 +86,7 @@ impl Trial {
         Self { number, steps, is_brief: false, reached: None }
     }
 
-    /// Runs the tests with the fault, and returns the verdict.
+    /// Runs the tests with the fault or mutant, and returns the verdict.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ fn failures(child: &mut Child) -> mpsc::Receiver<String> {
 ///
 /// # Errors
 ///
-/// Fails if a test program cannot be started.
+/// Fails if a test program was not compiled, or cannot be started.
 pub fn run_all(
     trials: &[Trial],
     programs: &BTreeMap<TestTarget, TestProgram>,

@@ -1,4 +1,4 @@
-//! Checks of the bugs that the simulation has to find, and of the record of the bugs that it found. The bugs are not
+//! Checks of the bugs that the simulation has to find, and of the record of the last search for them. The bugs are not
 //! compiled.
 #![deny(warnings, missing_docs)]
 

@@ -106,7 +106,7 @@ fn the_tests_named_exist() {
 }
 
 /// Every rule has code and a test, or a note with the reason for their absence. If it has both, it also has either
-/// faults or the reason for their lack. Each rule has its own ID.
+/// faults or the reason for their lack. Each rule of a table has its own ID.
 #[test]
 fn every_rule_is_kept_or_explained() {
     let mut complaints = Vec::new();
@@ -148,7 +148,7 @@ fn every_table_has_a_summary() {
     fail_if_any(&complaints);
 }
 
-/// All faults can be planted, in packages that can have the switch.
+/// All faults can be planted, and their files belong to packages.
 #[test]
 fn every_fault_has_its_place() {
     let tables = tables();
@@ -169,7 +169,7 @@ fn every_fault_has_its_place() {
     fail_if_any(&complaints);
 }
 
-/// The tables list every requirement of the specifications exactly once, and no others.
+/// The tables list every requirement of the covered sections exactly once, and no others.
 #[test]
 fn every_requirement_has_a_row() {
     let Some(texts) = env::var_os("SPEC_TEXTS").map(PathBuf::from) else {

@@ -5,7 +5,7 @@
 
 use rpcrdma::fuzzing::reencodes;
 
-/// Declares a module for each of the compiler's test constructs.
+/// Declares a module for each listed file of the compiler's test constructs.
 macro_rules! constructs {
     ($($name:ident: $path:literal;)*) => {$(
         mod $name {

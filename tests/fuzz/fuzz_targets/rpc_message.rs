@@ -1,4 +1,4 @@
-//! RPC messages: headers and credentials.
+//! RPC messages, decoded from arbitrary bytes: the headers of calls and replies, and credentials.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma::fuzzing::rpc_message(bytes));

@@ -1,4 +1,4 @@
-//! A server with TLS: the first record of a client, and the client's part of the handshake after a probe.
+//! Arbitrary data from a client to a server with TLS: from the start of the connection, or after a probe and its reply.
 #![no_main]
 
 use std::sync::LazyLock;

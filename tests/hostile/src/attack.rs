@@ -44,7 +44,7 @@ impl Setup {
     }
 
     /// Returns the private data of the peer. Bits 1 and 2 of the flags select valid private data of version 1, none, or
-    /// arbitrary bytes.
+    /// up to 59 copies of one byte.
     fn private_data(self) -> Vec<u8> {
         match self.flags & 6 {
             0 => vec![0xf6, 0xab, 0x0e, 0x18, 1, self.number & 1, 3, 3],
@@ -185,7 +185,7 @@ async fn accept_rdma(listener: rpcrdma::provider::sim::SimListener, setup: Setup
 pub(crate) struct Attack {
     pub(crate) peer: Peer,
     pub(crate) entrance: Entrance,
-    /// Connections that the peer no longer uses and has not closed.
+    /// Connections that the peer no longer uses and has not dropped.
     parked: Vec<Link>,
 }
 

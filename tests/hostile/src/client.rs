@@ -32,7 +32,7 @@ const HOSTS: [Host; 2] = [4, 5];
 const TIMEOUTS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(2), Duration::from_secs(12)];
 /// Maximum time from the deadline of a call to its end.
 const MAX_DELAY: Duration = Duration::from_millis(100);
-/// Time after which a caller abandons a call.
+/// Time after which the caller abandons a call whose `shape` is odd.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Numbers of calls of the client under attack, and descriptions of violations.
@@ -77,7 +77,7 @@ fn builder(is_v2: bool, setup: Setup) -> ChannelBuilder {
         .service(FuzzedBackV1Server::new(FuzzedBackService))
 }
 
-/// Runs a plan against a client. The error describes the first violation.
+/// Runs a plan against a client. The error describes a violation.
 pub(crate) async fn play(wire: Wire, plan: &Plan) -> Result<Summary, String> {
     let setup = plan.setup;
     let (network, is_v2) = (network(wire, setup), is_v2(wire, setup));

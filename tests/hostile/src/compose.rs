@@ -43,7 +43,7 @@ pub(crate) mod fault {
     pub(crate) const EMPTY: u16 = 1 << 13;
     /// The direction or the RPC version of the message is wrong, or a reply is sent twice.
     pub(crate) const DIRECTION: u16 = 1 << 14;
-    /// The message is composed, but not sent.
+    /// The message is composed, but not sent. TCP records and headers of the type ERROR are sent nevertheless.
     pub(crate) const UNSENT: u16 = 1 << 15;
 }
 

@@ -1,5 +1,5 @@
-//! RPCSEC_GSS for a hostile client. The client establishes a valid context as an honest client does, and uses it for
-//! the credentials, verifiers and protected arguments of its calls.
+//! RPCSEC_GSS for the calls of a hostile peer. The peer establishes a valid context as an honest client does, and uses
+//! it for the credentials, verifiers and protected arguments of its calls.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) const DATA: u32 = 0;
 /// The control procedure RPCSEC_GSS_INIT (RFC 2203 section 5).
 pub(crate) const INIT: u32 = 1;
 
-/// The RPCSEC_GSS state of a hostile client.
+/// The RPCSEC_GSS state of a hostile peer.
 #[derive(Default)]
 pub(crate) struct GssPeer {
     /// The context that is being established, and the XID of the RPCSEC_GSS_INIT call.
@@ -47,7 +47,7 @@ impl GssPeer {
         self.context.is_some()
     }
 
-    /// Handles a reply. The reply to the request of [`begin`](Self::begin) completes the context.
+    /// Handles a message of the product. The reply to the call of [`begin`](Self::begin) completes the context.
     pub(crate) fn received(&mut self, xid: u32, reply: &[u8]) {
         if self.setup.as_ref().is_some_and(|(expected, _)| *expected == xid)
             && let Some((_, setup)) = self.setup.take()

@@ -36,7 +36,7 @@ pub(crate) struct IwarpLink {
     pub(crate) pipe: Pipe,
     is_set_up: bool,
     crc: bool,
-    /// Number of the latest message of each untagged queue.
+    /// Number of the latest message sent in each untagged queue.
     numbers: [u32; 3],
     /// The memory that the product may read or write, by STag.
     memory: BTreeMap<u32, Vec<u8>>,

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | a peer cannot disturb others | each healthy call succeeds with the right data within [`HEALTHY_LIMIT`](healthy::HEALTHY_LIMIT) |
 //! | a server still accepts connections | a new healthy client connects at the end |
-//! | a call ends at its deadline | each call of the client under attack ends within 100 ms of it |
+//! | a call ends at its deadline | each call of the client under attack ends at most 100 ms after its deadline |
 //! | everything is released | connections, regions, memory of calls and tasks are 0 at the end |
 //! | nothing panics | a panic of any task is a violation |
 //!

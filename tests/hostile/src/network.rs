@@ -126,7 +126,7 @@ impl Network {
 
 type Accepted = (DuplexStream, SocketAddr);
 
-/// Byte streams in memory, by port.
+/// A network of byte streams in memory, with its listeners by port.
 #[derive(Clone)]
 pub(crate) struct MemoryNetwork {
     ports: Arc<Mutex<BTreeMap<u16, UnboundedSender<Accepted>>>>,

@@ -17,7 +17,7 @@ const MEMORY: usize = 32;
 /// Maximum number of bytes of a part of a continued message, and of a reply that is sent inline although there is a
 /// Reply chunk.
 const INLINE: usize = 900;
-/// First XID of the peer's calls.
+/// The XID counter before the peer's first call. Stands in for numbers of the product while the peer remembers none.
 const FIRST_XID: u32 = 0x4000;
 /// Credits of a message without a mistake.
 const CREDITS: u32 = 8;
@@ -300,7 +300,8 @@ impl Peer {
         }
     }
 
-    /// Writes data to a chunk of the product. Returns the chunk with the lengths that were written.
+    /// Writes data to a chunk of the product, with the mistakes of the exchange. Returns the chunk with the lengths to
+    /// report as written.
     fn fill(&mut self, chunk: &[Segment], data: &[u8], exchange: &Exchange) -> Vec<Segment> {
         let Exchange { faults, amount, .. } = *exchange;
         let has = |fault: u16| faults & fault != 0;
@@ -438,7 +439,8 @@ impl Peer {
         self.send(out, None, 0);
     }
 
-    /// Sends properties that end the exchange of properties in version 2, and have no other effect.
+    /// Sends properties that end the exchange of properties in version 2. They announce the default receive size, and
+    /// support for all calls in the reverse direction.
     pub(crate) fn greet(&mut self) {
         let reverse = Field::Small(3);
         self.properties(&[(2, Field::Any(4096)), (5, reverse)]);

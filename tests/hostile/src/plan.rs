@@ -31,10 +31,11 @@ impl<'a> Arbitrary<'a> for Plan {
 pub struct Setup {
     /// Bit 0: version 2 over iWARP. Bit 1: the peer has no private data. Bit 2: it has arbitrary private data. Bit 3:
     /// it sends no properties in version 2. Bit 4: it receives nothing until a step says so. Bit 5: small buffers. Bit
-    /// 6: CRCs. Bit 7: over the simulated provider, it refuses the first connection; over iWARP, `number` selects
-    /// a variant of the set-up.
+    /// 6: CRCs. Bit 7: over the simulated provider, a hostile server refuses the first connection; over iWARP, `number`
+    /// selects a variant of the set-up.
     pub flags: u8,
-    /// A number that determines what the flags leave open.
+    /// A number that determines what the flags leave open, the inline size of the product, and the security of healthy
+    /// clients.
     pub number: u8,
 }
 
@@ -76,7 +77,7 @@ pub enum Step {
     Respond(bool),
     /// Closes the connection, in an orderly way if `true`.
     Close(bool),
-    /// Opens a new connection. The current connection stays open if `true`.
+    /// Opens or accepts a new connection. The current connection stays open if `true`.
     Connect(bool),
 }
 
@@ -144,7 +145,7 @@ pub struct Message {
     pub form: u8,
     /// The credits in the header.
     pub credits: Field,
-    /// The flags of version 2, and the number of fragments over TCP.
+    /// The flags of version 2, the version if bit 0 of `form` is set, and the number of fragments over TCP.
     pub flags: u8,
     /// The handle to invalidate.
     pub invalidate: Field,
@@ -173,7 +174,7 @@ pub enum Body {
     Bytes(Vec<u8>),
 }
 
-/// A part of the product's memory.
+/// Memory to write or read by RDMA.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Span {
     /// The handle and the offset of the memory.

@@ -1,7 +1,7 @@
-//! A library that can only be linked without the standard library, because it defines a panic handler and an allocator.
+//! A library that can only be linked without the standard library, because it defines a panic handler.
 //!
-//! If a dependency used the standard library, both would be defined twice. `.ci/run no_std` builds this library, but
-//! does not run it.
+//! If a dependency used the standard library, there would be two panic handlers. `.ci/run no_std` builds this library,
+//! but does not run it.
 #![no_std]
 #![allow(unsafe_code)] // The allocator and the exported symbol need it.
 
@@ -35,8 +35,8 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// Uses codecs of each kind, so that their code is linked. Returns the sum of the length of a READ call and the number
-/// of successful decodings, or 0 if the call cannot be encoded.
+/// Uses codecs from `rpcrdma-specs`, the macro and the build script, so that their code is linked. Returns the sum of
+/// the length of a READ call and the number of successful decodings, or 0 if the call cannot be encoded.
 #[unsafe(no_mangle)]
 pub extern "C" fn rpcrdma_bare(xid: u32, offset: u64) -> usize {
     let args = Read3args { file: NfsFh3::default(), offset, count: 1 << 20 };

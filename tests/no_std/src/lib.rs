@@ -91,7 +91,8 @@ pub fn call<P: Procedure>(xid: u32, credential: &Credential, args: &P::Args) -> 
     Ok(message)
 }
 
-/// Returns the result in a reply to a call of `P`, or `None` if the message is not a successful reply with this XID.
+/// Returns the result in a reply to a call of `P`. Returns `None` if the message is not a successful reply with this
+/// XID, or if the result cannot be decoded.
 #[must_use]
 pub fn reply<P: Procedure>(xid: u32, message: &[u8]) -> Option<P::Reply> {
     let mut decoder = Decoder::new(message);

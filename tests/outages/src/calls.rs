@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     NotIdempotent,
 }
 
-/// The number of concurrent callers of each kind, and the time limit of their calls.
+/// The number of concurrent callers of each kind, and the time limit of calls with a deadline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callers {
     pub(crate) deadline: usize,
@@ -65,7 +65,7 @@ struct Call {
     error: Option<String>,
 }
 
-/// The time at which each server last answered an idempotent call.
+/// The time of the latest answer to an idempotent call, by server and by the address from which the call came.
 type LastAnswers = Arc<Mutex<HashMap<AnsweredBy, Instant>>>;
 
 /// Callers at work. They are aborted when this value is dropped.
@@ -174,7 +174,7 @@ async fn call<I: Invoke>(client: &I, kind: Kind, timeout: Duration, last_answers
 pub(crate) struct Calls {
     calls: Vec<Call>,
     /// The longest time between the ends of two consecutive successful calls, or between the last one and the end of
-    /// the callers' work. `None` if no call succeeded.
+    /// the callers' work. `None` if no call succeeded before that end.
     gap: Option<Duration>,
 }
 
@@ -215,13 +215,13 @@ impl Calls {
     }
 
     /// Returns the longest time after the first successful call in which callers were at work and no call succeeded.
-    /// Returns `None` if no call succeeded at all.
+    /// Returns `None` if no call succeeded in that time.
     pub(crate) fn gap(&self) -> Option<Duration> {
         self.gap
     }
 
-    /// Returns the most frequent errors with their counts, each in one line, and at most [`MAX_ERRORS`]. Errors that
-    /// differ only in their numbers count as one.
+    /// Returns the most frequent errors with their counts, each in one line, and at most [`MAX_ERRORS`]. Errors of one
+    /// kind of call that differ only in their numbers count as one.
     pub(crate) fn errors(&self) -> Vec<String> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for call in &self.calls {

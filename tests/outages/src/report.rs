@@ -42,7 +42,7 @@ pub(crate) fn print_head() {
     );
 }
 
-/// Prints a line of the table.
+/// Prints a line of the table, followed by the most frequent errors.
 pub(crate) fn print_row(name: &str, findings: &Findings) {
     let Measured { calls, connects, healed, expected } = &findings.measured;
     let counts = [Kind::Deadline, Kind::NoDeadline, Kind::NotIdempotent].map(|kind| match calls.count(kind) {

@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     /// Number that replies contain
     #[arg(long)]
     number: u32,
-    /// File to which executed calls are appended
+    /// File to which the identifiers of executed RECORD calls are appended
     #[arg(long)]
     record: PathBuf,
     /// Maximum number of connections

@@ -15,7 +15,7 @@ use crate::file_tree::FileTree;
 pub struct Applied {
     /// Number of the counter.
     pub counter: u32,
-    /// The sum after the addition.
+    /// The sum after the first execution of the addition.
     pub sum: u64,
     /// Number of times that the addition was executed.
     pub times: u32,
@@ -82,7 +82,8 @@ pub enum TornPart {
 /// The state of a server's host, which outlives its server.
 #[derive(Debug, Default)]
 pub struct HostState {
-    /// Number of the running server. The handlers of earlier servers have no effect.
+    /// A number that each start, kill and crash of the server increases. The handlers of a server that started with a
+    /// lower number have no effect.
     pub epoch: u64,
     /// `true` if the disk is full for this host, so that the server can store nothing.
     pub is_full: bool,

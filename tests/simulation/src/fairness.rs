@@ -20,7 +20,8 @@ use crate::{
 const MAX_PASSED: u32 = 3;
 /// The flavor of calls with protected bodies (RFC 2203 §3).
 const RPCSEC_GSS: u32 = 6;
-/// Maximum length of a protected body that the server decrypts or verifies in the task of the call, in bytes.
+/// Maximum length in bytes of a protected body that the server decrypts or verifies in the task of the call. While a
+/// longer body of a security context is in progress, its short bodies also wait for another thread.
 const MAX_SMALL_BODY: usize = 4096;
 
 /// The calls of a client that have arrived and have not started.

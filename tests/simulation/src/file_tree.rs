@@ -1,9 +1,9 @@
 //! A file system in memory, and an NFS version 3 service on it.
 //!
 //! The procedures of `nfs3d` work on file descriptors, on threads for blocking work, with the identities of the system.
-//! They cannot run on a tree in memory, so this service implements the program of `rpcrdma-specs` by itself. It has two
-//! directories, in which clients create, write, rename and remove files. The file ID of a new file is the verifier of
-//! its CREATE, so that a model knows it without the reply.
+//! They cannot run on a tree in memory, so this service implements the program of `rpcrdma-specs` by itself. Clients
+//! create, write, rename and remove files in one or two directories. The file ID of a new file is the verifier of its
+//! CREATE, so that a model knows it without the reply.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! Services generated from random XDR.
 //!
-//! The build script writes protocols with random types and random eligible items, from fixed seeds, and the tables of
-//! this module. A call has random arguments. Its result is random as well, and follows from a checksum of the arguments
-//! as they arrived. The client computes the expected result from the arguments that it sent, and compares the results.
+//! The build script writes protocols with random types and random eligible items, from fixed seeds, and the code that
+//! serves and calls them. A call has random arguments. Its result is random as well, and follows from a checksum of the
+//! arguments as they arrived. The client computes the expected result from the arguments that it sent, and compares the
+//! results.
 
 use std::hash::{DefaultHasher, Hasher as _};
 

@@ -36,13 +36,14 @@ const CATCH_UP: Duration = Duration::from_millis(100);
 /// its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureCause {
-    /// The server was not reached, its connection was lost, or the deadline passed.
+    /// The server was not reached, its connection was lost, a time limit passed, or the client ended the call.
     Unreachable,
     /// The server replied that it cannot execute the call now.
     Unavailable,
     /// The server replied with SYSTEM_ERR.
     SystemError,
-    /// Memory could not be registered, by the client or by the server.
+    /// The client could not register memory, or the server refused the call with a transport error, as it does without
+    /// memory for the call.
     Registration,
     /// No security context could be created, or the reply failed its check.
     Security,

@@ -38,7 +38,8 @@ struct Cli {
     /// Print the plan and the events of each run, with the traces that RUST_LOG selects
     #[arg(long)]
     history: bool,
-    /// Remove clients, faults and calls from the first run that fails, as long as it fails, and print what is left
+    /// Remove clients, faults and calls from the failed run with the lowest seed, as long as it fails, and print what
+    /// is left
     #[arg(long)]
     minimize: bool,
 }

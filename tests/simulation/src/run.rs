@@ -59,7 +59,7 @@ pub struct RunReport {
     pub faults: BTreeMap<FaultKind, u64>,
     /// The effects of faults on the product, such as lost connections and kinds of failed calls.
     pub symptoms: BTreeSet<String>,
-    /// Number of calls, and number of failed calls.
+    /// Number of calls, and number of calls without a correct result.
     pub calls: (u64, u64),
     /// Number of objects whose histories were checked, and number of histories whose check was given up.
     pub histories: (u64, u64),

@@ -82,8 +82,8 @@ impl SimulatedServer {
         RunningHandler { client, in_progress: Arc::clone(&self.in_progress) }
     }
 
-    /// Waits for a random time, which is longer while the handlers of this host are delayed, and locks the disk. If the
-    /// server has crashed, returns an error when all its connections are closed.
+    /// Locks the disk, in some cases after a random pause. While the handlers of this host are delayed, pauses are more
+    /// frequent and longer. If the server has crashed, returns an error when all its connections are closed.
     pub(crate) async fn disk(&self) -> Result<MutexGuard<'_, Disk>, HandlerError> {
         let pause = self.state.lock().handler_pause;
         if pause > 0 {

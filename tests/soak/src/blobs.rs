@@ -19,7 +19,7 @@ use crate::{
     work::{Surroundings, Work},
 };
 
-/// Maximum number of blobs of a worker.
+/// Maximum number of acknowledged blobs of a worker.
 const MAX_STORED: usize = 10;
 /// Maximum number of uncertain blobs, whose calls have failed. If there are more, the oldest of them is deleted.
 const MAX_UNCERTAIN: usize = 4;

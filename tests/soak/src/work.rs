@@ -23,7 +23,7 @@ const MAX_STEP: Duration = Duration::from_secs(120);
 /// Time from the beginning of [`Phase::Verify`] in which failed checks are repeated. Nothing disturbs the servers in
 /// this phase.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two attempts to find an effect.
+/// Pause between two attempts to verify an effect.
 const RETRY: Duration = Duration::from_millis(200);
 /// Exclusive upper bound of the pause between two steps, in milliseconds.
 const MAX_PAUSE: u64 = 60;
@@ -80,7 +80,7 @@ pub(crate) struct Surroundings {
     /// Number of the worker, which is unique.
     pub(crate) id: u64,
     pub(crate) random: fastrand::Rng,
-    /// Number of memory regions of the worker's connection that the server could access after the worker's last step.
+    /// Number of memory regions of the worker's connections that servers could access after the worker's last step.
     pub(crate) regions: Arc<AtomicU32>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) trait Work: Send + 'static {
 
 /// Runs a worker. In [`Phase::Work`], also verifies the effects after each restart of the server. Sends a message after
 /// the verification of each [`Phase::Verify`]. Returns if the sender of phases is dropped after a verification, or if
-/// the receiver of messages is dropped.
+/// the message cannot be sent.
 pub(crate) async fn drive(mut work: impl Work, mut phase: watch::Receiver<Phase>, done: mpsc::Sender<()>) {
     let mut restarts = 0;
     let mut verified = Phase::Work;
@@ -159,8 +159,8 @@ async fn step(work: &mut impl Work) {
     }
 }
 
-/// Verifies all effects. Failed calls are repeated until `deadline`, and are faults if they still fail then. Without a
-/// deadline, failed calls are not repeated and are not faults.
+/// Verifies all effects. Failed checks are repeated until `deadline`, and are faults if they still fail then. Without a
+/// deadline, failed checks are not repeated and are not faults. A check that finds wrong data is always a fault.
 async fn verify(work: &mut impl Work, deadline: Option<Instant>) {
     for effect in 0..work.effects() {
         loop {

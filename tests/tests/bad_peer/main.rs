@@ -1,5 +1,6 @@
-//! iWARP peers that violate the protocol, against a complete server and a complete client. The tests check the response
-//! to the peer, the error that the user gets, and that other connections are not affected.
+//! iWARP peers that violate the protocol, against a complete server and a complete client. The tests of the server
+//! check its response to the peer, and that other connections are not affected. Those of the client check the results
+//! and errors that the user gets.
 //!
 //! The rules of single layers have their own tests: `runtime/iwarp/tests/violations.rs`, `runtime/proto/tests/engine`.
 #![allow(clippy::unwrap_used)]

@@ -49,7 +49,8 @@ pub(crate) fn dissect(file: &Path, clients: &[u16]) -> Vec<Vec<String>> {
     clients.iter().map(dissect_client).collect()
 }
 
-/// Checks the messages of a connection. `has_long` is `true` if Wireshark reassembles Long messages of the connection.
+/// Checks the messages of a connection. `has_long` is `true` if Wireshark reassembles the call and the reply of ECHO,
+/// which do not fit in one Send. Otherwise, they are not expected.
 pub(crate) fn check(messages: &[String], has_long: bool) {
     let attachment = format!("{ATTACHMENT}");
     let both = format!("{ATTACHMENT},{DATA}");

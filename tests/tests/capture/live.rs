@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time limit for `tshark` to start or to end.
+/// Time limit for `tshark` to start.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A running capture. Dropping it ends the capture.
@@ -63,7 +63,7 @@ impl Capture {
         std::fs::metadata(&self.file).map_or(0, |file| file.len())
     }
 
-    /// Waits until the file stops growing, because captured packets reach it with a delay.
+    /// Waits until the file stops growing, but at most 10 seconds. Captured packets reach the file with a delay.
     pub(crate) async fn settled(&self) {
         let (mut len, mut since) = (0, 0);
         for _ in 0..100 {

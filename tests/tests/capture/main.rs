@@ -1,6 +1,6 @@
-//! Loopback traffic of blobstore, dissected by `tshark` as an independent implementation, and compared with the
-//! expected messages and with the counters of the connections. `xdrgen decode`, and `tshark` with the dissectors that
-//! `xdrgen wireshark` generates, decode traffic of versions 1 and 2.
+//! Loopback traffic of blobstore and of an echo service, dissected by `tshark` as an independent implementation, and
+//! compared with the expected messages and with the counters of the connections. `xdrgen decode`, and `tshark` with the
+//! dissectors that `xdrgen wireshark` generates, decode traffic of versions 1 and 2.
 //!
 //! The tests pass with a message where `tshark` is not installed or may not capture. `CAPTURE_TO=FILE` keeps the
 //! capture of `blobstore_on_the_wire`.

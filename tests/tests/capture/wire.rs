@@ -67,7 +67,8 @@ pub(crate) struct ReadRequest {
     pub(crate) sink: (u64, u64),
 }
 
-/// A range of remote memory: a segment of a chunk, or the target of an RDMA Read or Write.
+/// A range of registered memory: a segment of a chunk, the source of an RDMA Read, or the target of an RDMA Write or of
+/// an RDMA Read Response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) handle: u64,
@@ -86,7 +87,7 @@ pub(crate) struct Message {
     pub(crate) reads: Vec<(u64, Segment)>,
     pub(crate) writes: Vec<Vec<Segment>>,
     pub(crate) reply: Option<Vec<Segment>>,
-    /// `true` if `tshark` could not dissect the message.
+    /// `true` if `tshark` could not dissect a part of the message.
     pub(crate) malformed: bool,
 }
 

@@ -23,7 +23,7 @@ rpcrdma::xdr! {
     } = 0x20000ABD;
 }
 
-/// The program MANY as a Rust trait.
+/// A program with the procedure of MANY, as a Rust trait.
 #[rpcrdma::service(program = 0x2000_0ABE, version = 1, name = "MANY_IN_RUST")]
 pub(crate) trait Many {
     #[procedure(1)]

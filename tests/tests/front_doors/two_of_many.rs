@@ -40,7 +40,7 @@ impl BoundsReply for Keys {
     }
 }
 
-/// The program MANY_VALUES as a Rust trait.
+/// A program with the procedure of MANY_VALUES, as a Rust trait.
 #[rpcrdma::service(program = 0x2000_0AC1, version = 1, name = "MANY_VALUES_IN_RUST")]
 pub(crate) trait ManyValues {
     #[procedure(1)]

@@ -1,8 +1,8 @@
-//! The layers of the crates: every import points down, and no imports form a cycle.
+//! The layers of the crates: no import points up, and no imports form a cycle.
 //!
-//! ARCHITECTURE.md lists the layers of each crate. The test reads the imports from the source: `use` items, and paths
-//! that start with `crate`, `self` or `super`. In macro calls, it reads paths that start with `crate` or `super`.
-//! Re-exports are followed to the file that defines the item. Code under `#[cfg(test)]` is ignored.
+//! ARCHITECTURE.md lists the layers of each crate in `CRATES`. The test reads the imports from the source: `use` items,
+//! and paths that start with `crate`, `self` or `super`. In macro calls, it reads paths that start with `crate` or
+//! `super`. Re-exports are followed to the file that defines the item. Code under `#[cfg(test)]` is ignored.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod imports;

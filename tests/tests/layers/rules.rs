@@ -33,8 +33,10 @@ fn folder(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(folder, _)| folder)
 }
 
-/// Returns the violations of the rules in a crate. If `parent` is not empty, returns the violations in this module at
-/// the top of the crate. `layers` has the layers of the modules that the crate or the parent declares.
+/// Returns the violations of the rules in a crate: modules without a layer, imports that point up, and cycles.
+///
+/// `layers` has the layers of the modules that `parent` declares, which is a module at the top of the crate, or the
+/// crate itself if the name is empty. Cycles are found in the whole crate in both cases.
 pub(super) fn check(found: &Crate, parent: &str, layers: &BTreeMap<String, usize>) -> Vec<String> {
     let mut wrong = BTreeSet::new();
     let modules = found.children(parent);

@@ -42,7 +42,7 @@ pub struct ServeArgs {
 /// Serves until the process is killed.
 ///
 /// # Errors
-/// Fails if the database or an address cannot be used.
+/// Fails if the database or an address cannot be used, or if the kernel refuses to tie this process to its parent.
 pub async fn serve(arguments: ServeArgs) -> anyhow::Result<()> {
     end_with_parent()?;
     let ServeArgs { store, create, listen, report } = arguments;

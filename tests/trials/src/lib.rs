@@ -1,5 +1,5 @@
 //! Common parts of the programs that test processes under faults: named trials with a verdict on each, child processes,
-//! proxies, and a counters server.
+//! namespaces, proxies, and a counters server.
 #![forbid(unsafe_code)]
 
 pub mod counters;
@@ -86,7 +86,7 @@ impl fmt::Display for Verdict {
 /// The future of a trial in progress.
 pub type Played<'a, M> = Pin<Box<dyn Future<Output = anyhow::Result<Findings<M>>> + Send + 'a>>;
 
-/// A trial: its name, and a function that plays it by a plan.
+/// A trial: its name, and a function that runs it according to a plan.
 #[derive(Debug)]
 pub struct Trial<P, M> {
     /// Name of the trial, which is unique in its list.

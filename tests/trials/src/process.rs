@@ -142,7 +142,7 @@ impl ChildProcess {
     /// Returns the process ID.
     ///
     /// # Errors
-    /// Fails if the process has ended.
+    /// Fails if the process has ended and was reaped.
     pub fn pid(&self) -> anyhow::Result<Pid> {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         id.context("the process has ended")
@@ -151,7 +151,7 @@ impl ChildProcess {
     /// Sends SIGSTOP. The kernel continues to accept connections and data for the process.
     ///
     /// # Errors
-    /// Fails if the process has ended.
+    /// Fails if the process has ended and was reaped.
     pub fn stop(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
@@ -159,7 +159,7 @@ impl ChildProcess {
     /// Sends SIGCONT.
     ///
     /// # Errors
-    /// Fails if the process has ended.
+    /// Fails if the process has ended and was reaped.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -167,7 +167,7 @@ impl ChildProcess {
     /// Sends a signal.
     ///
     /// # Errors
-    /// Fails if the process has ended.
+    /// Fails if the process has ended and was reaped.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill_process(self.pid()?, signal).context("cannot send a signal")
     }
@@ -183,7 +183,7 @@ impl ChildProcess {
     /// Sends SIGTERM, and waits until the process and its output have ended.
     ///
     /// # Errors
-    /// Fails if the process has ended before, if the process or its output does not end within `limit`, or if the exit
+    /// Fails if the process was reaped before, if the process or its output does not end within `limit`, or if the exit
     /// status reports a failure.
     pub async fn terminate(&mut self, limit: Duration) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
@@ -262,7 +262,8 @@ pub fn program(folder: &Path, name: &str) -> Command {
     command
 }
 
-/// Removes the variables of the user's environment that would change limits and output of a program.
+/// Removes the variables of the user's environment that would change the output, the state directory or the service
+/// notifications of a program.
 pub fn clean_environment(command: &mut Command) {
     for variable in ["RUST_LOG", "RUST_BACKTRACE", "STATE_DIRECTORY", "NOTIFY_SOCKET"] {
         command.env_remove(variable);

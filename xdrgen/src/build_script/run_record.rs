@@ -21,7 +21,7 @@ use std::{
 pub(super) struct RunRecord {
     /// Files that were read.
     pub(super) files: Vec<PathBuf>,
-    /// Files that do not exist, but would have been read.
+    /// Paths of included files that do not exist, but would have been read.
     pub(super) absent: Vec<PathBuf>,
     pub(super) warnings: Vec<String>,
 }

@@ -26,14 +26,15 @@ enum Protocol {
 /// The number of bytes at the start of a stream that suffice to detect its protocol.
 const MIN_START: usize = 16;
 
-/// A TCP connection, with the protocol that its first bytes show.
+/// A TCP connection, with the protocol that its data shows.
 #[derive(Debug)]
 pub(super) struct Connection {
     ends: [Endpoint; 2],
     owners: [Owner; 2],
     streams: [Stream; 2],
     protocol: Protocol,
-    /// The number of bytes, by side, that were skipped because no record was found in them.
+    /// The number of bytes, by side, that were skipped because no message was found in them. Bytes that were reported
+    /// are not included.
     lost: [u64; 2],
 }
 

@@ -6,7 +6,7 @@ use crate::{
     resolve::sizes,
 };
 
-/// The maximum nesting depth of types. Only hostile messages contain deeper values.
+/// The maximum nesting depth of fields and types. It protects the stack from hostile messages.
 pub(super) const MAX_DEPTH: usize = 200;
 
 /// A decoder of values in a payload stream. It stops at the first error.

@@ -4,9 +4,10 @@
 //! | --- | --- |
 //! | `bool`, integers | `true`, `false`, numbers |
 //! | `float`, `double` | numbers, and the strings `NaN`, `inf`, `-inf` |
-//! | `quadruple`, `opaque` | hexadecimal digits |
+//! | `quadruple` | hexadecimal digits |
+//! | `opaque` | hexadecimal digits; in arguments also `@NAME`, for the contents of a file |
 //! | `string` | a string, or `{"hex": DIGITS}` if it is not UTF-8 |
-//! | `enum` | the name of an enumerator, or a number that has no name |
+//! | `enum` | the name of an enumerator, a decoded number that has no name, or in arguments an enumerator's number |
 //! | `struct` | an object |
 //! | `union` | an object with the discriminant, and the arm if it is not void |
 //! | arrays, lists | an array |

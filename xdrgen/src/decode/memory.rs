@@ -62,7 +62,7 @@ impl ChunkData {
         self.missing() == 0
     }
 
-    /// Returns the number of bytes of the contents that the capture does not contain.
+    /// Returns the number of bytes of the contents that follow `bytes`.
     pub(super) fn missing(&self) -> u64 {
         self.len.saturating_sub(self.bytes.len() as u64)
     }

@@ -70,7 +70,8 @@ use self::{
 };
 use crate::ir::Spec;
 
-/// The encapsulation of the messages passed to [`Decoder::messages`], which come without the packets of a capture.
+/// The format of the messages passed to [`Decoder::messages`]. These messages are not in a capture, so no packet
+/// headers show their format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MessageFormat {
@@ -157,7 +158,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes messages that are not in a capture. A reply can be decoded only if it follows its call.
+    /// Decodes messages that are not in a capture. The result in a reply can be decoded only if the reply follows its
+    /// call.
     #[must_use]
     pub fn messages(&self, messages: impl IntoIterator<Item = Vec<u8>>, format: MessageFormat) -> Decoded<'_> {
         let mut session = Session::new(Arc::clone(&self.headers));
@@ -202,7 +204,8 @@ impl Decoded<'_> {
         self.session.messages.iter().map(move |raw| decoder.decode(raw))
     }
 
-    /// Returns the time of the first packet, in nanoseconds since 1970. Returns `None` for input that has no times.
+    /// Returns the time of the first packet, in nanoseconds since 1970. Returns `None` if that packet has no time, and
+    /// for input other than captures.
     #[must_use]
     pub fn start(&self) -> Option<u128> {
         self.start

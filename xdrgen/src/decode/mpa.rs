@@ -31,7 +31,7 @@ pub(super) struct Setup {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MpaEvent {
     Setup(Setup),
-    /// A DDP segment and the number of bytes at its end that were not captured.
+    /// A DDP segment up to the first byte that was not captured, and the number of bytes that follow.
     Segment(Vec<u8>, u64),
     /// An FPDU with a wrong CRC, of this length in bytes.
     BadCrc(usize),

@@ -13,18 +13,18 @@ const LAST: u32 = 1 << 31;
 pub(super) struct Records {
     mark: Vec<u8>,
     fragment: Option<(Frame, bool)>,
-    /// The fragments of the current record. `missing` is the number of bytes that the capture lacks after them.
+    /// The current record, up to the first byte that was not captured. `missing` is the number of bytes that follow.
     record: Vec<u8>,
     missing: u64,
-    /// `true` after a gap between fragments, or if the capture lacks the start of the stream, until a segment begins
-    /// with a record.
+    /// `true` after a gap that does not end within a fragment, or if the capture lacks the start of the stream, until a
+    /// segment begins with a record.
     is_lost: bool,
 }
 
 /// A record, or a part of the stream in which no record was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RecordEvent {
-    /// A record, and the number of bytes at its end that were not captured.
+    /// A record up to the first byte that was not captured, and the number of bytes that follow.
     Record(Vec<u8>, u64),
     /// A number of bytes in which the start of a record could not be found.
     Lost(u64),

@@ -11,7 +11,7 @@ pub const DEFAULT_BYTES: usize = 32;
 /// The maximum length in characters of a line for a value that has parts, including its name and indentation.
 const MAX_LINE: usize = 100;
 
-/// A decoded message, or a remark about a part of a capture that could not be decoded.
+/// A decoded message, or a remark about the capture, for example about bytes that could not be decoded.
 ///
 /// [`to_text`](Self::to_text) and [`to_json`](Self::to_json) format it.
 #[derive(Debug, Clone)]
@@ -77,7 +77,7 @@ impl Message {
     }
 
     /// Returns the time of the packet that completed the message, in nanoseconds since 1970. Returns `None` if the
-    /// input has no times, for example if it is hexadecimal.
+    /// packet has no time, or if the input is hexadecimal.
     #[must_use]
     pub fn time(&self) -> Option<u128> {
         self.place.time

@@ -14,7 +14,7 @@ pub(super) enum Transport {
     Iwarp,
     Roce,
     Tcp,
-    /// Unknown, because the input is hexadecimal.
+    /// Unknown, as for messages in hexadecimal and for remarks at the end of a capture.
     Unknown,
 }
 
@@ -102,7 +102,7 @@ impl Session {
         Self { specs, memory: Memory::default(), messages: Vec::new(), continued: HashMap::new() }
     }
 
-    /// Adds an RPC message without a transport header. `missing` bytes at its end were not captured.
+    /// Adds an RPC message without a transport header. The message has `missing` more bytes after `bytes`.
     pub(super) fn rpc(&mut self, place: Place, bytes: Vec<u8>, missing: u64) {
         self.messages.push(RawMessage { place, content: Content::Rpc, inline: bytes, notes: cut(missing) });
     }
@@ -112,7 +112,7 @@ impl Session {
         self.messages.push(RawMessage { place, content: Content::Remark, inline: Vec::new(), notes: vec![text] });
     }
 
-    /// Adds the contents of a Send, of which `missing` bytes at the end were not captured. Joins continued messages
+    /// Adds the contents of a Send, which has `missing` more bytes after `bytes`. Joins continued messages
     /// (`RDMA2_F_MORE`). Records the memory that Read chunks and the chunks of calls expose.
     pub(super) fn send(&mut self, place: Place, bytes: Vec<u8>, missing: u64) {
         if bytes.is_empty() && missing == 0 {

@@ -11,7 +11,8 @@ pub(super) enum StreamPart {
     Gap(u64),
 }
 
-/// One direction of a TCP connection. Offsets start at the first captured byte of the stream.
+/// One direction of a TCP connection. Offsets start at the first byte after the SYN or, if the SYN was not captured, at
+/// the first captured byte.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     /// The offset of the next byte to deliver.

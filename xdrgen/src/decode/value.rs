@@ -70,7 +70,7 @@ impl DecodedValue {
         }
     }
 
-    /// Returns the reason why a part of the value could not be decoded, or `None` if the whole value was decoded.
+    /// Returns the reason why a part of the value could not be decoded, or `None` if no part has an error.
     pub(super) fn error(&self) -> Option<&str> {
         match self {
             Self::Error(why) => Some(why),

@@ -1,4 +1,4 @@
-//! Derives for enums without data and without options of unions, which are XDR enumerations.
+//! Derives for XDR enumerations: enums whose variants have no data, without `#[xdr(...)]` options of unions.
 
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -38,7 +38,7 @@ codes! {
     Unclosed = "E0003";
     /// Brackets, included files, types, versions or an expression exceed a limit on nesting or size.
     TooDeep = "E0004";
-    /// A number is out of range for its position.
+    /// A number is out of range for its position, or an expression or a character constant has no value.
     OutOfRange = "E0005";
     /// Other compilers accept the construct, but the RFCs do not define it. Reported in strict mode only.
     Dialect = "E0006";
@@ -79,11 +79,11 @@ codes! {
     UnboundedReply = "E0208";
     /// A call or reply has more eligible items than its limit.
     TooManyItems = "E0209";
-    /// An expression cannot be computed from the arguments of the call.
+    /// An expression in a binding is invalid, or cannot be computed from the arguments of the call.
     BadExpression = "E0210";
     /// Without the prefix of its enumeration, the name of an enumerator begins with a digit or is not unique.
     BadShortName = "E0301";
-    /// A preprocessor line is ignored.
+    /// A preprocessor line is ignored, or its condition cannot be evaluated and counts as false.
     Preprocessor = "W0001";
     /// An annotation, a statement or a hint of eligibility has no effect.
     NoEffect = "W0002";

@@ -72,8 +72,7 @@ pub(crate) struct CodecItem {
     /// The length of the encoding in bytes, if it is the same for all values. Excludes the length that precedes a
     /// `prefixed` arm.
     pub(crate) fixed_len: Option<u64>,
-    /// `true` if the value can be part of a run of fixed-length values: `fixed_len` is known, and the type implements
-    /// `xdr::XdrFixed`.
+    /// `true` if the value can be part of a run of fixed-length values. `fixed_len` is then known.
     pub(crate) words: bool,
     /// The type of an array's elements or a list's nodes. Empty for other values.
     pub(crate) element: TokenStream,

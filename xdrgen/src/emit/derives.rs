@@ -103,8 +103,8 @@ fn array_len(ty: &TokenStream) -> Option<u64> {
     }
 }
 
-/// Returns the name of a trait of the standard library that types derive without a request, given for example as `Hash`
-/// or `std::hash::Hash`. Returns `None` for any other trait.
+/// Returns the name of a trait of the standard library that types may derive without a request. `path` is, for example,
+/// `Hash` or `std::hash::Hash`. Returns `None` for any other trait.
 fn standard(path: &syn::Path) -> Option<String> {
     let first = path.segments.first()?;
     let is_standard = path.segments.len() == 1 || ["std", "core"].iter().any(|root| first.ident == root);

@@ -298,7 +298,8 @@ impl ArmCodec {
 }
 
 /// Returns the inline attribute for the `decode` method of a union that is not recursive. It is `#[inline(always)]` if
-/// the arms have only one field in total, which is a short value of fixed length, and `#[inline]` otherwise.
+/// the union is not an `opaque_union`, and its arms have only one field in total, which is a short value of fixed
+/// length. Otherwise, it is `#[inline]`.
 fn inlining(union: &UnionCodec) -> TokenStream {
     let defaults = union.default.iter().flat_map(|default| &default.fields);
     let mut fields = union.arms.iter().flat_map(|arm| &arm.fields).chain(defaults);

@@ -54,8 +54,7 @@ impl std::fmt::Debug for Layout<'_> {
 }
 
 impl<'a> Layout<'a> {
-    /// Assigns a Rust name to every item of `spec`, and analyses the items. Initially, no union is open and no item has
-    /// a borrowed form.
+    /// Assigns a Rust name to every item of `spec`, and analyses the items. No item has a borrowed form yet.
     pub(crate) fn new(spec: &'a Spec, runtime: TokenStream, absolute: bool) -> Self {
         // Newtype constructors with these names would shadow the prelude names that generated code uses.
         let mut scope = NameScope::reserving(&["Ok", "Err", "Some", "None"]);

@@ -28,11 +28,12 @@ pub struct EmitOptions {
     /// XDR names of the open unions. An open union accepts discriminants that select none of its arms. By default, no
     /// union is open.
     ///
-    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after the discriminant. An NFS version
-    /// 4 server uses this to reply to an unknown operation and to the operations before it (RFC 8881 §15.1.3.4).
+    /// The union gets a variant `Unknown` for such a discriminant. Decoding ends after the discriminant, because the
+    /// length of the arm is not known. An NFS version 4 server uses this to reply to an unknown operation and to the
+    /// operations before it (RFC 8881 §15.1.3.4). In an `opaque_union`, the length of the arm is known, so the decoder
+    /// skips the arm and continues.
     ///
-    /// The discriminant of an open union must be an enumeration, and the union must have no default arm. The length of
-    /// an arm of an `opaque_union` is known, so its decoder skips the arm and continues.
+    /// The discriminant of an open union must be an enumeration, and the union must have no default arm.
     pub open: Vec<String>,
 }
 

@@ -43,7 +43,8 @@ const MAX_THREADS: usize = 8;
 #[derive(Debug, Default)]
 struct PrintedPart {
     declarations: Vec<String>,
-    /// `true` if the declarations use names of the runtime's `xdr::prelude`.
+    /// `true` if the declarations of this part, or of an earlier part of the same thread, use names of the runtime's
+    /// `xdr::prelude`.
     imports: bool,
     /// The contents of the codec scope.
     codecs: Vec<String>,
@@ -160,7 +161,8 @@ pub(super) fn print_with(spec: &Spec, options: &EmitOptions, per_piece: usize) -
     Ok(format::space(&(head + &body)))
 }
 
-/// Appends the pieces of a part that continues other parts. `open` contains the pieces of those parts.
+/// Adds the pieces of a part to `open`. If `open` is not empty, it contains the pieces of the parts that this part
+/// continues.
 fn grow(open: &mut Vec<String>, pieces: Vec<String>) {
     if open.is_empty() {
         *open = pieces;

@@ -274,7 +274,8 @@ fn long_chains_of_types_do_not_overflow_the_stack() {
     assert!(layout.has_default(ItemId(0)) && layout.is_eq(ItemId(0)));
 }
 
-/// Only a union over an enumeration and without a default arm can be open. A typedef of an enumeration is one, too.
+/// Only a union over an enumeration and without a default arm can be open. A typedef of an enumeration counts as an
+/// enumeration.
 #[test]
 fn only_unions_over_enumerations_can_be_open() {
     let opened = |discriminant: &str, more: &str| {

@@ -13,8 +13,8 @@ impl Html {
         self
     }
 
-    /// Adds escaped text, in an element or in a quoted attribute value. Replaces control characters, except line feeds
-    /// and tabs, and direction overrides by U+FFFD.
+    /// Adds escaped text, in an element or in a quoted attribute value. Replaces direction overrides, and control
+    /// characters except line feeds and tabs, with U+FFFD.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             match c {

@@ -13,7 +13,7 @@ pub(super) enum RowStyle {
     /// A length, a count, a discriminant, or the boolean of an optional value or list. It determines how to decode the
     /// following rows.
     Control,
-    /// A value of a type that has its own diagram, or an array whose encoding has a fixed length.
+    /// A value of a struct, union or external type, or an array whose encoding has a fixed length.
     Type,
     /// Contents of variable length: bytes, elements, list nodes or an optional value.
     Variable,
@@ -160,7 +160,7 @@ fn layout(names: &ItemUsers<'_>, name: &str, ty: &Type) -> Vec<Row> {
     }
 }
 
-/// Returns the row of a scalar, an enumeration, or a type that has its own diagram.
+/// Returns the row of a value of a scalar type, an enumeration, a struct, a union or an external type.
 fn value(names: &ItemUsers<'_>, name: &str, base: Base) -> Row {
     let facts = sizes::base(names.spec, base);
     let bytes = (Some(facts.min_len) == facts.max_len).then_some(facts.min_len);

@@ -83,7 +83,7 @@ pub enum ExtractError {
     /// An amendments file does not have the format that [`Amendments::parse`] requires.
     #[error("amendments, line {line}: {message}")]
     BadAmendments {
-        /// Line number in the amendments file. Counts from 1.
+        /// Line number in the amendments file. Counts from 1. It is 0 if an amendment has no changes.
         line: usize,
         /// Description of the problem.
         message: String,

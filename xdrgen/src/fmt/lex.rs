@@ -12,7 +12,7 @@ pub(crate) enum FmtTokenKind {
     Word,
     /// A string or a character constant.
     Text,
-    /// Punctuation: one character, `<<` or `>>`.
+    /// Punctuation: one character, `::`, `<<` or `>>`.
     Punct,
     /// A `//` comment, up to the end of the line.
     LineComment,

@@ -34,7 +34,7 @@ pub(crate) const MAX_INCLUDES: usize = 32;
 
 /// The result of preprocessing a text.
 pub(crate) struct Preprocessed<'a> {
-    /// The text, with spaces in place of inactive text.
+    /// The text, with spaces in place of inactive text and of the continuation lines of directives.
     pub(crate) text: Cow<'a, str>,
     /// Macros defined by `#define`.
     pub(crate) macros: Vec<Macro>,

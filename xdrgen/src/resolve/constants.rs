@@ -26,7 +26,7 @@ enum ConstantOrigin<'a> {
     Zero,
 }
 
-/// A name in the value of a constant.
+/// A name in the value of a constant, or the enumerator before an enumerator without a value.
 enum Dependency {
     Node(usize),
     /// The name is not declared.

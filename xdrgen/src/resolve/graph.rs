@@ -30,7 +30,7 @@ fn requires(ty: &Type) -> bool {
     matches!(ty, Type::Base(_) | Type::ArrayFixed(..) | Type::NonEmptyList(_))
 }
 
-/// Returns `true` if the Rust type of `ty` stores its target in place rather than on the heap.
+/// Returns `true` if the Rust type of `ty` may store its target in place rather than on the heap.
 fn in_place(ty: &Type) -> bool {
     requires(ty) || matches!(ty, Type::Optional(_))
 }

@@ -1,4 +1,4 @@
-//! The warning about maxima that the compiler assumes because the specification states no binding.
+//! The warning about maxima that the compiler assumes because neither a type nor a binding states them.
 
 use super::{DEFAULT_ITEM_MAX, DEFAULT_REPLY_MAX};
 use crate::{

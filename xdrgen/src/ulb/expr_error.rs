@@ -8,7 +8,7 @@ use crate::{
 /// A result with a boxed error, because a diagnostic is large and errors are rare.
 pub(super) type ExprResult<T> = Result<T, Box<Diagnostic>>;
 
-/// Maximum number of names that an unknown name is compared with.
+/// Maximum number of constants or types that an unknown name is compared with.
 pub(super) const MAX_COMPARED: usize = 1000;
 
 /// Creates the error for an invalid expression at `span`.

@@ -49,7 +49,7 @@ pub const DEFAULT_LIMIT: u32 = 16;
 pub const DEFAULT_REPLY_MAX: u64 = 64 << 10;
 
 /// Maximum size of an eligible item in a result, in bytes, if only a hint of another dialect marks the item
-/// (`zcopaque`, `pragma pages`) and neither its type nor a binding states a maximum.
+/// (`zcopaque`, `pragma pages`, `pragma skip`) and neither its type nor a binding states a maximum.
 pub const DEFAULT_ITEM_MAX: u64 = 1 << 20;
 
 /// Options that decide which replies need a maximum size.
@@ -141,7 +141,7 @@ pub(crate) fn bind(
         if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
             out.push(Diagnostic {
                 code: Code::NoEffect,
-                message: "hints of eligibility (`zcopaque`, `pragma pages`) are ignored: no binding follows from them"
+                message: "hints of eligibility (`zcopaque`, `pragma pages`, `pragma skip`) are ignored: no binding follows from them"
                     .to_owned(),
                 suggestions: Vec::new(),
                 ..error.clone().note(error.message).help("state the binding with annotations or in a .ulb file")

@@ -180,8 +180,8 @@ fn cut_packets_give_what_they_contain() {
     }
 }
 
-/// The procedure of a captured call is known even if the capture lacks the end of the credential. The reply is then
-/// decoded.
+/// The procedure of a captured call is known even if the capture lacks the end of the credential. The procedure of the
+/// reply is then known as well.
 #[test]
 fn a_call_that_is_cut_within_its_header_has_a_procedure() {
     // Ethernet, IP, TCP, the fragment's mark, and 28 bytes of the header.

@@ -84,7 +84,7 @@ proptest! {
         print(&decoder().messages([bytes.clone(), bytes], FORMATS[format]));
     }
 
-    /// The decoder does not panic on random messages of small and extreme numbers, which stand for lengths, positions
+    /// The decoder does not panic on messages of small, extreme and random numbers, which stand for lengths, positions
     /// and discriminants.
     #[test]
     fn random_words(

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{formatted, meaning, specifications};
 
-/// Definitions of every kind. No definition refers to another.
+/// Texts with definitions of every kind. No text refers to a name in another text.
 const DEFINITIONS: &[&str] = &[
     "const A = -0x10 ;",
     "const uint32 B = 1 ;",
@@ -146,8 +146,8 @@ fn no_directives() -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Found by fuzzing: if a file consists only of a header comment and white space, the comment stays the header of the
-/// file.
+/// Found by fuzzing: if a file consists only of a header comment, white space and stray semicolons, the comment stays
+/// the header of the file.
 #[test]
 fn nothing_but_a_header() -> Result<(), TestCaseError> {
     for end in ["", "\n", "\n\n", "\n\n\n", "\n\u{1a}", "\n\u{feff}\n", "\n;\n"] {

@@ -83,7 +83,7 @@ impl Connection {
         &self.blobs
     }
 
-    /// Returns the pool of connections, for their counters.
+    /// Returns the pool of connections.
     pub(crate) fn channels(&self) -> &ChannelPool {
         self.blobs.rpc().channel()
     }
@@ -93,7 +93,7 @@ impl Connection {
         BlobstoreV1Client::new(self.channel().clone())
     }
 
-    /// Returns the first connection of the pool, for its properties.
+    /// Returns the first connection of the pool.
     pub(crate) fn channel(&self) -> &Channel {
         self.channels().first()
     }

@@ -33,7 +33,7 @@ use rpcrdma_specs::{
 
 use crate::{cli::Cli, locks::Locks};
 
-/// Maximum number of connections to the MOUNT service. A client needs one only briefly, when it mounts.
+/// Maximum number of connections to the MOUNT service. A client needs one only briefly, when it mounts or unmounts.
 const MAX_MOUNTING: usize = 64;
 
 /// Starts all services, serves until a signal stops the server, and prints the totals.

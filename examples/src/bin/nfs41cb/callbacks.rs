@@ -13,7 +13,7 @@ use tokio::{sync::mpsc, time::Instant};
 /// Number of slots of the backchannel.
 pub(crate) const SLOTS: u32 = 4;
 
-/// A callback that has arrived.
+/// A callback that the service reports to the rest of the program.
 #[derive(Debug)]
 pub(crate) enum CallbackEvent {
     /// A CB_NULL call.
@@ -43,7 +43,7 @@ struct State {
     slots: [Slot; SLOTS as usize],
 }
 
-/// The callback service: its session, delegation and slots, and the channel that reports callbacks.
+/// The callback service: its session, delegation and slots, and the channel for [`CallbackEvent`]s.
 #[derive(Debug)]
 pub(crate) struct Callbacks {
     state: Mutex<State>,
@@ -51,7 +51,7 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Returns the service, and a receiver for the callbacks that arrive.
+    /// Returns the service, and a receiver for CB_NULL calls and accepted recalls.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<CallbackEvent>) {
         let (called, calls) = mpsc::unbounded_channel();
         (Self { state: Mutex::default(), called }, calls)

@@ -15,8 +15,8 @@ use crate::callbacks::{Callbacks, Delegation, SLOTS};
 /// Maximum size of a callback and of its reply, in bytes: one page, as in Linux's client.
 const MAX_CALLBACK: u32 = 4096;
 
-/// Returns the maximum size of a callback, in bytes, on a connection with the inline threshold `receive_threshold`,
-/// which is zero over TCP.
+/// Returns the maximum size of a callback and of its reply, in bytes, on a connection with the inline threshold
+/// `receive_threshold`, which is zero over TCP.
 // RFC 8267 §6.5.2: a size above the threshold would say that the client receives long callbacks, in chunks.
 fn callback_size(receive_threshold: u32) -> u32 {
     if receive_threshold == 0 { MAX_CALLBACK } else { MAX_CALLBACK.min(receive_threshold) }

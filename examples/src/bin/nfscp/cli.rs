@@ -64,7 +64,7 @@ pub(crate) struct Cli {
     /// Root file handle in hexadecimal, used instead of the MOUNT protocol
     #[arg(long, value_name = "HEX", value_parser = ValueParser::new(parse_handle), conflicts_with = "mount_port")]
     pub(crate) root_handle: Option<Bytes>,
-    /// Time limit for connecting and for each call, in seconds
+    /// Time limit of each NFS call, in seconds. Connecting and MOUNT calls have the same limit, but at most 10
     #[arg(long, value_name = "S", default_value = "30", value_parser = ValueParser::new(parse_seconds))]
     pub(crate) timeout: Duration,
     /// Seconds to keep retrying after a lost connection, a call without a reply, or NFS3ERR_JUKEBOX

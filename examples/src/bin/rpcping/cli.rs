@@ -33,8 +33,8 @@ pub(crate) struct Cli {
     #[arg(long, requires = "health")]
     pub(crate) watch: bool,
     /// Call a procedure of the specification FILE, PROGRAM.PROCEDURE or PROGRAM.VERSION.PROCEDURE, and print its result
-    /// as JSON. The arguments are JSON as well, @FILE reads them from a file, and - from the standard input. Opaque
-    /// data is hexadecimal, or "@FILE"
+    /// as JSON. The arguments are JSON as well; @FILE reads them from a file, and - reads them from standard input.
+    /// Opaque data is hexadecimal, or "@FILE"
     #[arg(
         long,
         group = "mode",
@@ -94,8 +94,8 @@ not offer the program or version; 2 if the command line is invalid; 3 if there
 is no connection, or no reply in time; 4 if the service does not speak RPC over
 this transport; 5 with --health, if the service is not serving.";
 
-/// Name of the argument group of the options that replace the calls of the null procedure. An array, as
-/// `required_unless_present_any` expects.
+/// Name of the argument group of the options that replace the calls of the null procedure. It is in an array because
+/// `required_unless_present_any` expects one.
 const MODES: [&str; 1] = ["mode"];
 
 /// Names of well-known programs (RFC 5531 and the IANA registry).

@@ -16,9 +16,10 @@ pub(crate) enum Kind {
     Refused = 1,
     /// The command line, the specification or the arguments of `--call` are invalid.
     Usage = 2,
-    /// No connection was established, or no reply arrived.
+    /// No connection was established, the connection was lost after a reply, or no reply arrived in time.
     NoReply = 3,
-    /// The service does not speak RPC over this transport, or sent an invalid reply.
+    /// The service does not speak RPC over this transport, ended the connection before its first reply, or sent an
+    /// invalid reply.
     NotRpc = 4,
     /// With `--health`, the service is not serving, or its health is unknown.
     NotServing = 5,

@@ -27,8 +27,8 @@ use crate::{cli::Cli, failure::Failure, report::Report};
 const NAME: &str = "rpcping";
 
 /// Number of credits to request, which is more than servers usually grant. In version 1 of RPC-over-RDMA, a client uses
-/// no more credits than it requests. `rpcping` would then show a smaller number in place of the server's grant (RFC
-/// 8166 §3.3.1). In version 2, each peer announces its own limit.
+/// no more credits than it requests (RFC 8166 §3.3.1). If `rpcping` requested fewer credits than the server grants, it
+/// would show the smaller number. In version 2, each peer announces its own limit.
 const CREDITS: u32 = 1024;
 
 /// The default time between calls.

@@ -49,7 +49,7 @@ fn reverse(level: ReverseDirection) -> &'static str {
     }
 }
 
-/// Returns the count of each message format, with its name.
+/// Returns the counts of the message formats with their names. Omits messages that an extension conveyed.
 fn named(counts: &FormatCounts) -> [(&'static str, u64); 5] {
     let FormatCounts { short, chunked, continued, long, record, .. } = *counts;
     [("short", short), ("chunked", chunked), ("continued", continued), ("long", long), ("record", record)]

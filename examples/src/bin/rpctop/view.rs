@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(heights(0, [usize::MAX, 0, 1]), [0, 0, 0]);
     }
 
-    /// At every width of the terminal, numbers are complete or their column is omitted.
+    /// At terminal widths from 0 to 120 columns, numbers are complete or their column is omitted.
     #[test]
     fn numbers_are_not_cut() {
         let header = ["PROCEDURE", "CALLS/S", "AVERAGE", "CALLS"];

@@ -11,7 +11,7 @@
 //! machine crashes at any point, the old or the new content remains, and possibly an upload that the next start
 //! removes.
 //!
-//! All functions block. The service calls them on tokio's blocking threads.
+//! The functions that access blobs block. The service calls them on tokio's blocking threads.
 
 mod file;
 mod record;
@@ -113,7 +113,7 @@ pub enum StoreError {
     /// No upload has this identifier.
     #[error("no such upload: it does not exist, has ended, or was idle for too long")]
     NoSuchUpload,
-    /// The data does not match the digest.
+    /// The data is incomplete, or does not match the digest.
     #[error("the data does not match the given digest")]
     BadDigest,
     /// A write exceeds the announced size.
@@ -141,7 +141,7 @@ pub enum StoreError {
     /// Another store, usually that of another process, has the directory open.
     #[error("{} is in use by another blobstore process", .0.display())]
     InUse(PathBuf),
-    /// A file system operation failed.
+    /// A file system operation failed, or the system provided no random number.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -492,7 +492,8 @@ impl Store {
         Ok(stat)
     }
 
-    /// Returns the current time, in nanoseconds since 1970, but later than any earlier result.
+    /// Returns the current time in nanoseconds since 1970, or one nanosecond after the previous result if that is
+    /// later.
     fn next_modified(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let now = u64::try_from(now).unwrap_or(u64::MAX);

@@ -76,7 +76,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Returns the sum of the lengths of all writes, in bytes. If writes overlap, fewer bytes of the file are written.
+    /// Returns the sum of the lengths of all writes, in bytes. Bytes that were written several times count several
+    /// times.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }

@@ -6,7 +6,7 @@ use super::owner::{Host, Owner};
 use crate::nfs3d::handle::FileId;
 
 /// The maximum numbers of locks and hosts. Locks are counted in units: a held or blocked lock is one unit, or several
-/// if the identifier of its owner is long.
+/// if the identifier of its owner is long. IPv6 addresses with the same first 64 bits count as one client address.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct LockLimits {
@@ -17,7 +17,7 @@ pub struct LockLimits {
     /// Maximum number of units of all clients. A client with at most [`SMALL`](Self::SMALL) units is not subject to
     /// this limit. The default is 131072.
     pub total: usize,
-    /// Maximum number of client addresses with locks. The default is 1024.
+    /// Maximum number of client addresses with locks or blocked requests. The default is 1024.
     pub clients: usize,
     /// Maximum number of names of hosts at one client address. The default is 64.
     pub names_per_client: usize,

@@ -107,7 +107,7 @@ impl LockManager {
     /// Fails if the list cannot be read or written.
     ///
     /// # Panics
-    /// Panics outside of a tokio runtime.
+    /// Panics outside of a tokio runtime if there are hosts to notify.
     pub fn start(export: Arc<Export>, state: &Path, config: LockConfig) -> io::Result<Self> {
         let (monitored, before) = MonitoredHosts::open(state, config.limits.names_per_client)?;
         let needs_grace = before.is_damaged || !before.hosts.is_empty();

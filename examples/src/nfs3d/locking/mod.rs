@@ -7,8 +7,8 @@
 //! - A lock belongs to a process on a host. `owner` describes how hosts are told apart.
 //! - A blocked request is granted by a call to the NLM service on the client, which rpcbind on the client's host
 //!   locates. `callback` describes what happens if the client does not answer.
-//! - Hosts with locks are listed in a file. After a restart, they are notified, and for a grace period the server
-//!   grants only the locks that were held before.
+//! - Hosts with monitored locks are listed in a file. After a restart of the server, they are notified, and for a grace
+//!   period the server grants only reclaims.
 //! - A client that restarts loses its locks.
 //! - [`LockLimits`] bound the locks of each client, and those of all clients together.
 //!

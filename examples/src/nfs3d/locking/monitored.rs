@@ -1,8 +1,8 @@
 //! The list of hosts with locks, which survives a restart of the server, and the server's state number.
 //!
 //! The file has lines of text and ends with their hash. It is replaced as a whole, and is on stable storage before a
-//! host gets its first lock. A damaged file does not keep the server from starting. The hosts that had locks are then
-//! unknown, so the server notifies none of them, but waits for reclaims.
+//! host gets its first monitored lock. A damaged file does not keep the server from starting. The hosts that had locks
+//! are then unknown, so the server notifies none of them, but waits for reclaims.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 struct Entry {
     /// The server's address that the host uses.
     local: Option<IpAddr>,
-    /// The time of the host's last request for a lock, or of the server's start.
+    /// The time of the host's last request for a monitored lock, or of the server's start.
     used: Instant,
     /// The number of the change of the list that added or updated the entry.
     change: u64,
@@ -58,7 +58,7 @@ pub(super) struct MonitoredHosts {
     writing: tokio::sync::Mutex<()>,
 }
 
-/// The hosts that a previous server has left behind.
+/// The list of hosts with locks that the previous run of the server stored.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Predecessor {
     /// The hosts that may have had locks, with the server's addresses that they used.
@@ -100,9 +100,10 @@ impl MonitoredHosts {
         self.state
     }
 
-    /// Adds a host to the list if it is not there, and waits until the list is on stable storage. Before a host is
-    /// added, hosts without locks leave the list if their last request for a lock was more than an hour ago. If the
-    /// client address has too many names, its least recently used host without locks leaves the list as well.
+    /// Adds a host to the list, or updates the server's address that the host uses. Waits until the list is on stable
+    /// storage. Before the list changes, hosts without locks leave the list if their last request for a monitored lock
+    /// was more than an hour ago. If the client address has too many names, its least recently used host without locks
+    /// leaves the list as well.
     ///
     /// # Errors
     /// Fails if the list cannot be written, if it has too many hosts, or if too many hosts at the client address have

@@ -17,8 +17,8 @@ impl Host {
         Self { addr: addr.to_canonical(), name: name.into() }
     }
 
-    /// Returns `true` if `name` is the name of this host, or if one of the two is the first label of the other. NSM has
-    /// the canonical name of a host, and NLM often its first label.
+    /// Returns `true` if `name` is the name of this host, or if one of the two consists of the first labels of the
+    /// other. NSM has the canonical name of a host, and NLM often its first label.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         let is_first_label = |long: &[u8], short: &[u8]| {
             long.len() > short.len()

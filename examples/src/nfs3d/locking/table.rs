@@ -31,7 +31,7 @@ pub(super) struct LockRequest {
     pub(super) state: i32,
 }
 
-/// Data that a callback returns to the owner of a blocked request.
+/// Data for the callback to the owner of a blocked request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallbackData {
     pub(super) cookie: Bytes,
@@ -46,7 +46,7 @@ pub(super) enum LockOutcome {
     Granted,
     /// Another owner has a conflicting lock.
     Denied,
-    /// The request waits. A grant follows.
+    /// The request waits until it is granted or withdrawn.
     Blocked,
     /// A limit of [`LockLimits`] is reached. The request has no effect.
     LimitReached,

@@ -1,5 +1,5 @@
-//! Tests of locks, with clients on loopback addresses of their own. Each client has rpcbind, NLM and NSM, as Linux's
-//! client has.
+//! Tests of locks, with clients on loopback addresses. Clients have rpcbind, NLM and NSM, as Linux's client has, unless
+//! a test leaves out rpcbind.
 
 mod callbacks;
 mod command;
@@ -46,7 +46,7 @@ use tokio::{
 
 use crate::support::{Served, own_gid, own_uid};
 
-/// The port of rpcbind on all clients. Each client has an address of its own.
+/// The port of rpcbind on all clients. At most one client at each address has rpcbind.
 const RPCBIND_PORT: u16 = 20111;
 /// Time limit of each wait and of each call. No wait and no call takes that long.
 pub(super) const LONG: Duration = Duration::from_secs(60);

@@ -201,7 +201,7 @@ async fn free_all_releases_the_locks_of_its_caller() {
     assert_eq!(b.lock(&file, ALL).await, Granted);
 }
 
-/// Linux's `sm-notify` uses UDP.
+/// A restart is reported over UDP, as by Linux's `sm-notify`.
 #[tokio::test]
 async fn restarts_are_reported_over_udp() {
     let server = Locked::new().await;

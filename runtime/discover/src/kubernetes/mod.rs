@@ -31,8 +31,8 @@ use self::{
 /// A pod with addresses of both families is listed with its IPv4 address.
 ///
 /// With TLS, the certificate of each server must have the name `SERVICE.NAMESPACE.svc`. The URLs of the servers have
-/// this name as the [option `name`](rpcrdma::transport::Url), unless the options of [`port`](Self::port) set another
-/// one.
+/// this name as the [option `name`](rpcrdma::transport::Url), if their scheme has the option and the options of
+/// [`port`](Self::port) do not set another one.
 ///
 /// If the API server is unreachable, the servers stay as they are, and the client tries again after 1 s to 30 s. The
 /// account of the client needs the verbs `list` and `watch` for `endpointslices` in the API group `discovery.k8s.io`.

@@ -175,8 +175,8 @@ async fn address_families() {
     assert_eq!(next(&mut servers).await, ["iwarp://[fd00::2]:20100", "iwarp://[fd00::3]:20100"]);
 }
 
-/// By default, a port is used if its `appProtocol` or its name is a scheme. A port selected by name has the scheme and
-/// the options that the client sets. Pods without a valid port are not listed.
+/// By default, a port is used if its `appProtocol`, or its name up to the first `-`, is a scheme. A port selected by
+/// name has the scheme and the options that the client sets. Pods without a valid port are not listed.
 #[tokio::test]
 async fn ports() {
     let named = |name: &str, port: u32| format!(r#"{{"name":"{name}","port":{port},"protocol":"TCP"}}"#);

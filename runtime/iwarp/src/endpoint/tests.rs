@@ -225,7 +225,7 @@ impl ByteStream for Narrow {
     }
 }
 
-/// RFC 5040 §5.5: a Send completes when its last byte has been written, whether it was framed when it was posted or
+/// RFC 5040 §5.5: no Send completes before its last byte has been written, whether it was framed when it was posted or
 /// later.
 #[test]
 fn sends_complete_when_they_are_written() {

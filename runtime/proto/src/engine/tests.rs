@@ -23,8 +23,8 @@ fn closing_connection_leaves_the_queue_for_memory() {
     }
 }
 
-/// Returns the integer literals above 2 in the code of a file, each with its line number. Comments, strings, named
-/// constants and tests do not count.
+/// Returns the integer literals above 2 in the code of a file, each with its line number. Comments, attributes,
+/// strings, named constants and tests do not count.
 fn numbers(text: &str) -> Vec<(usize, u64)> {
     let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
     let mut found = Vec::new();

@@ -97,8 +97,8 @@ impl<M: LandingMemory> LandingLoan<M> {
     /// Waits until the memory is no longer in use, and returns the memory, which then contains the result of the call.
     /// `result` must be the only view of the result, because any other view keeps the memory in use.
     ///
-    /// A result that was not placed in the memory is copied into it. The transports for RDMA place every result that is
-    /// eligible, unless the bodies of the call are protected. Over TCP, nothing is placed.
+    /// A result that was not placed in the memory is copied into it. The transports for RDMA place eligible results,
+    /// unless the bodies of the call are protected or the peer accepts no chunks. Over TCP, nothing is placed.
     ///
     /// # Panics
     /// Panics if the result is longer than the memory, which a result of the call never is.

@@ -338,7 +338,8 @@ impl BufferPool {
         Arc::ptr_eq(&self.0.shared, &other.0.shared)
     }
 
-    /// Returns a buffer of `len` bytes. Its contents are unspecified: zeros, or data of an earlier use in this process.
+    /// Returns a buffer of `len` bytes. Its contents are unspecified, for example data of an earlier use in this
+    /// process.
     #[must_use]
     pub fn alloc(&self, len: usize) -> PayloadBuf {
         let class = class_of(len);

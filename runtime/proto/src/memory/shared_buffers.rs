@@ -18,7 +18,7 @@ pub struct PoolStats {
     pub outstanding: usize,
     /// Memory kept for reuse, in bytes.
     pub kept: usize,
-    /// Total number of buffers allocated from the system.
+    /// Total number of buffers allocated from the system or from a [`BufferSource`](super::BufferSource).
     pub allocated: u64,
 }
 

@@ -388,7 +388,7 @@ fn buffers_are_reset_within_their_class() {
     assert!(buffer.reset_for(8, 2048, &pool) && buffer.len() == 8);
 }
 
-/// A provider finds the buffers of a pool by their addresses until they are freed.
+/// A provider finds the buffers of a pool by their addresses, and can tell whether a buffer has been freed.
 #[test]
 fn freed_buffers_are_not_current() {
     let pool = BufferPool::with_max_kept(0);

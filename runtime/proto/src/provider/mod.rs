@@ -118,7 +118,7 @@ pub enum WorkRequest {
     Send {
         /// The identifier returned by [`Completion::Sent`].
         id: WrId,
-        /// The message. Its buffer returns to the pool once the message is sent.
+        /// The message. The provider drops or reuses its buffer once the message is sent.
         message: MessageBuf,
         /// A handle of the peer, which the peer invalidates when the message arrives (Send with Invalidate).
         invalidate: Option<MemoryHandle>,
@@ -140,7 +140,7 @@ pub enum WorkRequest {
         /// The length in bytes, at most [`QueuePair::max_transfer`].
         len: u32,
     },
-    /// Writes to the peer's memory by RDMA Write. The provider does not copy the data.
+    /// Writes to the peer's memory by RDMA Write. Copies of the data count in [`QueuePair::copied_payload_bytes`].
     Write {
         /// The identifier returned by [`Completion::Written`].
         id: WrId,
@@ -245,7 +245,8 @@ pub enum WorkError {
     /// The peer refused access to its memory.
     #[error("peer refused access to its memory: {0}")]
     RemoteAccess(String),
-    /// The request is invalid: for example an unknown handle, or a range outside the registered memory.
+    /// The request is invalid (for example, it has an unknown handle or a range outside the registered memory), or the
+    /// local device or operating system could not execute it.
     #[error("invalid work request: {0}")]
     Local(String),
 }
@@ -526,7 +527,7 @@ pub trait Listener: Send + Sync + 'static {
     /// others.
     ///
     /// # Errors
-    /// Returns an error of the operating system.
+    /// Returns an error of the operating system or of the provider.
     fn accept(&self) -> impl Future<Output = std::io::Result<Self::IncomingConnection>> + Send;
 
     /// Returns the address that the listener is bound to.

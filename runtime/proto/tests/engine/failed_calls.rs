@@ -18,7 +18,7 @@ use crate::{
 
 const XID: u32 = 0xabcd_0001;
 
-/// Returns the configuration of a server for the connections of `peer`, with the record `failed`.
+/// Returns the configuration of a server for the connections of `peer`, with the table `failed`.
 fn config(failed: &Arc<FailedCalls>, peer: u128) -> EngineConfig {
     let mut config = EngineConfig::default();
     config.failed_calls = Some(failed.of_peer(peer));

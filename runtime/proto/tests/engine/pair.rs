@@ -33,7 +33,7 @@ fn read_chunk() {
     assert_eq!(pair.server.conn.counters().rdma_read_bytes, 10_001);
 }
 
-/// RFC 8166 §3.5.2: a call with several Read chunks, two of which have several segments, and several Write chunks.
+/// RFC 8166 §3.5.2: a call with two Read chunks of several segments, a small argument, and several Write chunks.
 #[test]
 fn many_chunks_both_ways() {
     let mut config = PairConfig::default();
@@ -77,7 +77,7 @@ fn long_messages_with_chunks() {
     assert_eq!(format, MessageFormat::Long);
 }
 
-/// RFC 8797 §5.1: without private data from both peers, the inline thresholds are 1024 bytes.
+/// RFC 8797 §5.1: unless both peers send private data, the inline thresholds are 1024 bytes.
 #[test]
 fn default_thresholds() {
     let config = PairConfig { private_data: [true, false], ..PairConfig::default() };

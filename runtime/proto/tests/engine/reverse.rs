@@ -440,9 +440,9 @@ fn without_private_data() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, ..ProptestConfig::default() })]
 
-    /// Calls of both directions, in any order and with a disconnection at any time. Each call finishes once. A
-    /// reverse-direction call with a reply was executed once, and it fails only if it or its reply is too long, or if
-    /// the connection is lost. No memory stays exposed, and the peers do not deadlock.
+    /// Each call of both directions finishes once, in any order and with a disconnection at any time. A
+    /// reverse-direction call that gets a reply was executed once. A reverse-direction call fails only if it or its
+    /// reply is too long, or if the connection is lost. No memory stays exposed, and the peers do not deadlock.
     #[test]
     fn both_directions(
         credits in (1u32..6, 1u32..6, 1u32..6, 1u32..6),

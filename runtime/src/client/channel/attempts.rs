@@ -237,8 +237,8 @@ impl Channel {
         }
     }
 
-    /// Returns `true` if version negotiation failed, and the channel may use version 1. All later connections of the
-    /// channel then use version 1.
+    /// Returns `true` if version negotiation failed, and the channel may use version 1. Later connections then offer
+    /// only version 1, unless their URL allows only version 2.
     // RPC-over-RDMA v2 §4.2.3.2: a server without version 2 may close the connection during negotiation.
     fn falls_back(&self, error: &AttemptError) -> bool {
         let AttemptError::Exchange(ExchangeError::Failed(CallFailure::Closed {

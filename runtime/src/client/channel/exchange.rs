@@ -23,7 +23,7 @@ use crate::{
 
 /// One attempt of a call without security, on one connection. Dropping it cancels the call.
 ///
-/// Written by hand, because every call passes through it: the state between its two polls is smaller than that of an
+/// Written by hand, because most calls pass through it: the state between its polls is smaller than that of an
 /// `async fn`.
 pub(super) struct Exchange<'a, 'c, A, F> {
     channel: &'a Channel,

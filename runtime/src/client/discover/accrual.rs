@@ -124,7 +124,7 @@ mod tests {
         Err(CallError::Rpc { procedure: "P", source: RpcError::SystemError })
     }
 
-    /// Returns an error that says nothing about the health of the server.
+    /// Returns an error that does not count as a failure of the server.
     fn refused() -> Result<CallResponse, CallError> {
         Err(CallError::Rpc { procedure: "P", source: RpcError::GarbageArguments })
     }

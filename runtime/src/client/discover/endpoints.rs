@@ -62,7 +62,7 @@ const TURN: Duration = Duration::from_secs(1);
 pub struct Endpoints {
     /// The list of servers. `None` when the list does not change any more.
     servers: Option<Servers>,
-    /// The errors of the source of the list.
+    /// The latest error of the source of the list, if any.
     failure: SharedFailure,
     builder: ChannelBuilder,
     max_open: usize,

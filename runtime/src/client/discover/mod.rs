@@ -1,8 +1,8 @@
 //! Service discovery (feature `discover`): the servers of a service, which come and go.
 //!
-//! [`Servers`] is the list of the URLs of a service, from a source: a fixed list, DNS, etcd or Kubernetes (all in the
-//! crate `rpcrdma-discover`), or your own. [`Endpoints`] connects to some of them, and is a `tower::discover::Discover`
-//! for a load balancer. [`ServiceCaller::balanced`] puts the usual parts together:
+//! [`Servers`] is the list of the URLs of a service. The list is fixed, or comes from a source: DNS, etcd or Kubernetes
+//! (all in the crate `rpcrdma-discover`), or your own. [`Endpoints`] connects to some of the servers, and is a
+//! `tower::discover::Discover` for a load balancer. [`ServiceCaller::balanced`] puts the usual parts together:
 //!
 //! ```no_run
 //! # mod plane {

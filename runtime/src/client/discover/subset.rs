@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 pub(super) struct Standing {
     pub(super) priority: u16,
     pub(super) is_open: bool,
-    /// `true` if the last attempt to connect failed, or takes long.
+    /// `true` if the last attempt to connect failed or takes long, or if the server is silent or not serving.
     pub(super) has_failed: bool,
     /// Sequence number of the last time that the endpoint was closed after a failure. 0 if it never was.
     pub(super) parked: u64,

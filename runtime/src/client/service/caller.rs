@@ -45,9 +45,9 @@ use crate::{
 /// the call. An error of the channel stays as it is, unless it says that a retry is safe although the server may have
 /// executed an earlier attempt. Such an error also becomes [`CallError::Middleware`].
 ///
-/// The type of the service is erased, so that every service gives the same type of client. Each call therefore
-/// allocates its future, unless the service returns the future of a channel. Layers that only change requests return
-/// that future.
+/// The type of the service is erased, so that every service gives the same type of client. Each call therefore needs
+/// one more allocation for its future, unless the service returns the future of a channel. Layers that only change
+/// requests return that future.
 ///
 /// ```no_run
 /// # mod plane {

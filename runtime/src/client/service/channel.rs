@@ -127,8 +127,7 @@ pub struct Endpoint {
     /// The health of the server, if it is checked.
     #[cfg(feature = "discover")]
     serving: Option<Arc<ServingCheck>>,
-    /// The future that waits for a connection, or for the end of a silence. The mutex makes the endpoint `Sync`, and is
-    /// never contended.
+    /// The future that waits until the endpoint is ready. The mutex makes the endpoint `Sync`, and is never contended.
     connecting: Mutex<Option<ReadyFuture>>,
 }
 

@@ -83,7 +83,7 @@ impl HealthEvents {
         lock(&self.last_failure).clone()
     }
 
-    /// Records the error of a server that gets no endpoint.
+    /// Records why no endpoint could be opened for the server at `url`. Replaces the last failure.
     pub(in crate::client) fn record(&self, url: &Arc<str>, error: ConnectError) {
         *lock(&self.last_failure) =
             LastFailure { url: Some(Arc::clone(url)), failure: Some(EndpointFailure::NotConnected(error)) };

@@ -97,7 +97,7 @@ impl CallRequest {
         self.target.number
     }
 
-    /// Returns the name of the procedure: `PROGRAM.PROCEDURE`.
+    /// Returns the name of the procedure: `VERSION.PROCEDURE`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.target.name

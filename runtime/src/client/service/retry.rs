@@ -38,7 +38,7 @@ type RetryPause = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///
 /// - if a server replied, even with an error;
 /// - after the deadline of the call;
-/// - more often than [`max_retries`](Self::max_retries), or 3 times if it has no deadline;
+/// - more often than [`max_retries`](Self::max_retries), by default 3 times if it has no deadline;
 /// - if the retry budget, which all clones share, is used up. The budget prevents retries from overloading the servers
 ///   that are left;
 /// - if the call has [a landing buffer of its own](crate::client::CallOptions::landing), which only one attempt can

@@ -208,7 +208,7 @@ async fn the_loss_of_a_control_call_is_that_of_its_call() {
     call.abort();
 }
 
-/// The size of each attempt is recorded.
+/// The size of a failed attempt is recorded while the call goes on.
 #[cfg(feature = "metrics")]
 #[test]
 fn attempts_have_sizes() {

@@ -83,7 +83,8 @@ fn results_are_complete() {
     assert!(matches!(error, CallError::Rpc { procedure: "P", source: RpcError::SystemError }), "{error:?}");
 }
 
-/// An eligible item that is not kept as `Bytes`. Its length is a multiple of four.
+/// An eligible item that is encoded like the items of generated types that are not stored as `Bytes`. Its length is a
+/// multiple of four.
 struct Item(Bytes);
 
 impl XdrType for Item {

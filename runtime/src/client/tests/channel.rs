@@ -158,7 +158,7 @@ async fn the_fallback_is_the_last_connection() {
     assert_eq!(script.ranks(), []);
 }
 
-/// A channel over the connection of another channel does not close that connection.
+/// The close of a channel that does not own its connection leaves the connection open.
 #[tokio::test(start_paused = true)]
 async fn borrowed_connections_stay_open() {
     let port = Arc::new(DriverPort::new(1));

@@ -56,8 +56,8 @@ fn of(secured: &Secured) -> (Bytes, u32) {
     (credential.handle, credential.sequence)
 }
 
-/// RFC 2203 §5.3.1, §5.4: when the sequence numbers below MAXSEQ are used up, calls continue with a new context. The
-/// client destroys the old context once its calls have ended.
+/// RFC 2203 §5.3.1, §5.4: when the sequence numbers below MAXSEQ are used up, calls continue with a new context. When
+/// the client creates another context, it destroys the old ones whose calls have ended.
 #[tokio::test]
 async fn exhausted_contexts_are_replaced_and_destroyed() {
     let mut server = TestServer::new(GssServerConfig::default());

@@ -80,7 +80,7 @@ impl Hash for CachedCall {
 }
 
 enum CacheEntry {
-    /// A call in progress. Copies of the call wait for the announcement of its end. `None` if there are no copies.
+    /// A call in progress. Copies of the call wait for the announcement of its end. `None` until a copy arrives.
     InProgress(Option<CallEnded>),
     Recorded(RecordedReply),
 }
@@ -182,8 +182,8 @@ impl Table {
         }
     }
 
-    /// Records the reply to a call in progress, unless the reply is too long. Evicts other replies if a limit is
-    /// exceeded. Returns the entry of the call in progress. Dropping that entry wakes the copies of the call that wait.
+    /// Records the reply to a call in progress, unless the reply is too long. Evicts replies if a limit is exceeded.
+    /// Returns the entry of the call in progress. Dropping that entry wakes the copies of the call that wait.
     fn record(
         &mut self,
         cached: &CachedCall,

@@ -39,7 +39,7 @@ use crate::{service::ProcedureId, sync};
 /// [`max_entries`](Self::max_entries) and [`max_bytes`](Self::max_bytes) allow. Then the addresses with the most
 /// replies lose some of them. At such an address, the clients with the most replies lose their oldest replies. A client
 /// therefore cannot displace the replies of other clients. A principal has a share of its own, whatever its addresses
-/// are. IPv6 addresses with the same first 64 bits count as one address. Up to an eighth of the room is made free at
+/// are. IPv6 addresses with the same first 64 bits count as one address. About an eighth of the room is made free at
 /// once. The cache forgets everything when the server ends, except what a [`ReplyStore`] keeps.
 ///
 /// A handler that fails before it has an effect can [report this](super::Context::had_no_effect). The cache then keeps
@@ -91,10 +91,12 @@ impl DuplicateRequests {
         Self::default()
     }
 
-    /// Sets the maximum number of recorded replies. Default 8192.
+    /// Sets the maximum number of recorded replies. Default 8192. If there are more, the cache removes some of them, as
+    /// [`DuplicateRequests`] describes.
     ///
-    /// A client that has lost its connection sends at most as many calls again as it has credits. Until then, the calls
-    /// of all other clients add replies.
+    /// Choose a number that covers the replies that are recorded while a client reconnects. After a lost connection, a
+    /// client sends at most as many calls again as it has credits. Until they arrive, the calls of all other clients
+    /// add replies.
     pub fn max_entries(mut self, entries: usize) -> Self {
         self.max_entries = entries;
         self

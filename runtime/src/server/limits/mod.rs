@@ -42,13 +42,15 @@ impl From<ProcedureId> for LimitScope {
 /// the server does not execute it, and the client gets [`RpcError::Unavailable`](crate::rpc::RpcError::Unavailable):
 /// [`CallError::is_retry_safe`](crate::client::CallError::is_retry_safe) is `true`.
 ///
-/// No peer takes all handlers. A host can take handlers until it has three times as many as it leaves free, and a
-/// connection until it has twice as many. Of 16 handlers, one connection thus gets at most 10, and one host at most 12.
+/// If there are several handlers, no peer takes all of them. A host can take handlers until it has three times as many
+/// as it leaves free, and a connection until it has twice as many. Of 16 handlers, one connection thus gets at most 10,
+/// and one host at most 12.
 ///
 /// The queue is fair: hosts take turns, however many calls each of them has in the queue. So do the [principals] and
-/// the connections without a principal of one host. If the queue is full, a new call displaces the latest call of the
-/// host with the most waiting calls, or else, at the new call's own host, of the principal or connection with the most.
-/// The displaced call is refused. If no other party has enough waiting calls, the new call is refused.
+/// the connections without a principal of one host. If the queue is full, a new call displaces a call of the host with
+/// the most waiting calls, or else a call of its own host. Within that host, the latest call of the principal or
+/// connection with the most waiting calls is refused. If no other party has enough waiting calls, the new call is
+/// refused.
 ///
 /// A host is an IPv4 address, or the first 64 bits of an IPv6 address. A caller is the [principal][principals] that a
 /// security flavor has authenticated, or else a host. The credential of AUTH_SYS does not count, because clients can
@@ -106,7 +108,8 @@ impl Limits {
         Self::default()
     }
 
-    /// Sets the maximum time from the arrival of a call to its reply. Default: unlimited.
+    /// Sets the maximum time from the arrival of a call to its reply. Default: unlimited. The time that a call waits in
+    /// a duplicate request cache does not count.
     ///
     /// A handler that takes longer is cancelled: its future is dropped at the `.await` where it waits. The client gets
     /// [`RpcError::HandlerTimedOut`](crate::rpc::RpcError::HandlerTimedOut). The call may have been executed in part. A
@@ -159,13 +162,14 @@ pub struct LimitStats {
     pub running: usize,
     /// Number of calls that wait now.
     pub waiting: usize,
-    /// Number of calls that were executed.
+    /// Number of calls whose execution started, including those that were cancelled later.
     pub executed: u64,
     /// Number of calls that were refused because the queue was full or their deadline passed while they waited.
     pub refused: u64,
     /// Number of handlers that were cancelled because their deadline passed.
     pub timed_out: u64,
-    /// Number of calls that were dropped because their connection was closed.
+    /// Number of waiting and running calls that were dropped because their connection was closed
+    /// ([`cancel_on_disconnect`](Limits::cancel_on_disconnect)).
     pub cancelled: u64,
 }
 

@@ -109,8 +109,8 @@ impl LimitedCall {
         self.refusal.reply(RpcError::Unavailable)
     }
 
-    /// Waits until the call is admitted, starts its handler, and waits for the reply. Refuses the call or cancels its
-    /// handler if the call must be given up meanwhile.
+    /// Waits until the call is admitted, starts its handler, and waits for the reply. If the call must be given up
+    /// meanwhile, refuses or discards the waiting call, or cancels its handler.
     pub(in crate::server) async fn wait(
         self,
         waiting: WaitingCall,

@@ -213,7 +213,7 @@ fn clients_belong_to_groups() {
     }
 }
 
-/// Names and items that exceed the estimated capacity are stored completely.
+/// Long names, long items and long streams are stored completely.
 #[test]
 fn stored_bytes_may_be_long() {
     let name = "n".repeat(100);

@@ -143,7 +143,8 @@ async fn recognized_calls_stay_at_their_server() {
     .await;
 }
 
-/// A caller that gives up a hedged call gives up both attempts. A call with a deadline ends at the deadline.
+/// A hedged call has two attempts, and makes no further attempt after its deadline or after its caller has given it up.
+/// A call with a deadline ends at the deadline.
 #[tokio::test(start_paused = true)]
 async fn both_attempts_end_with_their_call() {
     timed(async {

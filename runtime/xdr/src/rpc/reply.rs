@@ -127,7 +127,8 @@ impl ReplyHeader {
     /// Decodes the header of a reply received by a client. If the outcome is `Ok`, the results are next in `decoder`.
     ///
     /// # Errors
-    /// Returns an error if the message is not a reply as defined by RFC 5531.
+    /// Returns an error if the message is not a reply as defined by RFC 5531, or if the header exceeds the decoder's
+    /// memory limit.
     pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, ReplyHeaderError> {
         if let Some(xid) = Self::take_plain_success(decoder) {
             return Ok(Self::success(xid));
@@ -192,7 +193,7 @@ pub enum ReplyHeaderError {
     /// The message is a call.
     #[error("an RPC call, not a reply")]
     NotAReply,
-    /// The message does not conform to RFC 5531.
+    /// The message does not conform to RFC 5531, or its header exceeds the decoder's memory limit.
     #[error("malformed RPC reply")]
     Malformed(#[source] DecodeError),
 }

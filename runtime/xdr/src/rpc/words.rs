@@ -1,6 +1,7 @@
 //! Fast path for headers that are complete and whose credential and verifier are at most 400 bytes long, as in nearly
 //! all messages. It encodes and decodes several words at a time. The codec generated from `rpc.x` handles every other
-//! header, error replies, and received replies with a verifier that is not empty. Its errors name the field at fault.
+//! header, error replies, and received replies whose verifier is not an empty one of AUTH_NONE. The errors of that
+//! codec name the field at fault.
 
 use super::wire::{MAX_AUTH_BODY, OpaqueAuth};
 use crate::xdr::{DecodeError, Decoder, Sink, padded_len};

@@ -1,8 +1,8 @@
 //! Borrowed forms of generated types, whose opaque items and strings are views of the received message.
 //!
 //! The compiler generates them if the option `borrowed` is set. For each type with opaque items or strings it then
-//! emits a second type, with the suffix `Ref`, that neither copies nor allocates them. Fixed-length items are the same
-//! in both forms.
+//! emits a second type, with the suffix `Ref`, that neither copies nor allocates them. Fixed-length items that are
+//! stored as arrays are the same in both forms.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::{fmt, str::Utf8Error};
@@ -113,8 +113,7 @@ pub fn take_str<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<XdrStr<'a>, D
 /// Reads a DDP-eligible `opaque x<max>` as a view of the message or of its chunk.
 ///
 /// # Errors
-/// Returns the same errors as [`take_opaque_ref`], and an error if the item has no chunk but needs one, or the next
-/// chunk does not fit the item.
+/// Returns the same errors as [`take_opaque_ref`], and those of [`Decoder::take_chunk`].
 #[inline]
 pub fn take_ddp_opaque_ref<'a>(decoder: &mut Decoder<'a>, max: u32) -> Result<&'a [u8], DecodeError> {
     let len = decoder.take_count(max)?;

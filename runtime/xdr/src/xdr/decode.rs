@@ -19,7 +19,7 @@ const SHARE_FROM: usize = 256;
 /// [`SHARE_FROM`] share blocks, so that a page of directory entries does not cost one allocation for each name.
 const OWN_MEMORY: u32 = 4;
 
-/// Length of a shared block, in bytes. A short item keeps at most this much memory alive.
+/// Maximum length of a shared block, in bytes. A short item keeps at most this much memory alive.
 const BLOCK: usize = 1024;
 
 /// Limits on the cost of decoding one message. Every decoder has the default limits unless others are set.

@@ -25,7 +25,7 @@ pub fn take_discriminant<E: TryFrom<i32>>(decoder: &mut Decoder<'_>, union: &'st
     discriminant(decoder, union, value)
 }
 
-/// Converts `value`, which was just read and selects the default arm of `union`, to its enumeration.
+/// Converts `value`, a discriminant of `union` that was just read, to its enumeration.
 ///
 /// # Errors
 /// Returns [`DecodeErrorKind::UnknownDiscriminant`] if `value` is not in the enumeration.

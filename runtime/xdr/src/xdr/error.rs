@@ -37,7 +37,7 @@ pub enum EncodeError {
     /// A recursive value has more nested levels, or larger ones, than a decoder with default limits accepts.
     #[error("more than {max} nested levels")]
     TooDeep {
-        /// Maximum number of levels.
+        /// Maximum number of levels that would have been accepted.
         max: u32,
     },
 }
@@ -76,10 +76,10 @@ pub enum DecodeErrorKind {
         /// Bytes that remain in the stream.
         remaining: usize,
     },
-    /// A length on the wire exceeds what the rest of the stream can hold.
+    /// A received or declared length exceeds what the rest of the stream can hold.
     #[error("length {len} exceeds remaining {remaining}")]
     LengthExceedsRemaining {
-        /// Received length, in elements or bytes.
+        /// Received or declared length, in elements or bytes.
         len: u32,
         /// Bytes that remain in the stream.
         remaining: usize,

@@ -29,8 +29,8 @@ const LIMIT_FACTOR: u32 = 10;
 /// Approximate duration of starting a process. Shorter durations do not tell tests apart.
 const PROCESS_DURATION: Duration = Duration::from_millis(20);
 
-/// Number of tests in each of the first processes. The numbers are small, because most mutants are noticed at once. The
-/// last process runs all other tests.
+/// Number of tests in each of the first groups. The numbers are small, because most mutants are noticed at once. The
+/// last group has all other tests. Each test program with tests in a group runs them in one process.
 const PROCESS_SIZES: [usize; 2] = [1, 5];
 
 /// A test with its duration and the mutants that it reaches.

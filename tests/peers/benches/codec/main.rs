@@ -2,8 +2,9 @@
 //! `cargo bench --manifest-path tests/peers/Cargo.toml`.
 //!
 //! `--quick` measures for a shorter time. `--instructions [MESSAGE]` counts instructions and allocations with valgrind.
-//! `--test` only compares the encoded and decoded messages. `--profile MESSAGE ARM WAY TIMES` repeats one operation
-//! TIMES times for a profiler. ARM is the name of a codec, and WAY is `encode` or `decode`.
+//! `--test` measures nothing: it compares the encoded messages, and runs each operation once.
+//! `--profile MESSAGE ARM WAY TIMES` repeats one operation TIMES times for a profiler. ARM is the name of a codec, and
+//! WAY is `encode` or `decode`.
 
 mod by_hand;
 #[cfg(libtirpc)]

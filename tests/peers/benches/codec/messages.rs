@@ -1,5 +1,5 @@
 //! The message types for crates without an XDR compiler, defined once for all of them.
-/// Calls `$codec!` for each type. A struct is encoded as its fields, in the order of their declaration.
+/// Calls `$codec!` for each struct. A struct is encoded as its fields, in the order of their declaration.
 macro_rules! messages {
     ($codec:ident) => {
         $codec! { struct Device { major: u32, minor: u32, } }

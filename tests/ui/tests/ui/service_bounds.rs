@@ -1,4 +1,4 @@
-//! Results whose maximum the requester cannot compute (RFC 8166 §6.2).
+//! Results whose maximum is not known, and stated maxima that do not fit the result (RFC 8166 §6.2).
 
 use rpcrdma::{
     XdrDecode, XdrEncode,

@@ -7,8 +7,8 @@ use super::super::codec::mentions;
 use super::module::{Packing, ProcedureModel, ProgramModule, ReplyView};
 
 impl ProgramModule<'_> {
-    /// Returns the client type, its conversion from a channel, and its methods: two for each procedure, and a third if
-    /// the result has a borrowed form.
+    /// Returns the client type, its conversion from a channel, and its methods: two for each procedure, and a third for
+    /// a procedure with a [`ReplyView`].
     pub(super) fn client(&self) -> TokenStream {
         let (client, name, visibility) = (self.module("client"), &self.client, &self.visibility);
         let docs = format!(" A typed client of `{}`. `{}` carries its calls.", self.version, self.carrier());

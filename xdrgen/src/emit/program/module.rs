@@ -75,7 +75,7 @@ pub(crate) struct ProcedureModel {
     pub(crate) method: Ident,
     /// The name of the client method with options.
     pub(crate) method_with: Ident,
-    /// The client method that passes the borrowed form of the result to a closure, if the result has a borrowed form.
+    /// The client method that passes the borrowed form of the result to a closure, if this method is generated.
     pub(crate) view: Option<ReplyView>,
     /// The documentation of the marker type.
     pub(crate) docs: TokenStream,
@@ -97,7 +97,7 @@ pub(crate) struct ProcedureModel {
     pub(crate) declarations: Vec<TokenStream>,
     /// The codecs of the types in `declarations`.
     pub(crate) codecs: Vec<TokenStream>,
-    /// `true` if the arguments implement `BoundsReply`.
+    /// `true` if the user implements `BoundsReply` for the arguments, to compute the bounds of the reply.
     pub(crate) computed: bool,
     /// The body of the function that computes the reply bounds from `args`.
     pub(crate) bounds: TokenStream,

@@ -1,5 +1,6 @@
 //! Detection of a peer that no longer accepts replies. A stopped process or a lost host holds its connection, and the
-//! results of its calls, no longer than [`EngineConfig::reply_timeout`](crate::engine::EngineConfig::reply_timeout).
+//! results of its calls, only for the time that
+//! [`EngineConfig::reply_timeout`](crate::engine::EngineConfig::reply_timeout) describes.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 /// cost no timer.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ReplyStallTimer {
-    /// Number of work requests posted and not completed.
+    /// Number of Sends and RDMA Writes of replies that are posted and not completed. Unsignaled Sends are not counted.
     in_flight: u32,
     /// Time at which the replies count as stalled.
     due: Option<Instant>,
@@ -36,7 +37,8 @@ impl ReplyStallTimer {
         self.due = None;
     }
 
-    /// Restarts the timeout, because the peer accepted data or granted a credit that replies waited for.
+    /// Restarts the timeout, because bytes were sent on a byte stream, or an RDMA Read has completed that replies may
+    /// have waited for.
     pub(in crate::engine) fn restart(&mut self) {
         self.due = None;
     }
@@ -127,8 +129,9 @@ mod tests {
         assert!(is_over(&mut stall, 0, at(110)));
     }
 
-    /// An expired timeout is not reported if a completion or a credit arrived before the check, or if no reply waits
-    /// any more. Otherwise, only the given number of bytes, and at least one byte, counts as progress.
+    /// An expired timeout is not reported if a work request completed or the timeout was restarted before the check, or
+    /// if no reply waits any more. Otherwise, only the given number of bytes, and at least one byte, counts as
+    /// progress.
     #[test]
     fn what_ends_a_timeout() {
         let start = Instant::now();

@@ -57,8 +57,8 @@ impl ConnectionRules {
         self.continuation && self.local_level >= ReverseDirection::Continued
     }
 
-    /// Returns the rules of a connection without headers, credits and continuation, such as a byte stream. The peer has
-    /// no limits.
+    /// Returns the rules of a connection whose messages have no transport header, such as a byte stream. There are no
+    /// credits, and messages are not continued. The number and length of segments and chunks are not limited.
     // RFC 8167 §5.3: calls in the reverse direction have no chunks.
     pub(in crate::engine) fn without_header(role: Role) -> Self {
         let (peer_level, local_level) = match role {

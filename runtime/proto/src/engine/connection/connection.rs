@@ -34,7 +34,8 @@ const MIN_RECEIVE_SIZE: u32 = 4096;
 /// A client that allows both versions ([`EngineConfig::versions`]) begins with version 2. If the server reports that it
 /// supports version 1 only, the client falls back to version 1 on the same connection. It sends no call before the
 /// version is negotiated. If the connection is lost during negotiation, [`CloseReason::NegotiationFailed`] indicates
-/// that a new connection should begin with version 1. A server uses the version of the client's first message.
+/// that a new connection should begin with version 1. A server uses the version of the client's first message whose
+/// version it supports.
 ///
 /// Both peers may make calls. Calls of the client go in the forward direction. Calls of the server go in the reverse
 /// direction (RFC 8167), which both peers must enable by [`EngineConfig::reverse_credits`].
@@ -161,10 +162,10 @@ impl Connection {
     }
 
     /// Queues a message of an extension's header type. It is sent when a credit is available and the exchange of
-    /// properties is complete.
+    /// properties is complete. If the connection ends or falls back to version 1 before that, the message is dropped.
     ///
-    /// Returns `false` and does nothing if the header type belongs to the base protocol, the peer does not support it,
-    /// 1024 such messages are queued already, the version is not 2, or the connection is closed.
+    /// Returns `false` and does nothing if the header type belongs to the base protocol, the peer has refused it, 1024
+    /// such messages are queued already, the connection uses version 1, or the connection is closing or closed.
     pub fn send_extension(&mut self, message: ExtensionMessage) -> bool {
         matches!(self.state, ConnectionState::Open) && self.wire.send_extension(message)
     }

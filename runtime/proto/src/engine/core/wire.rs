@@ -58,7 +58,7 @@ pub(in crate::engine) trait Wire: fmt::Debug + Send {
     /// Drops all messages that wait to be sent or completed, after the connection was lost.
     fn disconnected(&mut self) {}
 
-    /// Returns `true` if a message of this version has been received.
+    /// Returns `true` if a message of this version has been received. Version 1 always returns `true`.
     fn has_received(&self) -> bool {
         true
     }

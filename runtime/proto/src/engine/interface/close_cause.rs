@@ -15,11 +15,12 @@ pub enum CloseCause {
     Transport,
     /// The peer stopped responding, delivering the data of its calls, or accepting replies.
     Stalled,
-    /// The peer broke a rule of the protocol, or did not complete or accept a record of a byte stream in time.
+    /// The peer broke a rule of the protocol, exceeded a local limit, or did not complete or accept a record of a byte
+    /// stream in time.
     PeerViolation,
     /// The peer reported that the local side broke a rule, or refused access to its memory.
     ReportedByPeer,
-    /// The peers did not agree on a protocol or on an identity.
+    /// Version and properties were not negotiated, or a peer rejected the other.
     Negotiation,
     /// No call was in flight for the idle timeout, or the first call did not arrive in time.
     Idle,

@@ -20,7 +20,7 @@ pub struct ConnectionCounters {
     pub rdma_read_bytes: u64,
     /// Bytes that the local peer wrote by RDMA Write.
     pub rdma_write_bytes: u64,
-    /// Bytes offered to the peer in Read chunks of calls that have a reply.
+    /// Bytes offered to the peer in Read chunks of calls that ended with a reply or an error from the peer.
     pub read_by_peer_bytes: u64,
     /// Bytes of results and replies that the peer wrote by RDMA Write.
     pub written_by_peer_bytes: u64,

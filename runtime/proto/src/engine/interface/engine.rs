@@ -126,8 +126,8 @@ pub trait Engine {
         PeerLimits::default()
     }
 
-    /// Returns `true` if a call of the peer, or a record of a byte stream, has arrived in part. The rest is outstanding
-    /// or waits for memory.
+    /// Returns `true` if a message of the peer has arrived in part: a call without the data of its Read chunks, a
+    /// continued message, or a record of a byte stream. The rest is outstanding or waits for memory.
     #[doc(hidden)]
     fn is_receiving(&self) -> bool {
         false

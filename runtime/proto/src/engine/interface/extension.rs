@@ -119,9 +119,9 @@ pub trait Extension: fmt::Debug + Send {
     /// RDMA2_F_RESPONSE to the values of the RPC message, whatever the returned message contains. A returned message
     /// that does not fit in one Send is not used.
     ///
-    /// If the peer rejects the header type, the engine sends a call again as RDMA2_MSG. It cannot do so for a reply. An
-    /// extension should therefore convey messages only after its peer has announced support, for example by a property
-    /// (RPC-over-RDMA v2 appendix B.2).
+    /// If the peer rejects the header type, the engine sends a call again as RDMA2_MSG, unless the call is
+    /// [sealed](crate::engine::CallPolicy::sealed). It cannot do so for a reply. An extension should therefore convey
+    /// messages only after its peer has announced support, for example by a property (RPC-over-RDMA v2 appendix B.2).
     fn convey(&mut self, message: RpcMessage<'_>) -> Option<ExtensionMessage> {
         let _ = message;
         None

@@ -15,22 +15,26 @@ pub enum CallFailure {
         /// Reason why the connection ended.
         #[source]
         reason: CloseReason,
-        /// `true` if any part of the call may have reached the peer. If `false`, a retry is safe.
+        /// `true` if any part of the call may have reached the peer, except if the peer rejected the call without
+        /// executing it. If `false`, a retry is safe.
         sent: bool,
     },
     /// The deadline passed. If the call was `sent`, the responder may have executed it or may still do so.
     #[error("deadline passed, {}", outcome(*.sent))]
     DeadlineExceeded {
-        /// `true` if any part of the call may have reached the peer.
+        /// `true` if any part of the call may have reached the peer, except if the peer rejected the call without
+        /// executing it.
         sent: bool,
     },
     /// The caller cancelled the call.
     #[error("cancelled, {}", outcome(*.sent))]
     Cancelled {
-        /// `true` if any part of the call may have reached the peer.
+        /// `true` if any part of the call may have reached the peer, except if the peer rejected the call without
+        /// executing it.
         sent: bool,
     },
-    /// The responder's transport rejected the call with RDMA_ERROR, ERR_VERS (RFC 8166 §4.5.1).
+    /// The responder's transport rejected the version of the call with ERR_VERS (RFC 8166 §4.5.1, RPC-over-RDMA v2
+    /// §7.1.1).
     #[error("the responder supports RPC-over-RDMA versions {low} to {high} only")]
     VersionMismatch {
         /// Lowest version that the responder supports.
@@ -39,7 +43,8 @@ pub enum CallFailure {
         high: u32,
     },
     /// The responder's transport rejected the call with RDMA_ERROR, ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3). The responder
-    /// could not parse the header, or the chunks provided were too small or unusable.
+    /// could not parse the header, the chunks provided were too small or unusable, or another error occurred, for which
+    /// version 1 has no code.
     #[error("the responder reported ERR_CHUNK (RFC 8166 section 4.5): it could not use the header or its chunks")]
     ChunkError,
     /// The reply violated the protocol or exceeded a local limit.
@@ -48,7 +53,7 @@ pub enum CallFailure {
     /// The memory of the call could not be registered. Nothing was sent.
     #[error("cannot register memory for the call")]
     Registration(#[source] IoError),
-    /// The call exceeds a limit of the protocol or the configuration. Nothing was sent.
+    /// The call exceeds a limit of the protocol, the peer or the configuration. Nothing was sent.
     #[error("the call cannot be sent: {0}")]
     TooLarge(CallLimit),
     /// The caller passed a call that does not follow the rules of [`OutgoingCall`](crate::engine::OutgoingCall).
@@ -74,7 +79,8 @@ pub enum CallFailure {
         /// XID that both calls have.
         xid: u32,
     },
-    /// The responder's transport rejected the call with RDMA2_ERROR (RPC-over-RDMA v2 §7).
+    /// The responder's transport rejected the call, or an earlier message of its header type, with RDMA2_ERROR
+    /// (RPC-over-RDMA v2 §7, §7.1.2).
     #[error("the responder rejected the call")]
     Refused(#[from] TransportError),
     /// The peer does not accept calls in the reverse direction (RPC-over-RDMA v2 §5.2.5). Nothing was sent.
@@ -127,9 +133,9 @@ pub enum CloseReason {
     #[error("the peer violated RPC-over-RDMA: {0}")]
     PeerViolation(ProtocolViolation),
     /// Version and properties were not negotiated, for example because the connection ended or the negotiation took too
-    /// long (RPC-over-RDMA v2 §4.2.3). No call was sent, except in version 1 after a fallback. A peer without support
-    /// for version 2 may behave this way: try a new connection with version 1 only
-    /// ([`EngineConfig::versions`](crate::engine::EngineConfig::versions)).
+    /// long (RPC-over-RDMA v2 §4.2.3). Calls were sent only in version 1 after a fallback, or if the peer rejected the
+    /// version or the properties after the negotiation. A peer without support for version 2 may behave this way: try a
+    /// new connection with version 1 only ([`EngineConfig::versions`](crate::engine::EngineConfig::versions)).
     #[error("version negotiation failed ({why}){}", .versions.map_or(String::new(), |(low, high)| format!("; the peer supports versions {low} to {high}")))]
     NegotiationFailed {
         /// Cause of the failure.
@@ -137,7 +143,8 @@ pub enum CloseReason {
         /// Lowest and highest version that the peer supports, if it reported them.
         versions: Option<(u32, u32)>,
     },
-    /// Either peer rejected the other (RPC-over-RDMA v2 §5.2.6).
+    /// The local [`HostAuthenticator`](crate::engine::HostAuthenticator) rejected the connection (RPC-over-RDMA v2
+    /// §5.2.6).
     #[error(transparent)]
     HostAuthentication(#[from] HostAuthError),
     /// Abandoned calls hold every credit, and the peer sent no reply for this time after they were abandoned.
@@ -161,7 +168,7 @@ pub enum CloseReason {
     #[error("idle for {0:?}")]
     Idle(Duration),
     /// Nothing arrived from the peer for this time after a keep-alive probe, although the local peer was ready to
-    /// receive.
+    /// receive. Or the server did not reply to the first probe of a new connection within this time.
     #[error("the peer is silent: nothing arrived for {0:?} after a probe")]
     Silent(Duration),
     /// The peer's first call did not arrive within this time.
@@ -235,7 +242,7 @@ pub enum MessageFault {
     /// RDMA2_NOMSG has an XID, but no chunks (RPC-over-RDMA v2 §6.3.2, §7.2).
     #[error("RDMA2_NOMSG without chunks")]
     MessageWithoutChunks,
-    /// RDMA2_F_TPMORE is set in an RPC message (RPC-over-RDMA v2 §6.2.2.3).
+    /// RDMA2_F_TPMORE is set in a header type other than RDMA2_CONNPROP (RPC-over-RDMA v2 §6.2.2.3).
     #[error("RDMA2_F_TPMORE on a header type other than RDMA2_CONNPROP")]
     MorePropertiesFlag,
     /// RDMA2_F_MORE is set in a header type without continuation (RPC-over-RDMA v2 §6.2.2.2).
@@ -317,7 +324,7 @@ pub enum CallLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MalformedCall {
-    /// The message has no XID and no message type (RFC 5531 §9).
+    /// The message is too short to contain an XID and a message type (RFC 5531 §9).
     #[error("the message is too short for an RPC message")]
     ShortMessage {
         /// Length of the message in bytes.
@@ -330,7 +337,8 @@ pub enum MalformedCall {
         /// Position of the item in the payload stream, in bytes.
         position: u64,
     },
-    /// A reduced item begins after the end of the payload stream (RFC 8166 §3.4.5).
+    /// A reduced item begins after the end of the payload stream (RFC 8166 §3.4.5). Over a byte stream, also an item
+    /// that overlaps another one or is out of order.
     #[error("a reduced item lies beyond its payload stream")]
     ItemBeyondMessage {
         /// Position of the item in the payload stream, in bytes.
@@ -356,13 +364,14 @@ pub enum ProtocolViolation {
     /// The peer keeps sending messages of unsupported versions (RFC 8166 §4.5.1, RPC-over-RDMA v2 §7.1.1).
     #[error("no message of a supported version")]
     UnsupportedVersions,
-    /// A reply invalidated a handle that its call did not contain (RFC 8797 §4.1).
+    /// A message invalidated a handle that does not belong to a local call with the XID of the message (RFC 8797 §4.1).
     #[error("it invalidated {handle:?}, which does not belong to the call it replied to")]
     ForeignHandle {
         /// Handle that was invalidated.
         handle: MemoryHandle,
     },
-    /// A message invalidated a handle that its call did not offer (RPC-over-RDMA v2 §6.2.4).
+    /// A message invalidated a handle that its call did not offer, or was not the last message of a reply
+    /// (RPC-over-RDMA v2 §6.2.4).
     #[error("it invalidated {handle:?}, which no call offered for invalidation")]
     UnofferedHandle {
         /// Handle that was invalidated.

@@ -8,8 +8,8 @@ use super::types::Role;
 
 /// Authenticates the local host and its peer during the exchange of properties.
 ///
-/// The draft leaves the mechanism open, and so does this trait. The peers may exchange any number of messages of any
-/// length before the first call.
+/// The draft leaves the mechanism open, and so does this trait. The peers may exchange any number of messages before
+/// the first call. The engine accepts messages of up to 256 KiB.
 pub trait HostAuthenticator: fmt::Debug + Send {
     /// Returns the first material to send. The engine calls this method on a client when the connection begins, and on
     /// a server when the first message of the peer arrives, before it passes that message's material to

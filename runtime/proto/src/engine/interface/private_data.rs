@@ -97,8 +97,8 @@ pub struct ConnectionSetup {
     pub local: PrivateData,
     /// Private data of the peer, from [`PrivateData::find_or_default`].
     pub peer: PrivateData,
-    /// XID of the first call. Use a random value, so that a peer does not mistake a call for one of an earlier
-    /// connection.
+    /// First XID that the engine assigns: that of the first call, or, in version 2, of the exchange of properties. Use
+    /// a random value, so that a peer does not mistake a call for one of an earlier connection.
     pub xid_seed: u32,
 }
 

@@ -12,13 +12,15 @@ pub enum TransportError {
         /// Highest supported version.
         high: u32,
     },
-    /// The header could not be parsed, or contradicts the RPC message (RPC-over-RDMA v2 §7.2.1).
+    /// The header is malformed or contradicts the RPC message (RPC-over-RDMA v2 §7.2.1), or its chunks contain items
+    /// that are not DDP-eligible (RFC 8166 §6.1).
     #[error("malformed transport header (RDMA2_ERR_BAD_XDR)")]
     BadXdr,
-    /// A transport property could not be parsed (RPC-over-RDMA v2 §7.2.2).
+    /// A transport property could not be parsed, or was refused by an extension (RPC-over-RDMA v2 §7.2.2).
     #[error("malformed transport property (RDMA2_ERR_BAD_PROPVAL)")]
     BadProperty,
-    /// The header type is missing or not supported (RPC-over-RDMA v2 §7.1.2, §6.2.2.3).
+    /// The header type is not supported, or is not permitted at this point or with these flags (RPC-over-RDMA v2
+    /// §7.1.2, §6.2.2.3).
     #[error("unsupported header type (RDMA2_ERR_INVAL_HTYPE)")]
     HeaderType,
     /// The message violates the rules of Message Continuation (RPC-over-RDMA v2 §7.1.3, §6.2.2.2).
@@ -42,15 +44,17 @@ pub enum TransportError {
         /// Maximum number of segments in a header.
         max: u32,
     },
-    /// A Write chunk is too small for its result. The call may have been executed (RPC-over-RDMA v2 §7.3.4).
+    /// A Write chunk is too small for its result, or a result has no Write chunk of its own. The call may have been
+    /// executed (RPC-over-RDMA v2 §7.3.4).
     #[error("{} is too small for its result{} (RDMA2_ERR_WRITE_RESOURCE)", write_chunk(*.chunk), needed_bytes(*.needed))]
     WriteResource {
-        /// Number of the Write chunk, counted from 1; 0 if it is unknown.
+        /// Number of the Write chunk, counted from 1; 0 if it is unknown or does not exist.
         chunk: u32,
         /// Required size of the chunk in bytes; 0 if it is unknown.
         needed: u32,
     },
-    /// The reply fits in none of the resources provided. The call may have been executed (RPC-over-RDMA v2 §7.3.5).
+    /// The reply fits in none of the resources provided, or the responder does not support Write chunks in the reverse
+    /// direction. The call may have been executed (RPC-over-RDMA v2 §7.3.2, §7.3.5).
     #[error("the Reply chunk is missing or too small for the reply{} (RDMA2_ERR_REPLY_RESOURCE)", needed_bytes(*.needed))]
     ReplyResource {
         /// Required size of the Reply chunk in bytes; 0 if it is unknown.

@@ -48,11 +48,11 @@ pub struct OutgoingCall {
     /// Time at which the call fails with
     /// [`CallFailure::DeadlineExceeded`](crate::engine::CallFailure::DeadlineExceeded), if it has no reply by then.
     pub deadline: Option<Instant>,
-    /// Restrictions on how the transport may convey or resend the call.
+    /// Properties that affect how the engine sends and resends the call.
     pub policy: CallPolicy,
 }
 
-/// Properties of a call that restrict how the transport may convey or resend it.
+/// Properties of a call that affect how the engine sends and resends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallPolicy {
     /// `true` if the responder may execute the call twice. If the reply needs more resources than the call provided,
@@ -171,12 +171,13 @@ pub enum FormatReason {
     Reduced,
     /// The message is longer than one Send, but within
     /// [`EngineConfig::max_continued`](crate::engine::EngineConfig::max_continued), or the requester provided no Reply
-    /// chunk for it.
+    /// chunk that is long enough.
     WithinContinuation,
     /// The message is longer than one Send and exceeds the limit for Message Continuation, or the version has no
     /// continuation.
     TooLong,
-    /// The message is longer than one Send, and the peer accepts no chunks for it.
+    /// The message is longer than one Send and exceeds the limit for Message Continuation. It is continued, because the
+    /// peer accepts no chunk for it, or the chunk needs too many segments.
     NoChunks,
     /// The message is longer than one Send, and the requester provided a Reply chunk (RPC-over-RDMA v2 §4.4.3).
     ReplyChunk,

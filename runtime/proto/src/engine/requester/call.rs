@@ -19,7 +19,7 @@ use crate::{
 /// Phase of a local call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::engine) enum CallPhase {
-    /// The call waits for a credit.
+    /// The call waits to be sent, usually for a credit.
     #[default]
     Queued,
     /// The call was sent, and its memory is exposed.
@@ -55,7 +55,7 @@ impl CallDelivery {
 /// Step that follows after the memory of a call has been invalidated.
 #[derive(Debug, Default)]
 pub(super) enum CallNext {
-    /// The call is removed, because its caller already has the outcome.
+    /// The call ends without notice, because its caller already has the outcome.
     #[default]
     Remove,
     /// The caller gets the outcome.
@@ -154,7 +154,8 @@ impl LocalCall {
         }
     }
 
-    /// Returns `true` if the call is in flight and exposes no memory, so that a reply without chunks completes it.
+    /// Returns `true` if the call is in flight, has no eligible results and exposes no memory, so that a reply without
+    /// chunks completes it.
     #[inline]
     pub(in crate::engine) fn is_plain(&self) -> bool {
         self.phase == CallPhase::Sent && self.chunks.is_empty() && self.exposure.is_empty()
@@ -195,7 +196,7 @@ pub(in crate::engine) struct ResendableCall {
 /// Message of a call that may be sent again.
 #[derive(Debug)]
 pub(in crate::engine) enum ResendableMessage {
-    /// A copy in pool memory, because the provider owns the message itself.
+    /// The message in memory that the provider does not own: a copy, or the original if an extension conveys it.
     Copy(MessageBuf),
     /// A reference to the memory that is exposed.
     Whole(Bytes),

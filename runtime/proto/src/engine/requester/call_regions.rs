@@ -13,7 +13,7 @@ use crate::{
 /// Purpose of an exposed region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// An argument: an item in a Read chunk, or the whole call in the Position-Zero Read chunk.
+    /// An argument: an item in a Read chunk, or the payload stream in the Position-Zero Read chunk.
     Argument,
     /// A result in the Write chunk with this index.
     Result(usize),

@@ -221,7 +221,7 @@ impl LocalCalls {
         usize::from(keeps && !self.is_next_urgent())
     }
 
-    /// Returns `true` if the next call to send is urgent.
+    /// Returns `true` if the next call to send is the urgent call that was started last.
     #[inline]
     pub(in crate::engine) fn is_next_urgent(&self) -> bool {
         self.urgent.is_some() && self.queue.front().copied() == self.urgent

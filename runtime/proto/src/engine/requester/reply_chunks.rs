@@ -11,7 +11,7 @@ use crate::{
 /// The Write list and Reply chunk of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct ReplyChunks {
-    /// Number of results, from the first, that get a Write chunk. The other results arrive inline.
+    /// Number of results, from the first, that get a Write chunk. The other results arrive in the payload stream.
     pub(in crate::engine) provided: usize,
     /// Length of the Reply chunk in bytes, or `None` if the call provides no Reply chunk.
     pub(in crate::engine) reply_chunk: Option<u64>,

@@ -20,15 +20,16 @@ use crate::{
 /// Reason for discarding a call with the XID of another call in progress.
 const XID_IN_USE: &str = "a call with its XID is in progress";
 
-/// Number of errors to allow in addition to one response for each local credit. The queue of responses may hold twice
-/// the sum of this number and the credits.
+/// Number of errors to allow in addition to one response for each local credit. An error closes the connection if the
+/// queue of responses holds more than twice the sum of this number and the credits.
 const SPARE_ERRORS: usize = 16;
 
 /// Reason why a call is rejected: the error for its sender, and a text for the log.
 pub(in crate::engine) type CallRejection = (TransportError, &'static str);
 
 /// Returns the maximum length in bytes of a payload stream that is reassembled even if memory is short. RDMA Reads can
-/// wait for memory, but a continued message cannot. Peers continue messages up to this length by default.
+/// wait for memory, but a continued message cannot. By default, peers continue messages of up to
+/// [`DEFAULT_CONTINUED`] bytes.
 pub(in crate::engine) fn always_accepted(config: &EngineConfig) -> u64 {
     u64::from(config.max_continued.max(DEFAULT_CONTINUED))
 }

@@ -89,7 +89,7 @@ impl ReadChunkFetcher {
         self.fetched = self.fetched.saturating_add(bytes);
     }
 
-    /// Releases `len` bytes of a call that is answered.
+    /// Releases `len` bytes of a call that is answered or removed.
     pub(super) fn release(&mut self, len: u64) {
         self.fetched = self.fetched.saturating_sub(len);
     }

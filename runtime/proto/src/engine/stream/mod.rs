@@ -1,8 +1,8 @@
 //! ONC RPC over a byte stream, without I/O: record marking (RFC 5531 §11), and calls and replies in records.
 //!
 //! The engine carries MOUNT and rpcbind, which run over TCP, and any generated service. No item is reduced: eligible
-//! items stay in their places in the encoding. They are still sent without a copy, as pieces of the record, and
-//! received data is a view of the record.
+//! items stay in their places in the encoding. Items that are not short are still sent without a copy, as pieces of the
+//! record. Received data is a view of the record.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -42,7 +42,8 @@ pub struct StreamConfig {
     /// Maximum number of fragments of one record accepted from a peer, empty ones included. Default 16384.
     pub max_fragments: u32,
     /// Maximum time for one record from its first byte to its last, in either direction. A peer that sends or accepts
-    /// only a few bytes at a time cannot hold memory for longer. Default 2 minutes.
+    /// only a few bytes at a time cannot hold memory for longer. The time does not run while the engine does not read.
+    /// Default 2 minutes.
     pub record_timeout: Duration,
     /// Maximum length in bytes of a fragment sent, from 1 to 2^31 - 1. Default 2^31 - 1: each record is one fragment.
     pub fragment_size: u32,

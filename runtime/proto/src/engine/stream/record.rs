@@ -187,8 +187,7 @@ impl RecordAssembler {
     /// Returns the next complete record, or `None` if more input is needed.
     ///
     /// # Errors
-    /// Fails if the peer exceeds a limit. The stream cannot be used after an error, because the start of the next
-    /// record is unknown.
+    /// Fails if the peer exceeds a limit. The stream cannot be used after an error: later calls return the same error.
     pub fn next_record(&mut self) -> Result<Option<Bytes>, StreamError> {
         if self.drop_arrived()? {
             return Ok(None);

@@ -24,7 +24,7 @@ pub(in crate::engine) const VERSION: u32 = 1;
 const PROC_OFFSET: usize = 12;
 /// Offset of the chunk lists in a header, in bytes: the length of the fixed words (RFC 8166 §4.2).
 pub(super) const LISTS_OFFSET: usize = 16;
-/// Length of the shortest header in bytes: the fixed words and three absent lists (RFC 8166 §4.5).
+/// Length in bytes of the shortest header of a call or a reply: the fixed words and three absent lists (RFC 8166 §4.5).
 pub(in crate::engine) const MIN_LEN: usize = 28;
 /// Length of the shortest RDMA_ERROR in bytes: the fixed words and ERR_CHUNK (RFC 8166 §4.1.2).
 const MIN_ERROR_LEN: usize = 20;
@@ -35,8 +35,8 @@ pub(super) const PROC_MSG: u32 = 0;
 /// `rdma_proc` of a message without an inline payload stream.
 pub(super) const PROC_NOMSG: u32 = 1;
 
-/// Reads the fixed words. Returns `None` for a message shorter than the shortest header, because not even its XID can
-/// be trusted (RFC 8166 §4.5).
+/// Reads the fixed words. Returns `None` for a message shorter than the shortest header of its kind, because not even
+/// its XID can be trusted (RFC 8166 §4.5).
 ///
 /// The minimum of 28 bytes in the RFC includes three absent chunk lists, which RDMA_ERROR does not have. RDMA_ERROR
 /// with ERR_CHUNK has 20 bytes, so no requester could ever receive one if it applied that minimum.
@@ -46,8 +46,9 @@ pub(super) fn peek(message: &[u8]) -> Option<FixedWords> {
     (message.len() >= min).then_some(fixed)
 }
 
-/// Returns the lowest and the highest version that a server supports, if `message` is an RDMA_ERROR of this format for
-/// a message of another version. ERR_CHUNK means that the server supports version 1 only.
+/// Returns the lowest and the highest version that a server supports, if `message` has the length and the code of an
+/// RDMA_ERROR for a message of another version. `message` must be an error: its type is not checked. ERR_CHUNK means
+/// that the server supports version 1 only.
 // RFC 8166 §4.5.1. A server sends ERR_CHUNK for headers that it cannot parse.
 pub(in crate::engine) fn supported_versions(message: &[u8]) -> Option<(u32, u32)> {
     let body = message.get(LISTS_OFFSET..)?;

@@ -26,7 +26,7 @@
 //! | RFC | requirement | implementation | reason |
 //! | --- | --- | --- | --- |
 //! | 8166 §4.5 | a message shorter than 28 bytes is discarded | RDMA_ERROR is accepted from 20 bytes | ERR_CHUNK has 20 bytes, so no requester could ever receive one otherwise |
-//! | 8166 §4.5 | a reply with a bad header is discarded | discarded as well; if the header can be parsed and matches a call, that call fails with `BadReply` | no other reply will arrive, and the caller would wait forever |
+//! | 8166 §4.5 | a reply with a bad header is discarded | discarded as well; if only the chunks are invalid, the call with its XID fails with `BadReply` | no other reply will arrive, and the caller would wait forever |
 //! | 8166 §3.4.6 | Write chunks are copied into the reply | a reply without a Write list used no chunk | older responders do this |
 //! | 8166 §4.3.3 | the Reply chunk is copied into the reply | an RDMA_MSG reply may omit it | Linux's client accepts this as well |
 //! | 8166 §3.3.1 | a grant of zero is not allowed | counts as a grant of one | the connection would deadlock |

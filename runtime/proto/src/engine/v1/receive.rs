@@ -2,8 +2,8 @@
 //!
 //! The RPC message determines whether a message is a call or a reply (RFC 8167 §4.1). For a message without an inline
 //! payload, the Read list and the local role determine this. A malformed call gets RDMA_ERROR. A malformed reply is
-//! discarded, as RFC 8166 §4.5 requires, because not even its XID is certain. If its header can be decoded and matches
-//! a call, that call also fails, because it cannot get another reply.
+//! discarded, as RFC 8166 §4.5 requires, because not even its XID is certain. If only the chunks of the reply are
+//! invalid, the call with its XID also fails, because the call cannot get another reply.
 
 use super::{
     WireV1,

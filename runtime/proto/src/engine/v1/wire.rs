@@ -32,7 +32,7 @@ pub(in crate::engine) struct WireV1 {
     pub(super) reverse: bool,
     /// Credits for local calls.
     pub(super) credits: Credits,
-    /// Number of credits that every reply grants.
+    /// Number of credits that every reply and every error grants.
     grant: u32,
     /// Number of Sends of replies and errors in flight.
     responses_in_flight: usize,

@@ -6,7 +6,7 @@
 //! | the part for small amounts, one eighth | hosts and connections that hold little of it and cannot take the main part without waiting |
 //!
 //! Arguments take at most half of the main part, and so do the results of one call. The results of all calls take the
-//! other half, or the whole main part while no arguments wait.
+//! other half, or the whole main part while no arguments wait. Arguments that cannot wait may exceed these limits.
 //! While no call waits, a host takes memory of the main part without waiting, as long as it holds at most three times
 //! what it leaves free. The same ratio limits a connection within the memory that its host may take. Other hosts and
 //! connections therefore always find free memory. An amount that exceeds the ratio waits for its turn.

@@ -19,7 +19,7 @@ struct Registration {
 pub(super) struct SimRegistry {
     live: HashMap<MemoryHandle, Registration>,
     used: HashSet<MemoryHandle>,
-    /// Regions that stay registered until the connection ends.
+    /// Handles of the regions whose invalidation has failed. They stay registered until the connection ends.
     stranded: Vec<MemoryHandle>,
     rng: Rng,
 }

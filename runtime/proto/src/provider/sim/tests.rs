@@ -424,7 +424,7 @@ fn reads_in_flight_delay_only_their_own_sinks() {
 }
 
 /// The success of an unsignaled Send is not reported. A Send with Invalidate ends the connection if the handle is
-/// unknown, or if the provider does not support it. Otherwise, it revokes access to the memory.
+/// unknown, or if the receiver does not support such Sends. Otherwise, it revokes access to the memory.
 #[test]
 fn sends_and_invalidation() {
     let (mut a, mut b, _) = pair(SimConfig::default());

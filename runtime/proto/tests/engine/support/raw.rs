@@ -28,7 +28,7 @@ pub(crate) struct Raw {
     pub(crate) qp: SimQueuePair,
     /// Received messages, each with the handle that it invalidated, if any.
     pub(crate) received: VecDeque<(Vec<u8>, Option<MemoryHandle>)>,
-    /// All completions other than received messages, in the order in which they were reported.
+    /// Completions other than received messages, without those that [`take_back`](Self::take_back) has removed.
     pub(crate) completed: Vec<Completion>,
 }
 

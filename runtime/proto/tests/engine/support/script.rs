@@ -126,7 +126,8 @@ impl Script {
         assert_eq!(stream, &expected[..], "call {} arrived changed", self.number);
     }
 
-    /// Returns the reply. `chunks` has one item for each result, `true` if the result has a Write chunk.
+    /// Returns the reply. Item `n` of `chunks` is `true` if result `n` has a Write chunk. Results beyond the last item
+    /// have none.
     pub(crate) fn reply(&self, chunks: impl Iterator<Item = bool>) -> OutgoingReply {
         let chunks: Vec<bool> = chunks.collect();
         let pool = BufferPool::default();

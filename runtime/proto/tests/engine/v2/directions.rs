@@ -15,7 +15,7 @@ use super::{
 };
 use crate::support::{Script, take_call};
 
-/// Creates a client with a call in flight. Returns the XID of the call.
+/// Creates a client with a call in flight. Returns the client, and the XID of the call.
 fn calling(config: EngineConfig) -> (Facing, u32) {
     let mut facing = Facing::new(Role::Client, config);
     facing.call(&Script { number: 4, ..Script::default() });

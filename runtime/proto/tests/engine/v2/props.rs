@@ -307,7 +307,7 @@ proptest! {
         duo.assert_nothing_exposed();
     }
 
-    /// Random messages of plausible words never make an engine panic, expose memory, or run out of Receives.
+    /// Random messages of plausible words never make an engine panic, leave memory exposed, or run out of Receives.
     #[test]
     fn random_messages(
         server in any::<bool>(),

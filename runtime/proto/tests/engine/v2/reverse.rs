@@ -65,8 +65,8 @@ fn simple_level() {
     assert!(matches!(failure, CallFailure::Refused(TransportError::ReplyResource { needed: 4064 })), "{failure}");
 }
 
-/// §4.5.1: a call in the reverse direction has a new XID in header and RPC message, the version of the connection, and
-/// a clear RDMA2_F_RESPONSE, in each format.
+/// §4.5.1: in each format, a call in the reverse direction has a new XID and the version of the connection in its
+/// header, and a clear RDMA2_F_RESPONSE. An RPC message that is sent inline has the XID of the header.
 #[test]
 fn headers_of_reverse_calls() {
     let mut facing = Facing::said(Role::Server, EngineConfig::default(), &[(5, &[3])]);

@@ -168,7 +168,7 @@ async fn servers_without_weight_are_last() {
     }
 }
 
-/// An endpoint takes its weight from the last list. The removal of a server that has no endpoint causes no change.
+/// An endpoint takes its weight from the latest list. The removal of a server that has no endpoint causes no change.
 #[tokio::test(start_paused = true)]
 async fn lists_change() {
     let [first, second] = &urls(2)[..] else { panic!("two servers") };

@@ -116,7 +116,7 @@ fn callers_return_to_the_queue() {
     assert_eq!((limiter.stats().refused, limiter.stats().executed), (0, 0));
 }
 
-/// Nothing is counted if the number of calls is not limited.
+/// Arriving calls are not counted if the number of calls is not limited.
 #[test]
 fn unlimited_calls_are_not_counted() {
     let limiter = limiter(Limits::new().queue(0));
@@ -162,7 +162,8 @@ fn a_principal_has_one_limit_at_all_addresses() {
     assert!(limiter.is_empty());
 }
 
-/// A full queue drops or refuses a call of the caller that has the most calls in it.
+/// If the queue is full, a new call displaces the latest call of the caller with the most waiting calls. If that caller
+/// has fewer than two waiting calls more than the new call's caller, the new call is refused.
 #[test]
 fn a_full_queue_drops_from_the_longest() {
     let limiter = limiter(Limits::new().concurrency(1).queue(3));
@@ -283,7 +284,7 @@ fn a_full_queue_drops_from_the_longest_of_a_host() {
     assert_eq!(counts(&limiter), (1, 4, 3));
 }
 
-/// A connection or a host that has no call in a full queue gets a place in the queue.
+/// A connection or a host that has no call in a full queue gets a place in it, if another party has two calls there.
 #[test]
 fn a_full_queue_has_a_place_for_new_parties() {
     let limiter = limiter(Limits::new().concurrency(1).queue(2));

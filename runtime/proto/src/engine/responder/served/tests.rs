@@ -215,8 +215,8 @@ fn call_message(xid: u32, len: usize) -> MessageBuf {
     message
 }
 
-/// Fetched data counts against the limits from the RDMA Reads to the reply, as does a message that arrived in several
-/// Sends. Other calls do not count.
+/// Fetched data counts against the limit of the connection from the RDMA Reads to the reply, and against the memory
+/// budget until it is dropped. A message that arrived in several Sends counts as well. Other calls do not count.
 #[test]
 fn fetched_data_counts_until_the_reply() {
     let budget = MemoryBudget::new(80_000);
@@ -306,8 +306,8 @@ fn fetched_data_is_bounded() {
     assert_eq!((server.arrived().unwrap().xid, budget.waiting()), (1, 0));
 }
 
-/// `max_call_len` bounds the data of a call. `max_continued` bounds a message in several Sends, but 64 KiB are always
-/// accepted.
+/// `max_call_len` bounds the data of a call with Read chunks. `max_continued` bounds the message of such a call if it
+/// arrives in several Sends, but 64 KiB are always accepted.
 #[test]
 fn data_of_a_call_is_bounded() {
     let accepts = |continued: Option<usize>, read: u32, max_call_len: u64, max_continued: u32| {

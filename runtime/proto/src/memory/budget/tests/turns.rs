@@ -6,7 +6,7 @@ fn is_granted(turn: &mut MemoryTurn) -> bool {
     poll(turn).is_ready()
 }
 
-/// A connection takes memory without waiting up to an exact bound. It may take again what it has returned.
+/// A connection can take memory up to an exact bound without waiting. It can take returned memory again.
 #[test]
 fn bounds_of_what_is_taken_without_waiting() {
     let budget = MemoryBudget::new(LIMIT);

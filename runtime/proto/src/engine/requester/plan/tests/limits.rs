@@ -196,7 +196,8 @@ fn long_calls_are_bounded_by_their_header() {
     }
 }
 
-/// Small results go inline if the reply fits in its Send, to the last byte. Other results have a Write chunk.
+/// Small results without memory of the caller go inline if the reply fits in its Send, to the last byte. Other results
+/// with bytes have a Write chunk.
 #[test]
 fn small_results_go_inline_if_they_fit() {
     let mut shared = shared(|_| {});
