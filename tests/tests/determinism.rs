@@ -1,5 +1,6 @@
-//! Conditions under which runs of the runtime repeat in a simulation: random numbers from one source, time from tokio's
-//! clock, and choices that depend on no random order.
+//! Checks of the source of the runtime for code that would make simulated runs irreproducible. All random numbers must
+//! come from one source, and the time from tokio's clock. Nothing may depend on a random order, such as that of the
+//! branches of an unbiased `select!`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{fs, path::Path};

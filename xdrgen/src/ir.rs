@@ -10,7 +10,7 @@ use crate::source::Span;
 /// A name and the position of its declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
-    /// The name in the XDR.
+    /// The name as written in the XDR source. For an unnamed argument or result, a name that the compiler chose.
     pub text: String,
     /// The position of the name in the source.
     pub span: Span,

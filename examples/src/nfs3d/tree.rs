@@ -107,7 +107,7 @@ impl Tree {
         &self.root
     }
 
-    /// Returns the speed of the file system, which determines the calls that do not wait.
+    /// Returns the speed of the file system. It determines which calls may be attempted without a blocking thread.
     pub(super) fn speed(&self) -> FileSystemSpeed {
         self.speed
     }

@@ -200,7 +200,7 @@ impl ReceivedTerminate {
         Some(Self { code, about })
     }
 
-    /// Returns `true` if the peer refused an RDMA Write or the response to an RDMA Read (RFC 5041 §8.2).
+    /// Returns `true` if the peer refused an RDMA Write or the response to an RDMA Read (RFC 5041 §7.1, §7.2).
     pub(crate) fn is_tagged_buffer_error(&self) -> bool {
         (self.code.layer, self.code.etype) == (DDP, 1) && self.code.name().is_some()
     }

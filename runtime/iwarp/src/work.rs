@@ -98,8 +98,8 @@ impl WorkQueue {
         }
     }
 
-    /// Records the result of a work request, and frees the memory of the request. Completes the requests that waited
-    /// for it.
+    /// Records the result of a work request, and frees the memory of the request. If no earlier request is unfinished,
+    /// completes the request and the finished requests behind it.
     pub(crate) fn finish(&mut self, seq: u64, result: Result<(), WorkError>, completions: &mut Vec<Completion>) {
         let index = self.index(seq);
         if self.copied.is_empty() && index == Some(0) {

@@ -121,9 +121,9 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the inline thresholds in bytes, rounded down to whole KiB: the length of the longest message that is sent,
-    /// and received, in one Send (RFC 8166 §3.3.2, RFC 8797). Default 4096. The smaller of the client's and the
-    /// server's value applies.
+    /// Sets the inline threshold of both directions: the maximum length in bytes of a message that is sent or received
+    /// in one Send (RFC 8166 §3.3.2, RFC 8797 §4.2, RPC-over-RDMA v2 §5.2.1, §5.2.2). 1 KiB to 256 KiB. Default 4 KiB.
+    /// Version 1 rounds the value down to whole KiB. The smaller of the client's and the server's value applies.
     pub fn inline_size(mut self, bytes: u32) -> Self {
         self.config.connection = self.config.connection.inline_size(bytes);
         self

@@ -20,7 +20,7 @@ pub struct Ran {
     pub sent: &'static str,
     /// A description of the accepted answers.
     pub expected: String,
-    /// The verdict, and a description of what came.
+    /// The verdict, and a description of what the implementation did.
     #[serde(flatten)]
     pub finding: Finding,
     /// The duration in milliseconds.

@@ -46,7 +46,7 @@ pub(crate) enum Order {
     Stop(Duration, oneshot::Sender<()>),
 }
 
-/// Orders for running copies. Each is taken by one of the workers.
+/// A queue of orders to disturb copies in progress. Each order is executed by one of the workers.
 pub(crate) type Orders = Mutex<mpsc::Receiver<Order>>;
 
 /// A copied directory: its name, and its files.

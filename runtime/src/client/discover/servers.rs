@@ -137,8 +137,8 @@ impl ServersSender {
     }
 
     /// Reports that the servers cannot be listed now. The list stays as it is. Until the list is [set](Self::set)
-    /// again, the error of a call that no server takes has `error` as its source. It has another source if no listed
-    /// URL is valid, or if the last endpoint that failed could not connect.
+    /// again, calls that no server takes fail with an error that has `error` in its chain of sources. The chain
+    /// contains another error instead if no listed URL is valid, or if the last endpoint that failed could not connect.
     pub fn fail(&self, error: impl Error + Send + Sync + 'static) {
         self.set_failure(Some(Arc::new(error)));
     }

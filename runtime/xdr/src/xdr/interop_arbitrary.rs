@@ -12,7 +12,7 @@ use super::{NonEmpty, Quadruple, XdrString};
 /// implement the trait.
 ///
 /// # Errors
-/// Returns an error of `input`. Exhausted input is not an error, and yields no bytes.
+/// Returns an error if [`Unstructured::arbitrary_len`] fails. Exhausted input is not an error, and yields no bytes.
 pub fn arbitrary_bytes(input: &mut Unstructured<'_>) -> Result<Bytes> {
     Vec::arbitrary(input).map(Bytes::from)
 }
@@ -21,7 +21,7 @@ pub fn arbitrary_bytes(input: &mut Unstructured<'_>) -> Result<Bytes> {
 /// this module, so that each value is within its declared bounds and can be encoded.
 ///
 /// # Errors
-/// Returns an error of `input`. Exhausted input is not an error, and yields no bytes.
+/// Returns an error if [`Unstructured::arbitrary_len`] fails. Exhausted input is not an error, and yields no bytes.
 pub fn arbitrary_opaque<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<Bytes> {
     let len = input.arbitrary_len::<u8>()?.min(MAX as usize);
     input.bytes(len).map(Bytes::copy_from_slice)
@@ -40,7 +40,7 @@ pub fn arbitrary_opaque_exact<const LEN: u32>(input: &mut Unstructured<'_>) -> R
 /// Generates `string x<MAX>`, with at most `MAX` bytes.
 ///
 /// # Errors
-/// Returns an error of `input`. Exhausted input is not an error, and yields no bytes.
+/// Returns an error if [`Unstructured::arbitrary_len`] fails. Exhausted input is not an error, and yields no bytes.
 pub fn arbitrary_string<const MAX: u32>(input: &mut Unstructured<'_>) -> Result<XdrString> {
     arbitrary_opaque::<MAX>(input).map(XdrString)
 }

@@ -53,8 +53,8 @@ pub enum Form {
     Returns(&'static str),
 }
 
-/// Returns the mutations of a source file, for a library with these features. They are in the order of their places. If
-/// several have the same range, the outer ones come first.
+/// Returns the mutations of a source file, in order of position. If several mutations have the same range, the outer
+/// ones come first. Code that is not compiled with the features `features` has no mutations.
 ///
 /// # Errors
 ///

@@ -153,7 +153,7 @@ impl Record {
         }
     }
 
-    /// Returns the number of an area's survivors with a reason.
+    /// Returns the number of survivors of an area for which a reason is recorded why no test can notice them.
     pub fn equivalent(&self, area: &str) -> usize {
         self.survivors.iter().filter(|survivor| survivor.area == area && survivor.equivalent.is_some()).count()
     }

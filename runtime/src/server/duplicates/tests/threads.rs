@@ -71,8 +71,8 @@ fn gives_up(cache: &Arc<DuplicateRequestCache>, polls: usize) -> JoinHandle<()> 
     thread::spawn(move || drop(block_on(give_up(call(&cache, Handler::IsDropped, ""), polls))))
 }
 
-/// One copy is executed, and all other copies get its reply, although the first copy may be cancelled or end without a
-/// reply.
+/// Exactly one copy is executed until it replies, and the other copies get its reply. If a copy is cancelled or ends
+/// without a reply, another copy is executed.
 #[test]
 fn copies_get_one_reply() {
     check(|| {
