@@ -1,7 +1,7 @@
 # about: Linux's NFS 3 client with nfs3d over verbs
 # fabric: rxe siw
 # programs: nfs3d
-# timeout: 420
+# timeout: 900
 . /suite/guest/nfs3d.sh
 ulimit -l unlimited
 nfs3d_case "rdma://$ADDR"

@@ -5,7 +5,7 @@
 # krb5_mount FOLDER SEC PROTO PORT: mounts the export with a security flavor
 krb5_mount() {
   mkdir -p "$1"
-  try 60 mount -t nfs -o "vers=3,proto=$3,port=$4,mountproto=tcp,mountvers=3,mountport=20048,nolock,sec=$2" \
+  try $((30 + $(mount_limit))) mount -t nfs -o "vers=3,proto=$3,port=$4,mountproto=tcp,mountvers=3,mountport=20048,nolock,sec=$2" \
     "$NAMED:/export" "$1"
   grep -q "xprt:.*$3" /proc/self/mountstats || fail "$1 is mounted, but not over $3"
   grep -q " $1 .*sec=$2[, ]" /proc/self/mounts || fail "$1 is mounted, but not with sec=$2"

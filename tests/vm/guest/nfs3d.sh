@@ -22,7 +22,7 @@ nfs3d_down() {
 # nfs3d_mount FOLDER PORT MOUNTPORT [OPTIONS]: mounts the export over RDMA
 nfs3d_mount() {
   mkdir -p "$1"
-  try 30 mount -t nfs -o "vers=3,proto=rdma,port=$2,mountproto=tcp,mountvers=3,mountport=$3,nolock${4:+,$4}" "$ADDR:/export" "$1"
+  try "$(mount_limit)" mount -t nfs -o "vers=3,proto=rdma,port=$2,mountproto=tcp,mountvers=3,mountport=$3,nolock${4:+,$4}" "$ADDR:/export" "$1"
   grep -q 'xprt:.*rdma' /proc/self/mountstats || fail "$1 is mounted, but not over RDMA"
 }
 
