@@ -282,9 +282,7 @@ fn only_unions_over_enumerations_can_be_open() {
         let spec = compile(&format!(
             "enum e {{ A = 1, B = 2 }}; typedef e f; union u switch ({discriminant} d) {{ case 1: int x; {more} }};"
         ));
-        let mut options = EmitOptions::default();
-        options.open = vec!["u".to_owned()];
-        emit(&spec, &options)
+        emit(&spec, &EmitOptions { open: vec!["u".to_owned()], ..EmitOptions::default() })
     };
     for discriminant in ["e", "f"] {
         assert!(opened(discriminant, "").unwrap().contains("Unknown"), "{discriminant}");
