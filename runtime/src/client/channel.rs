@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tokio::task::AbortHandle;
@@ -234,7 +234,7 @@ impl Channel {
             return;
         }
         if let Some(security) = self.0.config.security.as_ref().filter(|_| !link.port.is_closed()) {
-            let control = ControlConnection::closing(&link, &self.0.config, CLOSE_TIMEOUT);
+            let control = ControlConnection::closing(&link, &self.0.config);
             security.close(control.link()).await;
         }
         link.port.send(DriverCommand::Drain);
@@ -406,10 +406,6 @@ impl Channel {
         may && self.0.dial.is_some() && !self.is_closed()
     }
 }
-
-/// The timeout of each call that destroys a security context.
-// RFC 2203 §5.4: a failure to destroy a context needs no action.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

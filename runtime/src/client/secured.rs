@@ -1,7 +1,7 @@
 //! Calls of a channel with a security flavor, and the calls of the flavor itself.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -194,31 +194,35 @@ fn unreduced(
     Ok(OutgoingCall { message, reduced: ChunkItems::new(), reply, deadline, policy })
 }
 
+/// Time limit of the calls that destroy security contexts when a channel is closed.
+// RFC 2203 §5.4: a failure to destroy a context needs no action.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A connection that carries the control calls of a [`Security`], for example to create a security context. Records
 /// their failures.
 pub(super) struct ControlConnection<'a> {
     link: &'a ChannelLink,
     config: &'a ChannelConfig,
-    deadline: Option<Instant>,
-    /// Time limit of each control call, if there is no deadline.
-    timeout: Option<Duration>,
+    /// The deadline of all control calls. At the end of a connection, it is set by the first call.
+    deadline: OnceLock<Option<Instant>>,
     /// The latest failure of a control call because of the connection or the deadline.
     failure: Mutex<Option<CallFailure>>,
 }
 
 impl<'a> ControlConnection<'a> {
     fn new(link: &'a ChannelLink, config: &'a ChannelConfig, deadline: Option<Instant>) -> Self {
-        Self { link, config, deadline, timeout: None, failure: Mutex::new(None) }
+        Self { link, config, deadline: deadline.into(), failure: Mutex::new(None) }
     }
 
-    /// Creates a connection for the control calls before the end of `link`. `timeout` is the time limit of each call.
-    pub(super) fn closing(link: &'a ChannelLink, config: &'a ChannelConfig, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..Self::new(link, config, None) }
+    /// Creates a connection for the control calls before the end of `link`. All of them together get
+    /// [`CLOSE_TIMEOUT`], which begins with the first one.
+    pub(super) fn closing(link: &'a ChannelLink, config: &'a ChannelConfig) -> Self {
+        Self { link, config, deadline: OnceLock::new(), failure: Mutex::new(None) }
     }
 
     pub(super) fn link(&self) -> SecurityLink<'_> {
         let info = &self.link.info;
-        let link = SecurityLink::new(info.peer_addr, info.local_addr, self.deadline, self);
+        let link = SecurityLink::new(info.peer_addr, info.local_addr, self.deadline.get().copied().flatten(), self);
         #[cfg(feature = "tls")]
         let link = link.with_tls(info.tls.as_deref());
         link
@@ -251,8 +255,8 @@ impl ControlConnection<'_> {
         let header = CallHeader { credential, ..CallHeader::new(0, program, version, 0) };
         // RFC 8166 §8.2.2: control messages are not reduced.
         let policy = CallPolicy { protected: true, unanswered, ..CallPolicy::default() };
-        let limit = || tokio::time::Instant::now().into_std().checked_add(self.timeout?);
-        let deadline = self.deadline.or_else(limit);
+        let closing = || tokio::time::Instant::now().into_std().checked_add(CLOSE_TIMEOUT);
+        let deadline = *self.deadline.get_or_init(closing);
         let mut outgoing = unreduced(self.config, &header, &arguments, max_results, policy, deadline)
             .map_err(|error| SecurityError(format!("cannot encode a call for a security context: {error}")))?;
         if let Some(seal) = seal {
