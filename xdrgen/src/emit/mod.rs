@@ -94,19 +94,14 @@ fn opened<'a>(spec: &'a Spec, options: &EmitOptions) -> std::borrow::Cow<'a, Spe
     if options.open.is_empty() {
         return std::borrow::Cow::Borrowed(spec);
     }
-    let mut spec = spec.clone();
-    let open: Vec<bool> = spec
-        .items
-        .iter()
-        .map(|item| options.open.contains(&item.name.text) && options::can_be_open(&spec, item))
-        .collect();
-    for (item, open) in spec.items.iter_mut().zip(open) {
+    let mut opened = spec.clone();
+    for (item, original) in opened.items.iter_mut().zip(&spec.items) {
         item.facts = crate::ir::TypeFacts::default();
         if let ItemKind::Union(union) = &mut item.kind {
-            union.open = open;
+            union.open = options.open.contains(&original.name.text) && options::can_be_open(spec, original);
         }
     }
-    let order: Vec<ItemId> = layout::dependency_order(&spec).into_iter().map(ItemId).collect();
-    crate::resolve::sizes::compute(&mut spec, &order);
-    std::borrow::Cow::Owned(spec)
+    let order: Vec<ItemId> = layout::dependency_order(&opened).into_iter().map(ItemId).collect();
+    crate::resolve::sizes::compute(&mut opened, &order);
+    std::borrow::Cow::Owned(opened)
 }

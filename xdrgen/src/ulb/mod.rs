@@ -141,7 +141,8 @@ pub(crate) fn bind(
         if !out.iter().skip(before).any(|diagnostic| diagnostic.severity() == Severity::Error) {
             out.push(Diagnostic {
                 code: Code::NoEffect,
-                message: "hints of eligibility (`zcopaque`, `pragma pages`, `pragma skip`) are ignored: no binding follows from them"
+                message: "hints of eligibility (`zcopaque`, `pragma pages`, `pragma skip`) are ignored: \
+                          no binding follows from them"
                     .to_owned(),
                 suggestions: Vec::new(),
                 ..error.clone().note(error.message).help("state the binding with annotations or in a .ulb file")
