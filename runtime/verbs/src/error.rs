@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
-    /// There is no RDMA device, its driver is not loaded, or the device was removed while a connection was set up.
+    /// There is no RDMA device, or its driver is not loaded.
     #[error(
         "no RDMA device found: load the adapter's driver, or create a software device on a network \
          interface: `rdma link add rxe0 type rxe netdev eth0`"

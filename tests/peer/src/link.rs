@@ -17,8 +17,7 @@ use rpcrdma_proto::{
 };
 use tokio::time::{Instant, timeout_at};
 
-/// Number of Receives of a connection. It is larger than the number of answers that a case can have outstanding within
-/// its credits.
+/// Number of Receives of a connection. It is larger than the number of answers that a case can have outstanding.
 pub(crate) const RECEIVES: usize = 512;
 /// Size of each Receive in bytes. It is larger than the size that the peer announces, so that longer messages of the
 /// implementation are seen.

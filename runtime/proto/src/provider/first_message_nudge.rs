@@ -1,9 +1,10 @@
 //! A workaround for iWARP peers that do not notice the first message of a connection.
 //!
-//! In about one connection of a hundred, Linux's `siw` notices the initiator's first FPDU only when a second one
-//! arrives. The initiator sends no second message on its own: a client has one credit until the first reply (RFC 8166
-//! §3.3.3, RPC-over-RDMA version 2 §4.2.3). The initiator would wait until its negotiation or its call times out. The
-//! provider therefore sends an FPDU that has no effect at the peer: a zero-length RDMA Write (RFC 5040 §5.1).
+//! In about one connection of a hundred (Linux 6.1) or of six (Linux 7.3), `siw` notices the initiator's first FPDU
+//! only when a second one arrives. The initiator sends no second message on its own: a client has one credit until the
+//! first reply (RFC 8166 §3.3.3, RPC-over-RDMA version 2 §4.2.3). The initiator would wait until its negotiation or its
+//! call times out. The provider therefore sends an FPDU that has no effect at the peer: a zero-length RDMA Write (RFC
+//! 5040 §5.1).
 
 use std::{future::Future, pin::Pin, task::Context, time::Duration};
 
